@@ -26,12 +26,17 @@ pub fn jited_bytes(insns: &[Insn], symbols: &[u32]) -> u32 {
     let first_exit = insns.iter().position(|i| matches!(i, Insn::Exit));
     let pieces = insns.iter().zip(&slot).enumerate().map(|(n, (&insn, &s))| match insn {
         Insn::Exit if first_exit == Some(n) => CodeFragment::plain(EXIT),
-        Insn::Exit => CodeFragment { bytes: 0, jump: Some(FragmentJump { to: first_exit.unwrap_or(n), plain: true }) },
+        Insn::Exit => {
+            CodeFragment { bytes: 0, jump: Some(FragmentJump { to: first_exit.unwrap_or(n), plain: true }) }
+        }
         _ => {
             let plain = matches!(insn, Insn::Jump { .. });
             let to = |off| FragmentJump { to: index(s + 1 + off), plain };
             let symbol = symbols.binary_search(&(s as u32)).is_ok();
-            CodeFragment { bytes: if symbol { relocated(insn) } else { body(insn) }, jump: jump(insn).map(to) }
+            CodeFragment {
+                bytes: if symbol { relocated(insn) } else { body(insn) },
+                jump: jump(insn).map(to),
+            }
         }
     });
     let pieces: Vec<CodeFragment> = pieces.collect();

@@ -10,7 +10,7 @@ use millstream_object::{MapOrigin, NewFunction, Object, RelocKind};
 use rustc_hash::FxHashMap;
 
 use crate::jit::TAIL_CALL;
-use crate::lift::{self, UnliftedFunctions, LiftError, Signature, BytecodeFunction, RelocTarget};
+use crate::lift::{self, BytecodeFunction, LiftError, RelocTarget, Signature, UnliftedFunctions};
 use crate::lower::LoweredFunction;
 
 /// A module with the tables that tie it to its object. Functions, maps and externs have the object's numbers; maps
@@ -153,7 +153,12 @@ fn addresses_taken(object: &Object) -> Vec<bool> {
     taken
 }
 
-fn source(object: &Object, f: &obj::ObjectFunction, address_taken: bool, lifted: &mut LiftedModule) -> BytecodeFunction {
+fn source(
+    object: &Object,
+    f: &obj::ObjectFunction,
+    address_taken: bool,
+    lifted: &mut LiftedModule,
+) -> BytecodeFunction {
     let base = lifted.lines.len() as u32;
     lifted.lines.extend_from_slice(&f.line_info);
     let lines: BTreeMap<u32, u32> =

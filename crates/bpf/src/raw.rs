@@ -7,7 +7,7 @@ use millstream_ir::{Func, Linkage, Module};
 use millstream_isa::{Callee, Insn, Pseudo, RawInsn, decode_all, encode_all};
 use rustc_hash::FxHashMap;
 
-use crate::lift::{LiftError, Signature, BytecodeFunction, RelocTarget, lift_functions};
+use crate::lift::{BytecodeFunction, LiftError, RelocTarget, Signature, lift_functions};
 use crate::lower::{LowerError, LoweredFunction, lower_func};
 
 /// Splits a program at the functions that it calls or takes the address of, and lifts it. The first function is the

@@ -72,7 +72,10 @@ mod tests {
     #[test]
     fn what_goes_wrong_in_a_helper_is_not_waited_for() {
         let ran = std::panic::catch_unwind(|| {
-            with_worker_thread(|n: u32| assert_ne!(n, 1), |helper| helper.map(|h| [1, 2].map(|n| h.both(n, || ()).0)))
+            with_worker_thread(
+                |n: u32| assert_ne!(n, 1),
+                |helper| helper.map(|h| [1, 2].map(|n| h.both(n, || ()).0)),
+            )
         });
         assert!(ran.is_err());
     }

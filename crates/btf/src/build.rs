@@ -2,7 +2,7 @@
 
 use crate::parse::HEADER_WITH_LAYOUT;
 use crate::{
-    Btf, BtfError, Composite, Enum, FuncLinkage, Int, TypeKind, Member, StrOff, Type, TypeId, VarLinkage,
+    Btf, BtfError, Composite, Enum, FuncLinkage, Int, Member, StrOff, Type, TypeId, TypeKind, VarLinkage,
 };
 use rustc_hash::FxHashMap;
 
@@ -149,11 +149,15 @@ fn head(kind: &TypeKind) -> Result<(u32, bool, u32), BtfError> {
     Ok(match kind {
         TypeKind::Void => return Err(BtfError::Unwritable("void cannot be added: it is type 0")),
         TypeKind::Int(i) => (0, false, i.size),
-        TypeKind::Ptr(t) | TypeKind::Typedef(t) | TypeKind::Volatile(t) | TypeKind::Const(t) | TypeKind::Restrict(t) => {
-            (0, false, t.0)
-        }
+        TypeKind::Ptr(t)
+        | TypeKind::Typedef(t)
+        | TypeKind::Volatile(t)
+        | TypeKind::Const(t)
+        | TypeKind::Restrict(t) => (0, false, t.0),
         TypeKind::Var { ty, .. } => (0, false, ty.0),
-        TypeKind::TypeTag { ty, attribute } | TypeKind::DeclTag { ty, attribute, .. } => (0, *attribute, ty.0),
+        TypeKind::TypeTag { ty, attribute } | TypeKind::DeclTag { ty, attribute, .. } => {
+            (0, *attribute, ty.0)
+        }
         TypeKind::Array(_) => (0, false, 0),
         TypeKind::Struct(c) | TypeKind::Union(c) => (vlen(c.members.len())?, c.bit_fields, c.size),
         TypeKind::Enum(Enum { values, signed, size, .. }) => (vlen(values.len())?, *signed, *size),

@@ -1,6 +1,6 @@
 //! Types as C writes them.
 
-use crate::{Btf, TypeKind, TypeId};
+use crate::{Btf, TypeId, TypeKind};
 
 /// Types nested deeper, or beyond this number of types, are shown as `...`: names are for people, and hostile
 /// types would have names of unlimited length.
@@ -53,7 +53,9 @@ impl Btf {
         match ty.kind {
             TypeKind::Unknown(_) => join("?", &inner),
             TypeKind::Void => join("void", &inner),
-            TypeKind::Int(_) | TypeKind::Float { .. } | TypeKind::Typedef(_) | TypeKind::Datasec(_) => join(name, &inner),
+            TypeKind::Int(_) | TypeKind::Float { .. } | TypeKind::Typedef(_) | TypeKind::Datasec(_) => {
+                join(name, &inner)
+            }
             TypeKind::Struct(_) | TypeKind::Fwd { union: false } => tagged("struct"),
             TypeKind::Union(_) | TypeKind::Fwd { union: true } => tagged("union"),
             TypeKind::Enum(_) => tagged("enum"),

@@ -4,8 +4,8 @@
 //! and every name exists. Decoding relies on it.
 
 use crate::{
-    Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, TypeKind, KindTag,
-    Member, Param, SectionVar, StrOff, Type, TypeId, UnknownType, VarLinkage,
+    Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, KindTag, Member,
+    Param, SectionVar, StrOff, Type, TypeId, TypeKind, UnknownType, VarLinkage,
 };
 use std::sync::OnceLock;
 

@@ -5,7 +5,7 @@
 //! is limited too ([`Walk`]): types that share members would else take time exponential in the depth.
 
 use crate::parse::NameIndex;
-use crate::{Btf, BtfError, Composite, FuncProto, TypeKind, KindTag, Type, TypeId};
+use crate::{Btf, BtfError, Composite, FuncProto, KindTag, Type, TypeId, TypeKind};
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
 
@@ -221,7 +221,10 @@ impl Btf {
                     None
                 };
                 if let Some(f) = found {
-                    return Ok(Some(StructField { bit_offset: f.bit_offset.wrapping_add(m.bit_offset), ..f }));
+                    return Ok(Some(StructField {
+                        bit_offset: f.bit_offset.wrapping_add(m.bit_offset),
+                        ..f
+                    }));
                 }
             }
             Ok(None)

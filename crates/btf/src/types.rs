@@ -339,7 +339,9 @@ impl TypeKind {
     /// The type that this one qualifies, renames or tags: skipped on the way to the type of a value.
     pub fn modifies(&self) -> Option<TypeId> {
         match *self {
-            TypeKind::Typedef(t) | TypeKind::Volatile(t) | TypeKind::Const(t) | TypeKind::Restrict(t) => Some(t),
+            TypeKind::Typedef(t) | TypeKind::Volatile(t) | TypeKind::Const(t) | TypeKind::Restrict(t) => {
+                Some(t)
+            }
             TypeKind::TypeTag { ty, .. } => Some(ty),
             _ => None,
         }

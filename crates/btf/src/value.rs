@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::{Btf, Composite, TypeKind, TypeId};
+use crate::{Btf, Composite, TypeId, TypeKind};
 
 /// Values nested deeper, or beyond this number of values, are shown as `...`: types may be hostile.
 const MAX_DEPTH: usize = 8;
@@ -106,7 +106,10 @@ impl Btf {
                 _ => {}
             }
             at = match self.ty(at).ok()?.kind {
-                TypeKind::Typedef(to) | TypeKind::Const(to) | TypeKind::Volatile(to) | TypeKind::TypeTag { ty: to, .. } => to,
+                TypeKind::Typedef(to)
+                | TypeKind::Const(to)
+                | TypeKind::Volatile(to)
+                | TypeKind::TypeTag { ty: to, .. } => to,
                 _ => return None,
             };
         }

@@ -1,8 +1,8 @@
 //! Reading, writing and queries.
 
 use millstream_btf::{
-    Array, Btf, BtfBuilder, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, TypeKind,
-    KindTag, Member, Param, SectionVar, TypeId, VarLinkage, essential_name,
+    Array, Btf, BtfBuilder, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, KindTag,
+    Member, Param, SectionVar, TypeId, TypeKind, VarLinkage, essential_name,
 };
 use proptest::prelude::*;
 
@@ -18,7 +18,8 @@ fn everything() -> BtfBuilder {
     let double = b.add("double", TypeKind::Float { size: 8 });
     let bytes = b.add("", TypeKind::Array(Array { element: byte, index: int, len: 6 }));
     let inner_members = vec![member(&mut b, "deep", int, 0, 0), member(&mut b, "addr", bytes, 32, 0)];
-    let inner = b.add("", TypeKind::Struct(Composite { size: 12, bit_fields: false, members: inner_members }));
+    let inner =
+        b.add("", TypeKind::Struct(Composite { size: 12, bit_fields: false, members: inner_members }));
     let forward = b.add("later", TypeKind::Fwd { union: true });
     let pointer = b.add("", TypeKind::Ptr(forward));
     let constant = b.add("", TypeKind::Const(pointer));

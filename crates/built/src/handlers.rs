@@ -4,7 +4,7 @@
 //! copy, and reads return the sum. Values that handlers set are one value of another map, `click.settings`,
 //! which all workers share.
 
-use millstream_click::{HandlerAccess, FlowKey, Handler, ClickProgram, SETTINGS, STATE, FlowSketch, nearest};
+use millstream_click::{ClickProgram, FlowKey, FlowSketch, Handler, HandlerAccess, SETTINGS, STATE, nearest};
 use millstream_native::NativeEngine;
 
 use crate::tables;
@@ -191,7 +191,9 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
         HandlerAccess::Setting(offset, takes) => takes.text(setting(engine, *offset)),
         HandlerAccess::Bits(bits) => bits.get(setting(engine, bits.of)).to_string(),
         HandlerAccess::Listing => listing(program, &handler.element),
-        HandlerAccess::Table { verb, .. } if verb.writes() => return Err(HandlerError::Unreadable(name.to_owned())),
+        HandlerAccess::Table { verb, .. } if verb.writes() => {
+            return Err(HandlerError::Unreadable(name.to_owned()));
+        }
         HandlerAccess::Table { map, form, verb } => {
             tables::read(engine, map, *form, *verb, argument).map_err(unfit)?
         }
@@ -241,7 +243,9 @@ pub fn write(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> R
     let unfit = |why: String| HandlerError::Unfit { name: name.to_owned(), why };
     match &handler.access {
         HandlerAccess::Zero { words, arrays } => zero(engine, words, arrays),
-        HandlerAccess::Sets(all) => all.iter().for_each(|(offset, value)| set_setting(engine, *offset, *value)),
+        HandlerAccess::Sets(all) => {
+            all.iter().for_each(|(offset, value)| set_setting(engine, *offset, *value))
+        }
         HandlerAccess::Restart { count, base } => {
             let sent = setting(engine, *base) + number(&state(engine), *count) as i64;
             set_setting(engine, *base, sent);

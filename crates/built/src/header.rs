@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use millstream_click::{HandlerAccess, Handler, GraphSource, GraphSink};
+use millstream_click::{GraphSink, GraphSource, Handler, HandlerAccess};
 use millstream_native::{LONGEST, MapShape};
 
 use crate::{PayloadKind, ProgramPayload};
@@ -51,7 +51,9 @@ pub fn header(symbol: &str, payload: &ProgramPayload) -> String {
         let targets =
             program.targets.iter().map(|(GraphSink::Device(name) | GraphSink::File(name, _))| name.clone());
         ports(&mut out, "Where packets go", &format!("{name}_TO"), targets, 0);
-        let said = |h: &&Handler| !matches!(h.access, HandlerAccess::Text(_) | HandlerAccess::Drops | HandlerAccess::Listing);
+        let said = |h: &&Handler| {
+            !matches!(h.access, HandlerAccess::Text(_) | HandlerAccess::Drops | HandlerAccess::Listing)
+        };
         let _ = writeln!(
             out,
             "/* Handlers, beside class, name, config, ports, handlers and drops of each element:"

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use millstream_click::{HandlerAccess, Handler, ClickProgram, SETTINGS};
+use millstream_click::{ClickProgram, Handler, HandlerAccess, SETTINGS};
 use millstream_native::NativeEngine;
 
 use crate::handlers::{self, number};
@@ -28,10 +28,12 @@ pub fn carry_settings(new: RunningConfig<'_>, old: RunningConfig<'_>, tables: &B
                     handlers::set_setting(engine, *at, value);
                 }
             }
-            (HandlerAccess::Table { map, form, .. }, HandlerAccess::Table { map: from, form: was_form, .. })
-                if tables.contains(from)
-                    && form == was_form
-                    && entries(program, map) == entries(before, from) =>
+            (
+                HandlerAccess::Table { map, form, .. },
+                HandlerAccess::Table { map: from, form: was_form, .. },
+            ) if tables.contains(from)
+                && form == was_form
+                && entries(program, map) == entries(before, from) =>
             {
                 keep_table((engine, map), (was, from));
             }
@@ -41,7 +43,11 @@ pub fn carry_settings(new: RunningConfig<'_>, old: RunningConfig<'_>, tables: &B
 }
 
 /// The old configuration's counterpart of a handler: same element name, same handler name, same class.
-fn counterpart<'p>(before: &'p ClickProgram, program: &ClickProgram, handler: &Handler) -> Option<&'p Handler> {
+fn counterpart<'p>(
+    before: &'p ClickProgram,
+    program: &ClickProgram,
+    handler: &Handler,
+) -> Option<&'p Handler> {
     let same = |h: &&Handler| (&h.element, &h.name) == (&handler.element, &handler.name);
     let class = |program: &ClickProgram| {
         let class = program.handlers.iter().find(|h| h.element == handler.element && h.name == "class");

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
 
-use millstream_click::{InitialEntry, ClickProgram};
+use millstream_click::{ClickProgram, InitialEntry};
 use millstream_native::{NativeEngine, NativeImage};
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,8 @@ impl ProgramPayload {
     }
 
     fn read(code: &[u8], mut entries: &[u8], description: &[u8]) -> io::Result<ProgramPayload> {
-        let PayloadMetadata::<PayloadKind, NativeImage> { kind, image, tables } = serde_json::from_slice(description)?;
+        let PayloadMetadata::<PayloadKind, NativeImage> { kind, image, tables } =
+            serde_json::from_slice(description)?;
         let mut all = Vec::new();
         while !entries.is_empty() {
             let [table, key, value] = [(); 3].map(|()| number(&mut entries));

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::sync::{Arc, Mutex, RwLock};
 
-use millstream_click::{PRINTS, PacketPrinter, ClickProgram, chatter, printed};
+use millstream_click::{ClickProgram, PRINTS, PacketPrinter, chatter, printed};
 use millstream_native::RecordListener;
 
 /// Outputs of a configuration's printing elements.
@@ -52,7 +52,10 @@ impl PrintOutput {
     /// Listener for the records of an engine.
     pub fn listener(self: &Arc<Self>) -> RecordListener {
         let this = Arc::clone(self);
-        RecordListener { map: PRINTS.to_owned(), take: Arc::new(move |record, time| this.print(record, time)) }
+        RecordListener {
+            map: PRINTS.to_owned(),
+            take: Arc::new(move |record, time| this.print(record, time)),
+        }
     }
 
     fn print(&self, record: &[u8], time: u64) {

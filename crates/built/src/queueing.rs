@@ -3,9 +3,13 @@
 
 use std::ops::Range;
 
-use millstream_click::{TokenBucketSize, ElementQueue, TimingParameter, ShapingPolicy, ByteRange, ClickProgram, PullScheduler};
+use millstream_click::{
+    ByteRange, ClickProgram, ElementQueue, PullScheduler, ShapingPolicy, TimingParameter, TokenBucketSize,
+};
 use millstream_native::NativeEngine;
-use millstream_native::io::timed::{self, PacketQueueConfig, TimedQueues, TimedQueuesConfig, QueueServiceConfig};
+use millstream_native::io::timed::{
+    self, PacketQueueConfig, QueueServiceConfig, TimedQueues, TimedQueuesConfig,
+};
 
 use crate::handlers;
 
@@ -58,9 +62,9 @@ fn turns(said: &PullScheduler) -> timed::SchedulingPolicy {
         PullScheduler::Lane(lane) => timed::SchedulingPolicy::Lane(*lane),
         PullScheduler::RoundRobin(said) => timed::SchedulingPolicy::RoundRobin(all(said)),
         PullScheduler::First(said) => timed::SchedulingPolicy::First(all(said)),
-        PullScheduler::Strides(said) => {
-            timed::SchedulingPolicy::Strides(said.iter().map(|(tickets, said)| (*tickets, turns(said))).collect())
-        }
+        PullScheduler::Strides(said) => timed::SchedulingPolicy::Strides(
+            said.iter().map(|(tickets, said)| (*tickets, turns(said))).collect(),
+        ),
     }
 }
 

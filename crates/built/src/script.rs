@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use millstream_click::{JumpTarget, ClickProgram, Script, ScriptKind, ScriptStep, unquoted};
+use millstream_click::{ClickProgram, JumpTarget, Script, ScriptKind, ScriptStep, unquoted};
 use millstream_native::NativeEngine;
 
 use crate::handlers;
@@ -114,7 +114,8 @@ impl ScriptRunner {
             rounds: 0,
             script: script.clone(),
         };
-        let calls = program.calls.iter().map(|call| CallCounter { due: call.due, script: call.script, done: 0 });
+        let calls =
+            program.calls.iter().map(|call| CallCounter { due: call.due, script: call.script, done: 0 });
         let all = program.scripts.iter().map(run).collect();
         ScriptRunner { all, calls: calls.collect(), ..ScriptRunner::default() }
     }
@@ -132,7 +133,9 @@ impl ScriptRunner {
         self.called(around)?;
         for at in 0..self.all.len() {
             match self.all[at].state {
-                ScriptState::Waits(until) if until <= self.now(around) => self.all[at].state = ScriptState::Runs,
+                ScriptState::Waits(until) if until <= self.now(around) => {
+                    self.all[at].state = ScriptState::Runs
+                }
                 // A request to stop ends a wait for a time, too.
                 ScriptState::Pauses(_) | ScriptState::Waits(_)
                     if self.all[at].script.kind == ScriptKind::Driver && self.stops > 0 =>
@@ -156,7 +159,8 @@ impl ScriptRunner {
 
     /// Earliest time at which a waiting script goes on.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let until = |run: &ScriptRun| if let ScriptState::Waits(until) = run.state { Some(until) } else { None };
+        let until =
+            |run: &ScriptRun| if let ScriptState::Waits(until) = run.state { Some(until) } else { None };
         self.all.iter().filter_map(until).min()
     }
 
@@ -309,7 +313,8 @@ impl ScriptRunner {
 
     /// Requests the end of the run: scripts of the type `DRIVER` decide, if there are any.
     fn stop(&mut self) {
-        let driver = |run: &ScriptRun| run.script.kind == ScriptKind::Driver && run.state != ScriptState::Done;
+        let driver =
+            |run: &ScriptRun| run.script.kind == ScriptKind::Driver && run.state != ScriptState::Done;
         if self.all.iter().any(driver) {
             self.stops += 1;
         } else {
@@ -318,7 +323,13 @@ impl ScriptRunner {
     }
 
     /// Executes the instruction at a place.
-    fn step(&mut self, at: usize, place: usize, step: ScriptStep, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
+    fn step(
+        &mut self,
+        at: usize,
+        place: usize,
+        step: ScriptStep,
+        around: &mut ScriptEnvironment<'_>,
+    ) -> io::Result<()> {
         match step {
             ScriptStep::Set { name, text, unquoted: plain, once } => {
                 if !once || self.all[at].begun.insert(place) {
@@ -419,7 +430,9 @@ impl ScriptRunner {
                 self.all[at].state = ScriptState::Done;
                 self.stop();
             }
-            JumpTarget::Error => writeln!(around.errors, "{}: ends with an error", self.all[at].script.element)?,
+            JumpTarget::Error => {
+                writeln!(around.errors, "{}: ends with an error", self.all[at].script.element)?
+            }
             JumpTarget::End => {}
         }
         self.done(at);

@@ -7,7 +7,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use millstream_click::{TableFormat, TableOperation, bridge_text, ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
+use millstream_click::{
+    TableFormat, TableOperation, bridge_text, ether_text, ip_text, ip6_text, prefix_text, prefix6_text,
+};
 use millstream_native::{NativeEngine, NativeMap};
 
 /// Nanoseconds in a second.
@@ -111,7 +113,13 @@ fn undo(map: &mut NativeMap, done: Vec<EntryChange>) {
 }
 
 /// Inserts entries, or removes one.
-fn change(map: &mut NativeMap, form: TableFormat, verb: TableOperation, text: &str, now: u64) -> Result<Vec<EntryChange>, String> {
+fn change(
+    map: &mut NativeMap,
+    form: TableFormat,
+    verb: TableOperation,
+    text: &str,
+    now: u64,
+) -> Result<Vec<EntryChange>, String> {
     let mut done = Vec::new();
     for (key, value) in parsed(form, verb, text, now)? {
         let before = map.get(&key);

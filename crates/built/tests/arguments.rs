@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use millstream_built::script::{ScriptRunner, ScriptEnvironment};
+use millstream_built::script::{ScriptEnvironment, ScriptRunner};
 use millstream_built::{fill, handlers, queueing};
-use millstream_click::{SourceSchedule, Ablations, ClickProgram, GraphSource, HandlerWriters, compile_for, flatten, parse};
-use millstream_native::io::graph::{SourceFrames, GraphRunStats, GraphSources};
-use millstream_native::io::timed::{self, TimedQueues, ArrivalTimes, run_graph_timed};
+use millstream_click::{
+    Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, compile_for, flatten, parse,
+};
+use millstream_native::io::graph::{GraphRunStats, GraphSources, SourceFrames};
+use millstream_native::io::timed::{self, ArrivalTimes, TimedQueues, run_graph_timed};
 use millstream_native::{NativeEngine, NativeOptions};
 
 /// A run of a configuration on captures of these frames.
@@ -33,10 +35,11 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
     let general = Ablations { time: true, ..Ablations::default() };
-    let program =
-        compile_for(&graph, &none, HandlerWriters::Scripts, general).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+    let program = compile_for(&graph, &none, HandlerWriters::Scripts, general)
+        .unwrap_or_else(|e| panic!("{text}: {e:?}"));
     let options = NativeOptions { copies: program.copies, ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     fill(&mut engine, &program.entries).expect("filled");
     let packets: Vec<(Vec<Vec<u8>>, u64)> = program
         .sources
@@ -47,7 +50,8 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
             GraphSource::File(_) | GraphSource::Device(_) => (frames.to_vec(), frames.len() as u64),
         })
         .collect();
-    let feeds: Vec<SourceFrames<'_>> = packets.iter().map(|(frames, count)| SourceFrames { frames, count: *count }).collect();
+    let feeds: Vec<SourceFrames<'_>> =
+        packets.iter().map(|(frames, count)| SourceFrames { frames, count: *count }).collect();
     let tables: Vec<ArrivalTimes<'_>> = (0..feeds.len())
         .map(|source| {
             let (beat, paced) = beat(&program, source);
@@ -66,7 +70,8 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
     let on = |engine: &mut NativeEngine, place: &mut TimedQueues| {
         queueing::publish_stats(&program, engine, place);
         let now = Duration::from_secs(1);
-        let mut around = ScriptEnvironment { program: &program, engine, now, out: &mut out, errors: &mut errors };
+        let mut around =
+            ScriptEnvironment { program: &program, engine, now, out: &mut out, errors: &mut errors };
         let on = scripts.run_due(&mut around).expect("memory");
         queueing::apply_settings(&program, engine, place);
         on

@@ -23,7 +23,8 @@ impl Bed {
         let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
         let program =
             compile_for(&graph, &none, writers, Ablations::default()).unwrap_or_else(|e| panic!("{e:?}"));
-        let engine = NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
+        let engine =
+            NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
         let mut engine = engine.expect("compiled");
         engine.set_clock(ClockSource::Fixed(1000 * SECOND));
         fill(&mut engine, &program.entries).expect("room");

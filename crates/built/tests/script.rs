@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream_built::script::{IdleOutcome, ScriptRunner, ScriptEnvironment};
+use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
 use millstream_click::{ClickProgram, compile, flatten, parse};
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
@@ -20,7 +20,8 @@ impl Bed {
     fn new(text: &str) -> Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-        let engine = NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
+        let engine =
+            NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
         let scripts = ScriptRunner::new(&program);
         Bed { program, engine: engine.expect("compiled"), scripts, out: Vec::new(), errors: Vec::new() }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millstream_built::{fill, handlers, queueing};
-use millstream_click::{Ablations, ClickProgram, STATE, HandlerWriters, compile_for, flatten, parse};
-use millstream_native::io::graph::{SentPacket, SourceFrames, SourceGate, GraphRunStats, GraphSources};
-use millstream_native::io::timed::{SendSchedule, TimedQueues, ArrivalTimes, run_graph_timed};
+use millstream_click::{Ablations, ClickProgram, HandlerWriters, STATE, compile_for, flatten, parse};
+use millstream_native::io::graph::{GraphRunStats, GraphSources, SentPacket, SourceFrames, SourceGate};
+use millstream_native::io::timed::{ArrivalTimes, SendSchedule, TimedQueues, run_graph_timed};
 use millstream_native::{NativeEngine, NativeOptions};
 
 const MS: u64 = 1_000_000;
@@ -19,7 +19,7 @@ const START: u64 = 1_700_000_000_000_000_000;
 struct Bed {
     program: ClickProgram,
     engine: NativeEngine,
-    room: TimedQueues,
+    queues: TimedQueues,
     sent: Vec<(u64, u64, usize, Vec<u8>)>,
 }
 
@@ -27,10 +27,12 @@ fn compiled(text: &str) -> (ClickProgram, NativeEngine) {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let general = Ablations { time: true, ..Ablations::default() };
     let none = |_: &str, _: Option<&str>| Err(String::new());
-    let program = compile_for(&graph, &none, HandlerWriters::Anybody, general).unwrap_or_else(|e| panic!("{e:?}"));
+    let program =
+        compile_for(&graph, &none, HandlerWriters::Anybody, general).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default()).expect("compiled");
+        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+            .expect("compiled");
     fill(&mut engine, &program.entries).expect("filled");
     (program, engine)
 }
@@ -38,8 +40,8 @@ fn compiled(text: &str) -> (ClickProgram, NativeEngine) {
 impl Bed {
     fn new(text: &str) -> Bed {
         let (program, mut engine) = compiled(text);
-        let room = TimedQueues::new(&queueing::queue_spec(&program, &mut engine));
-        Bed { program, engine, queueing, sent: Vec::new() }
+        let queues = TimedQueues::new(&queueing::queue_spec(&program, &mut engine));
+        Bed { program, engine, queues, sent: Vec::new() }
     }
 
     /// Runs frames that come at these times since the beginning. `between` is called after every batch, with
@@ -49,27 +51,29 @@ impl Bed {
         (times, frames): (&[u64], &[Vec<u8>]),
         mut between: impl FnMut(&mut ClickProgram, &mut NativeEngine, &mut TimedQueues) -> bool,
     ) -> GraphRunStats {
-        let Bed { program, engine, room, sent } = self;
+        let Bed { program, engine, queues, sent } = self;
         let stamps: Vec<u64> = times.iter().map(|time| START + time).collect();
         let feeds: Vec<SourceFrames<'_>> =
             program.sources.iter().map(|_| SourceFrames { frames, count: times.len() as u64 }).collect();
-        let tables: Vec<_> =
-            feeds.iter().map(|_| ArrivalTimes { stamps: &stamps, beat: SendSchedule::Rate(0), paced: true }).collect();
+        let tables: Vec<_> = feeds
+            .iter()
+            .map(|_| ArrivalTimes { stamps: &stamps, beat: SendSchedule::Rate(0), paced: true })
+            .collect();
         let outputs = program.targets.len();
         let take = |p: SentPacket<'_>, at: u64| {
             sent.push((at - START, p.number, p.output, p.bytes.to_vec()));
             Ok(())
         };
         let sources = GraphSources::from(&feeds);
-        let on = |engine: &mut NativeEngine, room: &mut TimedQueues| {
-            queueing::publish_stats(program, engine, queueing);
-            let on = between(program, engine, queueing);
-            queueing::apply_settings(program, engine, queueing);
+        let on = |engine: &mut NativeEngine, queues: &mut TimedQueues| {
+            queueing::publish_stats(program, engine, queues);
+            let on = between(program, engine, queues);
+            queueing::apply_settings(program, engine, queues);
             on
         };
-        let ran = run_graph_timed(engine, (sources, &tables), queueing, (outputs, 32), false, take, on);
+        let ran = run_graph_timed(engine, (sources, &tables), queues, (outputs, 32), false, take, on);
         let ran = ran.expect("memory");
-        queueing::publish_stats(&self.program, &mut self.engine, &mut self.room);
+        queueing::publish_stats(&self.program, &mut self.engine, &mut self.queues);
         ran
     }
 
@@ -79,7 +83,7 @@ impl Bed {
         let received: u64 = ran.received.iter().sum();
         let sent: u64 = ran.sent.iter().sum();
         assert_eq!(received + ran.copies, sent + self.dropped(None) + ran.held);
-        assert_eq!(ran.held, self.room.held());
+        assert_eq!(ran.held, self.queues.held());
         ran
     }
 
@@ -318,7 +322,7 @@ fn a_configuration_that_takes_anothers_place_has_its_packets() {
     assert_ne!(program.waits.kept, bed.program.waits.kept);
     let mut new = Some((program, engine));
     let mut batches = 0;
-    let ran = bed.run_while((&[0; 6], &frames(6, 60)), |program, old, room| {
+    let ran = bed.run_while((&[0; 6], &frames(6, 60)), |program, old, queues| {
         batches += 1;
         // Six have come, and two have left the queue for the line by the time that the first one arrives.
         if batches == 8
@@ -329,7 +333,7 @@ fn a_configuration_that_takes_anothers_place_has_its_packets() {
             assert_eq!(next.import_state(&mut state, program, &handlers::state(old)), []);
             handlers::set_state(&mut engine, &state);
             let spec = queueing::queue_spec(&next, &mut engine);
-            assert_eq!(room.reconfigure(&spec), []);
+            assert_eq!(queues.reconfigure(&spec), []);
             (*program, *old) = (next, engine);
         }
         true
@@ -343,8 +347,8 @@ fn a_configuration_that_takes_anothers_place_has_its_packets() {
     (_, engine) = compiled("FromDump(a) -> ToDump(o)");
     let (other, _) = compiled("FromDump(a) -> other :: Queue -> RatedUnqueue(1) -> ToDump(o)");
     let spec = queueing::queue_spec(&other, &mut engine);
-    assert_eq!(bed.room.reconfigure(&spec), [("q".to_owned(), 3)]);
-    assert_eq!(bed.room.held(), 0);
+    assert_eq!(bed.queues.reconfigure(&spec), [("q".to_owned(), 3)]);
+    assert_eq!(bed.queues.held(), 0);
 }
 
 #[test]
@@ -352,9 +356,11 @@ fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
     let mut bed = Bed::new("FromDump(a) -> ToDump(o)");
     let frames = frames(1, 60);
     // Beside it another one, whose packets let time go on.
-    let (own, clock) = (SourceFrames { frames: &frames, count: 9 }, SourceFrames { frames: &frames, count: 100 });
+    let (own, clock) =
+        (SourceFrames { frames: &frames, count: 9 }, SourceFrames { frames: &frames, count: 100 });
     let gate = Arc::new(SourceGate::default());
-    let tables = [10, 20].map(|rate| ArrivalTimes { stamps: &[], beat: SendSchedule::Rate(rate), paced: true });
+    let tables =
+        [10, 20].map(|rate| ArrivalTimes { stamps: &[], beat: SendSchedule::Rate(rate), paced: true });
     let (mut sent, mut ran, mut beginning) = (Vec::new(), 0, None);
     let take = |p: SentPacket<'_>, at: u64| {
         let at = at - *beginning.get_or_insert(at);
@@ -377,7 +383,7 @@ fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
         }
         true
     };
-    run_graph_timed(&mut bed.engine, (sources, &tables), &mut bed.room, (1, 32), false, take, on)
+    run_graph_timed(&mut bed.engine, (sources, &tables), &mut bed.queues, (1, 32), false, take, on)
         .expect("memory");
     let rest = sent.windows(2).position(|pair| pair[1] - pair[0] > 100).expect("it rested");
     assert_eq!(sent[..3], [0, 100, 200]);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use miette::{IntoDiagnostic, Result, miette};
-use millstream_lab::pcap::{self, PcapFrames, CaptureReader, ETHERNET};
+use millstream_lab::pcap::{self, CaptureReader, ETHERNET, PcapFrames};
 use millstream_native::ArrivalMetadata;
-use millstream_native::io::packet_source::{PacketStreamSource, PacketRecord, PacketStream};
+use millstream_native::io::packet_source::{PacketRecord, PacketStream, PacketStreamSource};
 
 use crate::diagnostics;
 

@@ -116,7 +116,7 @@ impl SourceCode for TextExcerpt {
 mod tests {
     use miette::{LabeledSpan, MietteDiagnostic, Report};
 
-    use super::{TextExcerpt, MOST};
+    use super::{MOST, TextExcerpt};
 
     /// Excerpt for a text whose bytes `from..to` are wrong.
     fn shown(text: &str, from: usize, to: usize) -> String {

@@ -61,10 +61,16 @@ impl SystemCheck {
         advice: &str,
     ) -> Self {
         match outcome {
-            ProbeOutcome::Yes => {
-                SystemCheck { name, status: CheckStatus::Ok, found: "works".to_owned(), needed_for, advice: None }
+            ProbeOutcome::Yes => SystemCheck {
+                name,
+                status: CheckStatus::Ok,
+                found: "works".to_owned(),
+                needed_for,
+                advice: None,
+            },
+            ProbeOutcome::No(found) => {
+                SystemCheck { name, status, found, needed_for, advice: Some(advice.to_owned()) }
             }
-            ProbeOutcome::No(found) => SystemCheck { name, status, found, needed_for, advice: Some(advice.to_owned()) },
             ProbeOutcome::Forbidden(found) => {
                 let advice = if lacking().is_empty() { advice } else { "run as root, to be able to tell" };
                 SystemCheck { name, status, found, needed_for, advice: Some(advice.to_owned()) }
@@ -216,7 +222,12 @@ fn settings() -> Vec<SystemCheck> {
     let mut out = vec![
         sysctl("net.core.bpf_jit_enable", 1, CheckStatus::Missing, "speed: without the JIT nothing is fast"),
         sysctl("net.core.bpf_jit_harden", 0, CheckStatus::Limited, "speed: hardening blinds every constant"),
-        sysctl("kernel.bpf_stats_enabled", 0, CheckStatus::Limited, "speed: statistics cost 45 ns per packet"),
+        sysctl(
+            "kernel.bpf_stats_enabled",
+            0,
+            CheckStatus::Limited,
+            "speed: statistics cost 45 ns per packet",
+        ),
     ];
     out.push(SystemCheck {
         name: "lockdown",
@@ -229,7 +240,11 @@ fn settings() -> Vec<SystemCheck> {
     let limits = read("/proc/self/limits").unwrap_or_default();
     let memlock = limits.lines().find_map(|l| l.strip_prefix("Max locked memory"));
     let memlock = memlock.and_then(|l| l.split_whitespace().next()).unwrap_or("unknown");
-    out.push(SystemCheck::info("locked memory", memlock, "kernels before 5.11 only, which charge maps to it"));
+    out.push(SystemCheck::info(
+        "locked memory",
+        memlock,
+        "kernels before 5.11 only, which charge maps to it",
+    ));
     out
 }
 
@@ -271,9 +286,21 @@ fn tc() -> SystemCheck {
     if !links.is_yes() && filters.is_yes() {
         let advice = "use Linux 6.6 or later, where programs are exchanged by compare and swap";
         let status = CheckStatus::Limited;
-        return SystemCheck { name, status, found: found.to_owned(), needed_for, advice: Some(advice.to_owned()) };
+        return SystemCheck {
+            name,
+            status,
+            found: found.to_owned(),
+            needed_for,
+            advice: Some(advice.to_owned()),
+        };
     }
-    SystemCheck::probed(name, filters, CheckStatus::Limited, needed_for, "use Linux 6.6 or later, or CONFIG_NET_CLS_BPF")
+    SystemCheck::probed(
+        name,
+        filters,
+        CheckStatus::Limited,
+        needed_for,
+        "use Linux 6.6 or later, or CONFIG_NET_CLS_BPF",
+    )
 }
 
 fn hooks() -> Vec<SystemCheck> {

@@ -7,12 +7,12 @@ use miette::{IntoDiagnostic, Result, miette};
 use millstream_click::ClickProgram;
 use millstream_native::NativeEngine;
 use millstream_native::io::dpdk::{self, DpdkError};
-use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::graph::{GraphPortNumbers, GraphRunStats};
 use millstream_native::io::queues::{BufferMode, ServeConfig};
-use millstream_native::io::{WorkerHooks, RunStats};
+use millstream_native::io::safepoint::Safepoint;
+use millstream_native::io::{RunStats, WorkerHooks};
 
-use crate::click::device_ports::{DevicePorts, DevicePortSpec, device_of, assign_ports};
+use crate::click::device_ports::{DevicePortSpec, DevicePorts, assign_ports, device_of};
 use crate::exit::Exit;
 use crate::native::LostBefore;
 use crate::native::control::MapControlSocket;
@@ -44,7 +44,12 @@ pub(crate) struct DpdkArgs {
 }
 
 impl DpdkArgs {
-    fn open(&self, devices: &[String], workers: u32, first: u32) -> Result<Result<dpdk::DpdkPortSet, ExitCode>> {
+    fn open(
+        &self,
+        devices: &[String],
+        workers: u32,
+        first: u32,
+    ) -> Result<Result<dpdk::DpdkPortSet, ExitCode>> {
         let eal: Vec<String> = self.eal.split_whitespace().map(str::to_owned).collect();
         match dpdk::DpdkPortSet::open(&eal, devices, workers as u16, first) {
             Ok(ports) => Ok(Ok(ports)),
@@ -159,8 +164,11 @@ impl DpdkDevicePorts {
         until: &StopCondition,
         control: Option<&MapControlSocket>,
     ) -> Result<RunStats> {
-        let mut attend = |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
-        let run = |plan: &ServeConfig<'_>, crew: &WorkerHooks<'_>| self.ports.run(engine, plan, crew, Some(&mut attend));
+        let mut attend =
+            |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
+        let run = |plan: &ServeConfig<'_>, crew: &WorkerHooks<'_>| {
+            self.ports.run(engine, plan, crew, Some(&mut attend))
+        };
         until.run_until(taking(taken), run).into_diagnostic()
     }
 

@@ -13,7 +13,7 @@ use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
 use millstream_interp::{ContextKind, MachineState};
 use millstream_isa::{RawInsn, decode_all};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
-use millstream_prove::{SymbolicProgram, ProofLimits};
+use millstream_prove::{ProofLimits, SymbolicProgram};
 
 /// Reads instructions as hexadecimal bytes from standard input and prints r0 in hexadecimal.
 #[derive(clap::Args, Debug)]

@@ -5,7 +5,7 @@ use millstream_lab::stats::TimingVerdict;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::{compare, os, workload};
 use millstream_object::Object;
-use millstream_opt::{EquivalenceEvidence, CostSummary, SuperoptimizedObject, costs};
+use millstream_opt::{CostSummary, EquivalenceEvidence, SuperoptimizedObject, costs};
 use millstream_programs::packet::{EthernetFrame, TransportHeader};
 use serde::Serialize;
 
@@ -93,19 +93,22 @@ impl CandidateTimings {
     /// packet if not all of them can be repeated (a program that changes the length of some).
     pub(crate) fn measure(original: &Object, done: &SuperoptimizedObject) -> CandidateTimings {
         let mut forms = vec![(ObjectVariant::Searched, &done.object)];
-        forms.extend(done.others.iter().enumerate().map(|(n, other)| (ObjectVariant::Other(n), &other.object)));
+        forms.extend(
+            done.others.iter().enumerate().map(|(n, other)| (ObjectVariant::Other(n), &other.object)),
+        );
         forms.extend([(ObjectVariant::Static, &done.fixed.object), (ObjectVariant::Original, original)]);
-        let measure = |load: &workload::Workload| -> Result<compare::ComparisonReport, millstream_lab::Error> {
-            millstream_lab::environment::fit_for_timing()?;
-            let mut subjects: Vec<ProgramUnderTest<'_>> = Vec::new();
-            for (form, object) in &forms {
-                let subject = ProgramUnderTest::prepare(form.name(), object, None, subjects.first())?;
-                subjects.push(subject);
-            }
-            let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
-            let plan = MeasurementPlan::test_run(EACH * forms.len() as f64);
-            compare::compare_test_runs(&subjects, &load.flows.packets, cpu, plan)
-        };
+        let measure =
+            |load: &workload::Workload| -> Result<compare::ComparisonReport, millstream_lab::Error> {
+                millstream_lab::environment::fit_for_timing()?;
+                let mut subjects: Vec<ProgramUnderTest<'_>> = Vec::new();
+                for (form, object) in &forms {
+                    let subject = ProgramUnderTest::prepare(form.name(), object, None, subjects.first())?;
+                    subjects.push(subject);
+                }
+                let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
+                let plan = MeasurementPlan::test_run(EACH * forms.len() as f64);
+                compare::compare_test_runs(&subjects, &load.flows.packets, cpu, plan)
+            };
         let several = workload::plain(packets(), "UDP, TCP, ICMP and tagged UDP");
         let one = workload::plain(Vec::new(), "");
         let measured =
@@ -134,12 +137,18 @@ impl CandidateTimings {
 /// The fastest side; the first one unless another is measured faster.
 fn best(report: &compare::ComparisonReport) -> usize {
     let faster = report.sides.iter().enumerate().filter(|(_, side)| {
-        report.reliability_warnings().is_empty() && side.against_first.is_some_and(|r| r.verdict == TimingVerdict::Faster)
+        report.reliability_warnings().is_empty()
+            && side.against_first.is_some_and(|r| r.verdict == TimingVerdict::Faster)
     });
     faster.min_by(|a, b| a.1.ns.total_cmp(&b.1.ns)).map_or(0, |(n, _)| n)
 }
 
-fn candidate(form: ObjectVariant, object: &Object, original: &Object, done: &SuperoptimizedObject) -> MeasuredCandidate {
+fn candidate(
+    form: ObjectVariant,
+    object: &Object,
+    original: &Object,
+    done: &SuperoptimizedObject,
+) -> MeasuredCandidate {
     let mut cost = CostSummary::default();
     for program in costs(original, object) {
         cost.slots += program.after.slots;
@@ -182,7 +191,7 @@ impl std::fmt::Display for CandidateTimings {
 
 #[cfg(test)]
 mod tests {
-    use millstream_lab::compare::{TimingMode, ComparisonReport, SideReport};
+    use millstream_lab::compare::{ComparisonReport, SideReport, TimingMode};
     use millstream_lab::measure::MeasurementPlan;
     use millstream_lab::stats::{RatioEstimate, TimingVerdict};
 
@@ -190,8 +199,13 @@ mod tests {
 
     fn report(sides: &[(f64, TimingVerdict)]) -> ComparisonReport {
         let side = |n: usize, &(ns, verdict): &(f64, TimingVerdict)| {
-            let ratio =
-                RatioEstimate { ratio: 1.0, interval: [1.0, 1.0], difference_ns: 0.0, limit_ns: 0.0, verdict };
+            let ratio = RatioEstimate {
+                ratio: 1.0,
+                interval: [1.0, 1.0],
+                difference_ns: 0.0,
+                limit_ns: 0.0,
+                verdict,
+            };
             SideReport {
                 name: n.to_string(),
                 ns,

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result};
-use millstream_click::{AnnotationUsage, Ablations, MetadataUsage, HandlerWriters};
-use millstream_native::{NativeEngine, DescriptorField, DescriptorLayout as Descriptor, NativeOptions};
+use millstream_click::{Ablations, AnnotationUsage, HandlerWriters, MetadataUsage};
+use millstream_native::{DescriptorField, DescriptorLayout as Descriptor, NativeEngine, NativeOptions};
 use serde::Serialize;
 
 use crate::click;
@@ -69,7 +69,8 @@ fn writer(field: DescriptorField) -> Option<&'static str> {
 
 /// Fields of the descriptor, in order, and fields of the context that it does not have.
 fn fields(layout: &MetadataUsage, descriptor: &Descriptor) -> Vec<FieldRow> {
-    let of_context = |f: &millstream_click::ContextField| Some((DescriptorField::of_context(f.offset)?, f.reads));
+    let of_context =
+        |f: &millstream_click::ContextField| Some((DescriptorField::of_context(f.offset)?, f.reads));
     let context: Vec<(DescriptorField, usize)> = layout.fields.iter().filter_map(of_context).collect();
     let reads = |field| context.iter().find(|(known, _)| *known == field).map_or(0, |(_, reads)| *reads);
     let there = descriptor.places().map(|(field, offset)| (field, Some(offset)));

@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_lab::os;
 use millstream_object::Object;
-use millstream_opt::{SearchEngine, OptimizeOptions, SearchAblation, SuperOptions, WindowRule, WindowRules, lessons, optimize};
-use millstream_passes::rules::{StoredRule, RuleOrigin, RuleSet, parse_rule};
+use millstream_opt::{
+    OptimizeOptions, SearchAblation, SearchEngine, SuperOptions, WindowRule, WindowRules, mine_rules,
+    optimize,
+};
+use millstream_passes::rules::{RuleOrigin, RuleSet, StoredRule, parse_rule};
 use millstream_prove::Solver;
 use millstream_prove::window::WindowProver;
-use millstream_rules::learn::{PatternHarvest, RuleSearch, GroupResult, reduce, search};
+use millstream_rules::learn::{GroupResult, PatternHarvest, RuleSearch, reduce, search};
 use millstream_rules::{admit, unproven_entry};
 
 use crate::exit::Exit;
@@ -38,7 +41,7 @@ pub(crate) struct LearnArgs {
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     /// Seconds to search for
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::lengths::seconds())]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::duration_args::seconds())]
     budget: u64,
     /// Left sides to work on in parallel
     #[arg(long, value_name = "N", default_value_t = jobs())]
@@ -103,8 +106,8 @@ pub(crate) fn run(args: &LearnArgs) -> Result<ExitCode, miette::Report> {
         errln!("interrupted: the same command goes on from {}", journal.path.display());
     }
     let found = [kept, journal.entries.clone()].concat();
-    let candidates = unproven_entry.len();
-    let rest = reduce(&RuleSet::written(), unproven_entry, |_, _| {});
+    let candidates = found.len();
+    let rest = reduce(&RuleSet::written(), found, |_, _| {});
     let admitted = admit(rest, Some(&solver), &args.solving.limits(), args.jobs, || {}).into_diagnostic()?;
     let store = new_store(admitted.entries);
     write_store(&args.output, &store.text())?;
@@ -140,7 +143,7 @@ fn windows(args: &LearnArgs, each: Duration, solver: Solver) -> Result<ExitCode,
     let until = Instant::now() + Duration::from_secs(args.budget);
     for (name, object) in forms.iter().take_while(|_| !os::interrupted() && Instant::now() < until) {
         let (_, lessons) = mine_rules(object, &options);
-        rules.extend(mine_rules.iter().filter_map(|lesson| lesson.rule(name, &mut prover)));
+        rules.extend(lessons.iter().filter_map(|lesson| lesson.rule(name, &mut prover)));
         bar.step();
     }
     drop(bar);
@@ -174,9 +177,10 @@ fn forms(args: &LearnArgs, options: &OptimizeOptions) -> Result<Vec<(String, Obj
 /// The rules that match in these forms, with their counts, the most frequent first.
 fn counted(rules: Vec<WindowRule>, forms: &[(String, Object)], options: SuperOptions) -> Vec<WindowRule> {
     let found = Arc::new(WindowRules::new(rules));
-    let without = SearchAblation::all().filter(|p| *p != SearchAblation::Engine(SearchEngine::Rules)).collect();
+    let without =
+        SearchAblation::all().filter(|p| *p != SearchAblation::Engine(SearchEngine::Rules)).collect();
     let options =
-        SuperOptions { rules: Arc::clone(&unproven_entry), learn: false, rounds: Some(1), without, ..options };
+        SuperOptions { rules: Arc::clone(&found), learn: false, rounds: Some(1), without, ..options };
     let mut fires: HashMap<String, u64> = HashMap::new();
     let mut bar = Progress::counted("objects in which rules are counted", forms.len());
     for (_, object) in forms.iter().take_while(|_| !os::interrupted()) {
@@ -185,7 +189,7 @@ fn counted(rules: Vec<WindowRule>, forms: &[(String, Object)], options: SuperOpt
         }
         bar.step();
     }
-    let mut rules = unproven_entry.rules().to_vec();
+    let mut rules = found.rules().to_vec();
     rules.iter_mut().for_each(|r| r.fires = fires.get(&r.to_string()).copied().unwrap_or(0));
     // An interrupted count does not disqualify a rule.
     rules.retain(|r| r.fires > 0 || os::interrupted());

@@ -11,6 +11,7 @@
 mod output;
 
 mod bench_user;
+mod bounded_read;
 mod build;
 mod capture;
 mod click;
@@ -26,6 +27,7 @@ mod dpdk;
 #[cfg(not(feature = "dpdk"))]
 #[path = "without_dpdk.rs"]
 mod dpdk;
+mod duration_args;
 mod escape;
 mod exec;
 mod exit;
@@ -37,8 +39,6 @@ mod internal;
 mod lab;
 mod layout;
 mod learn;
-mod duration_args;
-mod bounded_read;
 mod log;
 mod man;
 mod metrics;

@@ -58,7 +58,9 @@ pub(crate) fn start(flags: LogFlags, level: &'static str) {
     let has_colours = output::are_errors_coloured();
     // A second call of one process, by a fuzzer, changes nothing.
     let _ = match flags.log_format {
-        LogFormat::Text => builder.with_ansi(has_colours).with_writer(move || LogLineWriter { has_colours }).try_init(),
+        LogFormat::Text => {
+            builder.with_ansi(has_colours).with_writer(move || LogLineWriter { has_colours }).try_init()
+        }
         LogFormat::Json => builder
             .json()
             .flatten_event(true)

@@ -144,7 +144,10 @@ pub(crate) fn serve(listener: TcpListener, text: MetricsRenderer) -> io::Result<
     })
 }
 
-async fn answer(request: Request<Incoming>, text: MetricsRenderer) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    text: MetricsRenderer,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_there = request.uri().path() == "/metrics";
     drop(request);

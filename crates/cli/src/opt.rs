@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_bpf::cost::CostModel as CycleTable;
-use millstream_isa::generation::{VerifierGeneration, KernelRange, VersionError};
+use millstream_isa::generation::{KernelRange, VerifierGeneration, VersionError};
 use millstream_lab::environment::mitigations;
 use millstream_object::Object;
 use millstream_opt::{
-    CheckedObject, CostSummary, FunctionReport, OptimizationGoal, KernelFeatures, KernelMetrics, OptimizationResult, OptimizeOptions, FunctionOutcome, PassReport, ProgramCosts,
-    ProgramReport, ProofReport, ValidationResult, StepReport, KernelVerdict,
+    CheckedObject, CostSummary, FunctionOutcome, FunctionReport, KernelFeatures, KernelMetrics,
+    KernelVerdict, OptimizationGoal, OptimizationResult, OptimizeOptions, PassReport, ProgramCosts,
+    ProgramReport, ProofReport, StepReport, ValidationResult,
 };
 use millstream_passes::registry;
 use millstream_passes::rules::RuleSet;
@@ -194,7 +195,8 @@ pub(crate) fn run(args: &OptArgs) -> Result<ExitCode> {
     };
     warn_left_alone(&object, &optimized.functions);
     let refuted = steps.iter().flatten().any(|s| matches!(s.verdict, ValidationResult::Refuted { .. }));
-    let refuted = refuted || proofs.iter().flatten().any(|p| matches!(p.verdict, ValidationResult::Refuted { .. }));
+    let refuted =
+        refuted || proofs.iter().flatten().any(|p| matches!(p.verdict, ValidationResult::Refuted { .. }));
     if refuted {
         let aside = aside(args.output.as_deref().unwrap_or(input));
         input::write(&aside, &optimized.object)?;
@@ -278,7 +280,12 @@ fn options(args: &OptArgs, rules: &CustomRuleSet) -> OptimizeOptions {
     }
 }
 
-fn validate(args: &OptArgs, rules: &CustomRuleSet, object: &Object, optimized: &OptimizationResult) -> Result<Vec<ProofReport>> {
+fn validate(
+    args: &OptArgs,
+    rules: &CustomRuleSet,
+    object: &Object,
+    optimized: &OptimizationResult,
+) -> Result<Vec<ProofReport>> {
     let solver = args.common.solving.solver()?;
     let without_dumps = OptimizeOptions { dump_after: None, ..options(args, rules) };
     let limits = args.common.solving.limits();
@@ -308,7 +315,11 @@ fn validate_passes(
 }
 
 /// The result, the kernel's answers, and `true` if no program fell back.
-fn optimize(args: &OptArgs, rules: &CustomRuleSet, object: &Object) -> Result<(OptimizationResult, Vec<ProgramReport>, bool)> {
+fn optimize(
+    args: &OptArgs,
+    rules: &CustomRuleSet,
+    object: &Object,
+) -> Result<(OptimizationResult, Vec<ProgramReport>, bool)> {
     let options = options(args, rules);
     if !args.stats {
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
@@ -367,7 +378,12 @@ impl std::fmt::Display for TextTable {
     }
 }
 
-fn text(optimized: &OptimizationResult, programs: &[ProgramReport], costs: &[ProgramCosts], stats: bool) -> String {
+fn text(
+    optimized: &OptimizationResult,
+    programs: &[ProgramReport],
+    costs: &[ProgramCosts],
+    stats: bool,
+) -> String {
     if optimized.functions.is_empty() {
         return "there are no programs in it\n".into();
     }

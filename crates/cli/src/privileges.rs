@@ -82,7 +82,10 @@ impl RequiredPrivileges {
     pub(crate) fn refused(self) -> Vec<SystemCall> {
         match self {
             RequiredPrivileges::Files => [NEVER, WITHOUT_KERNEL].concat(),
-            RequiredPrivileges::Kernel | RequiredPrivileges::Attach | RequiredPrivileges::Measure | RequiredPrivileges::Interfaces => NEVER.to_vec(),
+            RequiredPrivileges::Kernel
+            | RequiredPrivileges::Attach
+            | RequiredPrivileges::Measure
+            | RequiredPrivileges::Interfaces => NEVER.to_vec(),
             RequiredPrivileges::Devices => Vec::new(),
         }
     }
@@ -216,7 +219,13 @@ mod tests {
             | CapabilitySet::SETUID
             | CapabilitySet::SYS_TIME
             | OTHERS_FILES;
-        for needs in [RequiredPrivileges::Files, RequiredPrivileges::Kernel, RequiredPrivileges::Attach, RequiredPrivileges::Measure, RequiredPrivileges::Interfaces] {
+        for needs in [
+            RequiredPrivileges::Files,
+            RequiredPrivileges::Kernel,
+            RequiredPrivileges::Attach,
+            RequiredPrivileges::Measure,
+            RequiredPrivileges::Interfaces,
+        ] {
             assert_eq!(needs.capabilities() & changes, CapabilitySet::empty(), "{needs:?}");
             let refused: Vec<&str> = needs.refused().iter().map(|c| c.0).collect();
             assert!(refused.contains(&"SYS_ptrace") && refused.contains(&"SYS_init_module"), "{needs:?}");

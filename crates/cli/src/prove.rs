@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
-use millstream_lab::differential::{ByteDifference, ObservedDifference, KernelReplay, TestRunInput, replay};
+use millstream_lab::differential::{ByteDifference, KernelReplay, ObservedDifference, TestRunInput, replay};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{
-    ProofAblation, SolverUsage, ProofCache, CacheStats, Counterexample, MapKeyValue, ProofLimits, ProofResult, RedisError, Solver,
-    StoreKey, StoreKeyError, ProofVerdict, compare_instructions, prove,
+    CacheStats, Counterexample, MapKeyValue, ProofAblation, ProofCache, ProofLimits, ProofResult,
+    ProofVerdict, RedisError, Solver, SolverUsage, StoreKey, StoreKeyError, compare_instructions, prove,
 };
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ impl ProveArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SolverArgs {
     /// Seconds for the proof of one program
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = crate::lengths::seconds())]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = crate::duration_args::seconds())]
     proof_time: u64,
     /// Memory limit of a solver, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048)]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_opt::{WindowRule, WindowRules};
 use millstream_passes::TargetInfo;
-use millstream_passes::rules::{StoredRule, RuleOrigin, RewriteRule, RuleSet, RuleStore, parse};
-use millstream_prove::window::{WindowVerdict, WindowProver};
+use millstream_passes::rules::{RewriteRule, RuleOrigin, RuleSet, RuleStore, StoredRule, parse};
+use millstream_prove::window::{WindowProver, WindowVerdict};
 use millstream_prove::{RedisValue, Solver};
 use millstream_rules::{CheckedRule, RuleVerdict, check_all, questions};
 use serde::Serialize;
@@ -315,7 +315,10 @@ pub(crate) struct CustomRules {
 }
 
 /// Proves the rules of a team's stores, of either kind. Unproven rules are reported and not applied.
-pub(crate) fn prove_rule_files(files: &[PathBuf], solving: &SolverArgs) -> Result<CustomRules, miette::Report> {
+pub(crate) fn prove_rule_files(
+    files: &[PathBuf],
+    solving: &SolverArgs,
+) -> Result<CustomRules, miette::Report> {
     if files.is_empty() {
         // Does not start a solver: its cache may take long to read.
         return Ok(CustomRules::default());

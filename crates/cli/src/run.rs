@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
-use millstream_object::{ObjectMap, MapType, Object};
+use millstream_object::{MapType, Object, ObjectMap};
 use millstream_specialize::adopt::{self, AdoptionScope};
 use millstream_specialize::live::details::SlotTarget;
-use millstream_specialize::report::{AttachedInterface, VariantVerdict, SessionReport};
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, LiveError, SessionSettings};
+use millstream_specialize::report::{AttachedInterface, SessionReport, VariantVerdict};
+use millstream_specialize::{DetachPolicy, LiveError, LiveSession, SessionSettings, VariantCompiler};
 
 use crate::exit::Exit;
 use crate::xdp::AttachMode;
@@ -58,7 +58,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MAP")]
     approximate_lru: Vec<String>,
     /// Interval between two examinations of the traffic, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::lengths::milliseconds())]
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::duration_args::milliseconds())]
     interval: u64,
     /// Print JSON lines
     #[arg(long)]
@@ -313,13 +313,17 @@ pub(crate) fn text(report: &SessionReport) -> String {
                 "the traffic has shifted: {now:.2} lookups per packet miss the hot keys, where {usual:.2} did"
             )
         }
-        SessionReport::Judged { outcome, packets, ratio, gained_ns, predicted_ns, ms, reason, file, .. } => {
+        SessionReport::Judged {
+            outcome, packets, ratio, gained_ns, predicted_ns, ms, reason, file, ..
+        } => {
             let model = gained_ns.zip(*predicted_ns).map_or(String::new(), |(gained, predicted)| {
                 format!("; {gained:.1} ns per packet gained, {predicted:.1} predicted")
             });
             judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref()) + &model
         }
-        SessionReport::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
+        SessionReport::Withdrawn { generation, reason } => {
+            format!("generation {generation} withdrawn: {reason}")
+        }
         SessionReport::Dropped { reason } => format!("no new generation: {reason}"),
         SessionReport::Status { pps, before_ns, now_ns, generation, guard, writes, chain, .. } => {
             // Unknown while the traffic is not examined.
@@ -329,7 +333,10 @@ pub(crate) fn text(report: &SessionReport) -> String {
             let of = |runs: SlotTarget| chain.iter().filter(|slot| slot.runs == runs).count();
             let slots = match chain.len() {
                 0 => String::new(),
-                all => format!("   {} of {all} slots specialised", of(SlotTarget::Variant) + of(SlotTarget::Joined)),
+                all => format!(
+                    "   {} of {all} slots specialised",
+                    of(SlotTarget::Variant) + of(SlotTarget::Joined)
+                ),
             };
             format!(
                 "{rate:8.3} Mpps   {times}generation {generation}   guard {guard}   {writes} writes seen{slots}"
@@ -395,11 +402,15 @@ fn judged(
     let (reason, file) = (reason.unwrap_or("?"), file.map_or(String::new(), |f| format!("; see {f}")));
     match outcome {
         VariantVerdict::Faster => format!("judged: {replayed}, no difference{time}"),
-        VariantVerdict::Same => format!("judged: {replayed}, no difference; live traffic will tell what it gains"),
+        VariantVerdict::Same => {
+            format!("judged: {replayed}, no difference; live traffic will tell what it gains")
+        }
         VariantVerdict::Trial => {
             format!("judged: {replayed}, no difference{time}; on trial: kept if live traffic shows it faster")
         }
-        VariantVerdict::NotFaster => format!("no new generation: {replayed}, no difference, but not faster{time}"),
+        VariantVerdict::NotFaster => {
+            format!("no new generation: {replayed}, no difference, but not faster{time}")
+        }
         VariantVerdict::Different => {
             format!("no new generation: the variant differs in {reason}{file}. Please report this")
         }

@@ -9,7 +9,8 @@ use miette::{IntoDiagnostic, Result};
 use millstream_lab::os;
 use millstream_object::Object;
 use millstream_opt::{
-    EquivalenceEvidence, OptimizationGoal, KernelAcceptance, OptimizeOptions, SuperOptions, SuperReport, SuperoptimizedObject, WindowRules,
+    EquivalenceEvidence, KernelAcceptance, OptimizationGoal, OptimizeOptions, SuperOptions, SuperReport,
+    SuperoptimizedObject, WindowRules,
 };
 use serde::Serialize;
 
@@ -48,7 +49,11 @@ pub(crate) struct CommonOptArgs {
 impl CommonOptArgs {
     /// Privileges that the command needs, for these kernels.
     pub(crate) fn needs(&self, asks: bool) -> RequiredPrivileges {
-        if asks || self.searching.level == OptLevel::Super { RequiredPrivileges::Kernel } else { RequiredPrivileges::Files }
+        if asks || self.searching.level == OptLevel::Super {
+            RequiredPrivileges::Kernel
+        } else {
+            RequiredPrivileges::Files
+        }
     }
 }
 
@@ -264,9 +269,13 @@ pub(crate) fn certainty(c: &EquivalenceEvidence) -> String {
         EquivalenceEvidence::Composed(why) => {
             format!("static form and each window proven; as a whole not known: {why}")
         }
-        EquivalenceEvidence::Windows(why) => format!("original with proven windows; no static form was proven: {why}"),
+        EquivalenceEvidence::Windows(why) => {
+            format!("original with proven windows; no static form was proven: {why}")
+        }
         EquivalenceEvidence::Original(why) => format!("original kept; no static form was proven: {why}"),
-        EquivalenceEvidence::Refuted(why) => format!("REFUTED, the static form is kept; this is a bug of ours: {why}"),
+        EquivalenceEvidence::Refuted(why) => {
+            format!("REFUTED, the static form is kept; this is a bug of ours: {why}")
+        }
     }
 }
 

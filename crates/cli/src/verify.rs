@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use miette::IntoDiagnostic;
-use millstream_kernel::{AttachType, LoadError, KernelProgram, ProgramType, Rejection, errno_name};
+use millstream_kernel::{AttachType, KernelProgram, LoadError, ProgramType, Rejection, errno_name};
 use millstream_loader::{Error, ObjectLoader, PoisonedRelocation, ProgramError, Session};
 use millstream_object::{ExternKind, FuncId, LinkedProgram, Object, ObjectError, RelocKind};
 use serde::Serialize;
@@ -161,7 +161,8 @@ struct UnusableObject {
 /// Runs the command.
 pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, miette::Report> {
     let many = args.objects.len() > 1;
-    let mut all = VerifySummary { schema: 1, accepted: 0, failed: 0, objects: Vec::new(), errors: Vec::new() };
+    let mut all =
+        VerifySummary { schema: 1, accepted: 0, failed: 0, objects: Vec::new(), errors: Vec::new() };
     let mut bar = many.then(|| Progress::counted("objects", args.objects.len()));
     for path in &args.objects {
         match object(path, &args, many) {
@@ -219,7 +220,8 @@ fn print(all: &VerifySummary, many: bool, json: bool) -> Result<(), miette::Repo
 /// Reads an object, and tries each of its programs.
 fn object(path: &Path, args: &VerifyArgs, many: bool) -> Result<VerifyReport, UnusableObject> {
     let shown = path.display().to_string();
-    let unusable = |reason: String| UnusableObject { object: shown.clone(), reason, hint: None, exit: Exit::Input };
+    let unusable =
+        |reason: String| UnusableObject { object: shown.clone(), reason, hint: None, exit: Exit::Input };
     let object = args.section.read(path).map_err(|e| match e {
         ReadError::Io { source, .. } => unusable(format!("cannot be read: {source}")),
         ReadError::Object { source: e @ ObjectError::Unsupported(_), .. } => {
@@ -240,7 +242,8 @@ fn object(path: &Path, args: &VerifyArgs, many: bool) -> Result<VerifyReport, Un
             bar.step();
         }
     };
-    let rows: Vec<VerifyRow> = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(step).collect();
+    let rows: Vec<VerifyRow> =
+        chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(step).collect();
     let accepted = rows.iter().filter(|r| r.verdict == LoadVerdict::Accepted).count();
     let notes = object.notes.iter().chain(session.notes()).cloned().chain(object.opaque_parts()).collect();
     let failed = rows.len() - accepted;
@@ -339,7 +342,13 @@ fn accepted(row: &mut VerifyRow, program: &KernelProgram) {
     }
 }
 
-fn failed(row: &mut VerifyRow, session: &Session<'_>, linked: &LinkedProgram, e: &ProgramError, log_lines: usize) {
+fn failed(
+    row: &mut VerifyRow,
+    session: &Session<'_>,
+    linked: &LinkedProgram,
+    e: &ProgramError,
+    log_lines: usize,
+) {
     row.reason = Some(e.to_string());
     match e {
         ProgramError::Load(LoadError::Rejected(r)) => {

@@ -4,25 +4,25 @@ use std::io;
 use std::process::ExitCode;
 
 use miette::Result;
-use millstream_click::Program;
-use millstream_native::Engine;
-use millstream_native::io::Ran;
-use millstream_native::io::graph::GraphRan;
+use millstream_click::ClickProgram;
+use millstream_native::NativeEngine;
+use millstream_native::io::RunStats;
+use millstream_native::io::graph::GraphRunStats;
 
 use crate::exit::Exit;
 use crate::native::LostBefore;
-use crate::native::control::Control;
-use crate::native::live::Until;
-use crate::native::taken::Kept;
+use crate::native::control::MapControlSocket;
+use crate::native::live::StopCondition;
+use crate::native::port_options::MetadataMode;
 
 /// No flags.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Flags {}
+pub(crate) struct DpdkArgs {}
 
 /// No ports exist without DPDK.
-pub(crate) enum Ports {}
+pub(crate) enum DpdkDevicePorts {}
 
-impl Ports {
+impl DpdkDevicePorts {
     pub(crate) fn description(&self) -> String {
         match *self {}
     }
@@ -37,21 +37,21 @@ impl Ports {
 
     pub(crate) fn run(
         &mut self,
-        _: &mut Engine,
-        _: (u32, Kept),
-        _: &Until,
-        _: Option<&Control>,
-    ) -> Result<Ran> {
+        _: &mut NativeEngine,
+        _: (u32, MetadataMode),
+        _: &StopCondition,
+        _: Option<&MapControlSocket>,
+    ) -> Result<RunStats> {
         match *self {}
     }
 
     pub(crate) fn run_graph(
         &mut self,
-        _: &mut Engine,
-        _: (u32, Kept),
-        _: &Until,
-        _: Option<impl FnMut(&mut Engine) -> bool>,
-    ) -> io::Result<GraphRan> {
+        _: &mut NativeEngine,
+        _: (u32, MetadataMode),
+        _: &StopCondition,
+        _: Option<impl FnMut(&mut NativeEngine) -> bool>,
+    ) -> io::Result<GraphRunStats> {
         match *self {}
     }
 }
@@ -67,16 +67,16 @@ fn missing() -> ExitCode {
     Exit::NotPermitted.into()
 }
 
-pub(crate) fn of_program(_: &Flags, _: &str, _: u32, _: u32) -> Result<Result<Ports, ExitCode>> {
+pub(crate) fn of_program(_: &DpdkArgs, _: &str, _: u32, _: u32) -> Result<Result<DpdkDevicePorts, ExitCode>> {
     Ok(Err(missing()))
 }
 
 pub(crate) fn of_graph(
-    _: &Flags,
+    _: &DpdkArgs,
     specs: &[String],
-    _: &Program,
+    _: &ClickProgram,
     _: u32,
-) -> Result<Result<Option<Ports>, ExitCode>> {
+) -> Result<Result<Option<DpdkDevicePorts>, ExitCode>> {
     match specs.iter().any(|spec| spec.starts_with("dpdk:") || spec.contains("=dpdk:")) {
         true => Ok(Err(missing())),
         false => Ok(Ok(None)),

@@ -245,7 +245,8 @@ fn a_switch_floods_learns_and_forgets() {
     bench.send(0, &question);
     assert_eq!(bench.receive(1, PATIENCE), Some(question.clone()));
     assert_eq!(bench.receive(3, PATIENCE), Some(tagged(&question)));
-    let answer = tagged(&EthernetFrame { dst_mac: mac(1), src_mac: mac(2), ..EthernetFrame::default() }.to_bytes());
+    let answer =
+        tagged(&EthernetFrame { dst_mac: mac(1), src_mac: mac(2), ..EthernetFrame::default() }.to_bytes());
     bench.send(3, &answer);
     assert_eq!(bench.receive(0, PATIENCE), Some([&answer[..12], &answer[16..]].concat()), "without its tag");
     assert_eq!(bench.receive(1, SILENCE), None);

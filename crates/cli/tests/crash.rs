@@ -60,7 +60,8 @@ fn frame(n: u8, first: u8) -> Vec<u8> {
 
 /// A capture file of frames; those with these numbers are bad.
 fn capture(path: &str, count: u8, bad: &[u8]) {
-    let mut writer = PcapWriter::new(File::create(path).expect("a file"), PcapHeader::default()).expect("begun");
+    let mut writer =
+        PcapWriter::new(File::create(path).expect("a file"), PcapHeader::default()).expect("begun");
     for n in 0..count {
         let first = if bad.contains(&n) { BAD } else { 2 };
         writer.write(&frame(n, first), 0, 0).expect("written");

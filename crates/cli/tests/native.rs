@@ -375,7 +375,8 @@ fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {
             }
         }
         let router: BuiltinWorkload = "builtin:router:100".parse().expect("a name");
-        let load = router.workload(ports, 64, FlowLocality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
+        let load =
+            router.workload(ports, 64, FlowLocality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
         let io = format!("{way}:msn0,msn1");
         let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
             .args(["native", "builtin:router:100", "--io", &io, "--packets", "400", "--json"])

@@ -14,10 +14,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use millstream_click::{ClickProgram, compile, flatten, parse};
-use millstream_native::{PacketBatch, ClassifierTemplate, NativeEngine, NativeOptions};
-use millstream_programs::firewall::{self, RuleAction, FirewallConfig, RuleSetKind, PortRange, FirewallRule};
+use millstream_native::{ClassifierTemplate, NativeEngine, NativeOptions, PacketBatch};
+use millstream_programs::firewall::{self, FirewallConfig, FirewallRule, PortRange, RuleAction, RuleSetKind};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 
 const BATCH: usize = 64;
 const BATCHES: usize = 1_000;
@@ -106,7 +106,9 @@ fn program(config: &FirewallConfig, variant: ClassifierVariant) -> Result<ClickP
 
 fn engine(config: &FirewallConfig, variant: ClassifierVariant) -> Result<NativeEngine, String> {
     let classifiers = match variant {
-        ClassifierVariant::Table(Some(template)) if config.rules.len() > 16 => vec![("f".to_owned(), template)],
+        ClassifierVariant::Table(Some(template)) if config.rules.len() > 16 => {
+            vec![("f".to_owned(), template)]
+        }
         _ => Vec::new(),
     };
     let program = program(config, variant)?;
@@ -115,7 +117,13 @@ fn engine(config: &FirewallConfig, variant: ClassifierVariant) -> Result<NativeE
 }
 
 /// Nanoseconds a packet: the median of the batches.
-fn round(engine: &mut NativeEngine, batch: &mut PacketBatch, flows: &WeightedFlows, batches: usize, seed: u64) -> (f64, usize) {
+fn round(
+    engine: &mut NativeEngine,
+    batch: &mut PacketBatch,
+    flows: &WeightedFlows,
+    batches: usize,
+    seed: u64,
+) -> (f64, usize) {
     let (mut times, mut sent) = (Vec::with_capacity(batches), 0);
     for order in flows.sequence(seed, batches * BATCH).chunks(BATCH) {
         batch.clear();

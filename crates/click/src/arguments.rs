@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::class::ElementClass;
 use crate::config::{SpannedText, unquote, words};
-use crate::error::{Error, ConfigSpan};
+use crate::error::{ConfigSpan, Error};
 use crate::graph::{Element, HostInterface};
 use crate::keyword::ArgumentSpec;
 

@@ -61,7 +61,11 @@ impl ProgramHook {
 }
 
 /// Takes a program with all that it can reach into a module: gives its new number and its hook.
-pub(crate) fn merge(module: &mut Module, element: &str, foreign: &BpfElementProgram) -> Result<(Func, ProgramHook), String> {
+pub(crate) fn merge(
+    module: &mut Module,
+    element: &str,
+    foreign: &BpfElementProgram,
+) -> Result<(Func, ProgramHook), String> {
     let from = &foreign.module;
     let program = from.funcs.get(foreign.program).ok_or("it has no such program")?;
     let hook = ProgramHook::of(program).ok_or("it is neither an XDP nor a TC program")?;

@@ -4,8 +4,8 @@
 //! terminate it. Numbers are in host order: loads and stores of packet fields change the byte order.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, FuncCursor, QueueEnd, Func, Map, MemFlags, Op, KeyPiece, Prov, Size, SwapKind,
-    TableDecl, Type, Value, PacketVerdict, Width,
+    AluOp, Block, BlockCall, Cond, Func, FuncCursor, KeyPiece, Map, MemFlags, Op, PacketVerdict, Prov,
+    QueueEnd, Size, SwapKind, TableDecl, Type, Value, Width,
 };
 
 use crate::compile::{GraphCompiler, QUEUE};
@@ -13,7 +13,7 @@ use crate::elements::span_tree::SpanTreeState;
 use crate::graph::ElementPort;
 use crate::handlers::{HandlerAccess, SettingValue};
 use crate::layout::MetadataLayout;
-use crate::packet::{FIRST_NOTE, NOTES, Annotation, PacketValues, TYPES};
+use crate::packet::{Annotation, FIRST_NOTE, NOTES, PacketValues, TYPES};
 
 /// The one annotation that is an address; it is kept as the distance from the packet's first byte.
 const NETWORK: usize = Annotation::Network as usize;
@@ -518,7 +518,12 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// As [`Self::remember`], unless another worker has been there: [`EEXIST`] then.
-    pub(crate) fn insert_if_absent(&mut self, table: &ElementHashTable, key: &[Value], value: &[Value]) -> Value {
+    pub(crate) fn insert_if_absent(
+        &mut self,
+        table: &ElementHashTable,
+        key: &[Value],
+        value: &[Value],
+    ) -> Value {
         self.put(table, key, value, NOEXIST)
     }
 

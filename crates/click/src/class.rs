@@ -43,7 +43,16 @@ impl ElementClass {
         arguments: &'static [ArgumentSpec],
         make: fn(&mut ElementSetup<'_>) -> ElementResult,
     ) -> ElementClass {
-        ElementClass { name, about, ports: "1/1", processing: "a/a", arguments, rest: None, passes_all: false, make }
+        ElementClass {
+            name,
+            about,
+            ports: "1/1",
+            processing: "a/a",
+            arguments,
+            rest: None,
+            passes_all: false,
+            make,
+        }
     }
 
     /// As [`Class::filter`], with a second output for packets that are not in order.
@@ -53,7 +62,11 @@ impl ElementClass {
         arguments: &'static [ArgumentSpec],
         make: fn(&mut ElementSetup<'_>) -> ElementResult,
     ) -> ElementClass {
-        ElementClass { ports: "1/1-2", processing: "a/ah", ..ElementClass::filter(name, about, arguments, make) }
+        ElementClass {
+            ports: "1/1-2",
+            processing: "a/ah",
+            ..ElementClass::filter(name, about, arguments, make)
+        }
     }
 
     /// A class that takes any number of further arguments by position.

@@ -18,24 +18,24 @@ use millstream_ir::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-use crate::default_handlers;
-use crate::arguments::{ElementArguments, AddressNames, NameTable};
-use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass};
-use crate::copy_bound::CopyGraph;
-use crate::elements::rewrite::{RewriterFlows, IpRewriter};
-use crate::elements::span_tree::SpanTreeState;
-use crate::error::{Error, ConfigSpan};
+use crate::ablation::{AblationConstants, Ablations};
+use crate::arguments::{AddressNames, ElementArguments, NameTable};
 use crate::bpf_program::ReadObject;
-use crate::ablation::{Ablations, AblationConstants};
-use crate::graph::{Element, Graph, ElementPort};
-use crate::handlers::{HandlerAccess, Handler, SETTINGS, HandlerWriters};
+use crate::build::ElementBuilder;
+use crate::class::{ElementClass, ElementCodegen};
+use crate::copy_bound::CopyGraph;
+use crate::default_handlers;
+use crate::elements::rewrite::{IpRewriter, RewriterFlows};
+use crate::elements::span_tree::SpanTreeState;
+use crate::error::{ConfigSpan, Error};
+use crate::graph::{Element, ElementPort, Graph};
+use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS};
 use crate::layout::{self, HeldPacket, MetadataLayout, MetadataUsage};
 use crate::packet::{HOST, NOTES, PacketValues, TYPES};
 use crate::printing::PacketPrinter;
+use crate::queueing::{self, ByteRange, ElementQueue, QueueingNetwork};
 use crate::resolve;
-use crate::script::{ScriptCall, Script, ScriptStep};
-use crate::queueing::{self, ElementQueue, ByteRange, QueueingNetwork};
+use crate::script::{Script, ScriptCall, ScriptStep};
 
 mod setup;
 
@@ -441,8 +441,9 @@ fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
         let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
         let is_of = |whole: &str| whole == element || whole.ends_with(&format!("/{element}"));
         let runs = |of: &Element| is_of(&of.name) && ["Script", "DriverManager"].contains(&of.class.as_str());
-        let writes =
-            |handler: &Handler| handler.name == own && is_of(&handler.element) && handler.access.access_modes().1;
+        let writes = |handler: &Handler| {
+            handler.name == own && is_of(&handler.element) && handler.access.access_modes().1
+        };
         let known = name == "stop" || graph.elements.iter().any(runs) || shared.handlers.iter().any(writes);
         if !known {
             let span = graph.elements.iter().find(|of| of.name == script.element).map(|of| of.span);
@@ -614,7 +615,8 @@ impl<'g> GraphCompiler<'g> {
         ),
         (sources, targets, lanes): (&[(ElementPort, GraphSource)], usize, Vec<ElementPort>),
     ) -> Self {
-        let mut first = GraphCompiler::new(graph, behaviours, module.clone(), state_bytes).with_ablations(general);
+        let mut first =
+            GraphCompiler::new(graph, behaviours, module.clone(), state_bytes).with_ablations(general);
         (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
         (first.lanes, first.trees, first.writable) = (lanes, trees, writable);
         first.function(sources);
@@ -630,7 +632,8 @@ impl<'g> GraphCompiler<'g> {
         if kept.notes.is_empty() {
             return first;
         }
-        let mut second = GraphCompiler::new(graph, first.behaviours, module, state_bytes).with_ablations(general);
+        let mut second =
+            GraphCompiler::new(graph, first.behaviours, module, state_bytes).with_ablations(general);
         (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
         (second.queues, second.lanes, second.trees) = (first.queues, first.lanes, first.trees);
         second.writable = first.writable;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::ast::SpannedName;
-use crate::error::{Error, ConfigSpan};
+use crate::error::{ConfigSpan, Error};
 use crate::lex::step;
 
 /// Values of variables, by name without dollar sign.

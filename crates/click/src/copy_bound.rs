@@ -42,8 +42,12 @@ impl CopyGraph {
         for (from, to) in outputs {
             next.entry(from.element).or_default().extend(to);
         }
-        let mut search =
-            CopyBoundSearch { flow: self, next, known: FxHashMap::default(), on_the_way: FxHashSet::default() };
+        let mut search = CopyBoundSearch {
+            flow: self,
+            next,
+            known: FxHashMap::default(),
+            on_the_way: FxHashSet::default(),
+        };
         inputs.map(|input| search.copies(input)).max().unwrap_or(0)
     }
 }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::class::{self, ElementClass};
-use crate::graph::{Graph, ElementPort};
-use crate::handlers::{HandlerAccess, Handler};
+use crate::graph::{ElementPort, Graph};
+use crate::handlers::{Handler, HandlerAccess};
 use crate::resolve::PushPullResolver;
 
 /// Handlers of all elements, and behind them those of the configuration, which belong to the element without a name.
@@ -48,7 +48,12 @@ pub(crate) fn handlers(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<
 
 /// The ports of an element, one per line: how each passes packets (`~` if its neighbours decide that), `-`
 /// for the packets, which are not counted, and the elements it is connected to.
-fn ports(graph: &Graph, classes: &[&'static ElementClass], ways: &mut PushPullResolver, element: usize) -> String {
+fn ports(
+    graph: &Graph,
+    classes: &[&'static ElementClass],
+    ways: &mut PushPullResolver,
+    element: usize,
+) -> String {
     let (inputs, outputs) = graph.ports()[element];
     let mut out = String::new();
     for (output, count, side) in [(false, inputs, "input"), (true, outputs, "output")] {

@@ -67,7 +67,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, ConfigSpan, distance};
+    use super::{ConfigSpan, Error, distance};
 
     #[test]
     fn edits_are_counted_and_case_is_not() {

@@ -13,10 +13,12 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ast::{CompoundOverload, ArrowKind, ClassExpr, ConnectionEndpoint, SpannedName, Statement, ElementRef};
-use crate::config::{ExpansionBudget, SpannedText, ConfigVariables, arguments, substitute};
-use crate::error::{Error, ConfigSpan};
-use crate::graph::{ElementConnection, Element, Graph, ElementPort};
+use crate::ast::{
+    ArrowKind, ClassExpr, CompoundOverload, ConnectionEndpoint, ElementRef, SpannedName, Statement,
+};
+use crate::config::{ConfigVariables, ExpansionBudget, SpannedText, arguments, substitute};
+use crate::error::{ConfigSpan, Error};
+use crate::graph::{Element, ElementConnection, ElementPort, Graph};
 use crate::parse::parse;
 
 const MOST_ELEMENTS: usize = 1 << 16;
@@ -193,7 +195,8 @@ impl Flattener {
                 if fixed.contains(name) {
                     continue;
                 }
-                let value = SpannedName { text: parts.next().unwrap_or("").trim().to_owned(), span: argument.span };
+                let value =
+                    SpannedName { text: parts.next().unwrap_or("").trim().to_owned(), span: argument.span };
                 let (value, _) = substitute(&value, &scope.variables, &mut self.text)?;
                 scope.variables.insert(name.to_owned(), value.into());
             }
@@ -226,7 +229,11 @@ impl Flattener {
         Ok(())
     }
 
-    fn statements<'a>(&mut self, statements: &'a [Statement], frame: &mut ScopeFrame<'a>) -> Result<(), Error> {
+    fn statements<'a>(
+        &mut self,
+        statements: &'a [Statement],
+        frame: &mut ScopeFrame<'a>,
+    ) -> Result<(), Error> {
         for statement in statements {
             match statement {
                 Statement::Connection { first, rest } => self.connection(first, rest, frame)?,
@@ -368,7 +375,12 @@ impl Flattener {
         self.make(Some(name), class, config, name.span, frame)
     }
 
-    fn anonymous<'a>(&mut self, class: &'a ClassExpr, span: ConfigSpan, frame: &mut ScopeFrame<'a>) -> Result<NodePair, Error> {
+    fn anonymous<'a>(
+        &mut self,
+        class: &'a ClassExpr,
+        span: ConfigSpan,
+        frame: &mut ScopeFrame<'a>,
+    ) -> Result<NodePair, Error> {
         let (class, config) = class_of(class, frame);
         self.make(None, class, config, span, frame)
     }
@@ -408,9 +420,16 @@ impl Flattener {
         Ok(ends)
     }
 
-    fn connect(&mut self, arrow: ArrowKind, left: &[ResolvedEndpoint], right: &[ResolvedEndpoint]) -> Result<(), Error> {
+    fn connect(
+        &mut self,
+        arrow: ArrowKind,
+        left: &[ResolvedEndpoint],
+        right: &[ResolvedEndpoint],
+    ) -> Result<(), Error> {
         let span = left[0].span.to(right[right.len() - 1].span);
-        let count = |sides: &[ResolvedEndpoint], ports: fn(&ResolvedEndpoint) -> &Option<Vec<u32>>| match (arrow, sides) {
+        let count = |sides: &[ResolvedEndpoint], ports: fn(&ResolvedEndpoint) -> &Option<Vec<u32>>| match (
+            arrow, sides,
+        ) {
             (ArrowKind::Many, [one]) if ports(one).is_none() => None,
             _ => Some(sides.iter().map(|s| ports(s).as_ref().map_or(1, Vec::len)).sum::<usize>()),
         };
@@ -508,12 +527,15 @@ fn list<'s>(
 /// A class as the scope sees it.
 fn visible<'a>(class: &'a ClassExpr, name: &str, scope: &ClassScope<'a>) -> VisibleClass<'a> {
     match class {
-        ClassExpr::Named(name, _) => {
-            scope.classes.get(&name.text).cloned().unwrap_or_else(|| VisibleClass::Primitive(name.text.clone()))
-        }
+        ClassExpr::Named(name, _) => scope
+            .classes
+            .get(&name.text)
+            .cloned()
+            .unwrap_or_else(|| VisibleClass::Primitive(name.text.clone())),
         ClassExpr::Compound(alternatives, _) => {
             let before = scope.classes.get(name).cloned();
-            let before = before.or_else(|| (!name.is_empty()).then(|| VisibleClass::Primitive(name.to_owned())));
+            let before =
+                before.or_else(|| (!name.is_empty()).then(|| VisibleClass::Primitive(name.to_owned())));
             VisibleClass::Compound(Rc::new(CompoundClass {
                 alternatives,
                 before,
@@ -535,7 +557,11 @@ fn class_of<'a>(class: &'a ClassExpr, frame: &ScopeFrame<'a>) -> (VisibleClass<'
 }
 
 /// A configuration string with its variables replaced.
-fn resolved(config: SpannedName, frame: &ScopeFrame<'_>, budget: &mut ExpansionBudget) -> Result<SpannedName, Error> {
+fn resolved(
+    config: SpannedName,
+    frame: &ScopeFrame<'_>,
+    budget: &mut ExpansionBudget,
+) -> Result<SpannedName, Error> {
     let (text, _) = substitute(&config, &frame.scope.variables, budget)?;
     Ok(SpannedName { text, span: config.span })
 }
@@ -545,7 +571,11 @@ fn exact(config: &SpannedName) -> bool {
     config.text.len() == config.span.end - config.span.start
 }
 
-fn expand(config: &SpannedName, variables: &ConfigVariables, budget: &mut ExpansionBudget) -> Result<Vec<SpannedText>, Error> {
+fn expand(
+    config: &SpannedName,
+    variables: &ConfigVariables,
+    budget: &mut ExpansionBudget,
+) -> Result<Vec<SpannedText>, Error> {
     let (text, changed) = substitute(config, variables, budget)?;
     Ok(arguments(&text, config.span, !changed))
 }

@@ -241,7 +241,9 @@ impl HandlerAccess {
     /// Reports whether the handler can be read, and whether it can be written.
     pub fn access_modes(&self) -> (bool, bool) {
         match self {
-            HandlerAccess::Zero { .. } | HandlerAccess::Sets(_) | HandlerAccess::Restart { .. } => (false, true),
+            HandlerAccess::Zero { .. } | HandlerAccess::Sets(_) | HandlerAccess::Restart { .. } => {
+                (false, true)
+            }
             HandlerAccess::Setting(..) | HandlerAccess::Bits(_) => (true, true),
             HandlerAccess::Table { verb, .. } => (!verb.writes(), verb.writes()),
             _ => (true, false),
@@ -286,7 +288,8 @@ impl HandlerWriters {
             let is_write = ["write", "writeq", "call"].contains(&instruction.text.as_str());
             is_write && (handler.text.contains('$') || is_of(&handler.text, &whole))
         };
-        let calls = |text: &crate::config::SpannedText| called(text).is_some_and(|handler| is_of(&handler, &whole));
+        let calls =
+            |text: &crate::config::SpannedText| called(text).is_some_and(|handler| is_of(&handler, &whole));
         graph.elements.iter().any(|e| e.arguments.iter().any(|text| writes(text) || calls(text)))
     }
 
@@ -300,8 +303,9 @@ impl HandlerWriters {
             let own = handler.text.rsplit_once('.').map_or("", |(_, own)| own);
             is_write && (own == name || handler.text.contains('$'))
         };
-        let calls =
-            |text: &crate::config::SpannedText| called(text).is_some_and(|handler| own_name(&handler) == name);
+        let calls = |text: &crate::config::SpannedText| {
+            called(text).is_some_and(|handler| own_name(&handler) == name)
+        };
         let is_written = |text: &crate::config::SpannedText| writes(text) || calls(text);
         self == HandlerWriters::Anybody || graph.elements.iter().any(|e| e.arguments.iter().any(is_written))
     }
@@ -340,7 +344,7 @@ pub(crate) enum SettingValue {
 
 #[cfg(test)]
 mod tests {
-    use super::{SettingBits, SettingType, HandlerWriters};
+    use super::{HandlerWriters, SettingBits, SettingType};
     use crate::{flatten, parse};
 
     #[test]
@@ -350,7 +354,10 @@ mod tests {
             [Some(3), Some(-1)]
         );
         assert_eq!(["4", "-2", "x", ""].map(|text| SettingType::Number(-1, 3).parse(text)), [None; 4]);
-        assert_eq!(["TRUE", "0", "maybe"].map(|text| SettingType::Truth.parse(text)), [Some(1), Some(0), None]);
+        assert_eq!(
+            ["TRUE", "0", "maybe"].map(|text| SettingType::Truth.parse(text)),
+            [Some(1), Some(0), None]
+        );
         assert_eq!(["-1", "7", "-2"].map(|text| SettingType::Limit.parse(text)), [Some(-1), Some(7), None]);
         assert_eq!(
             ["10.1.0.2", "10.1", "x"].map(|text| SettingType::Address.parse(text)),
@@ -360,7 +367,10 @@ mod tests {
         assert_eq!(SettingType::Ether.text(0x0011_2233_44ff), "00-11-22-33-44-FF");
         assert_eq!(SettingType::Address.text(0x0a01_0002), "10.1.0.2");
         let bits = SettingBits { of: 0, first: 13, count: 3 };
-        assert_eq!((bits.get(0xe123), bits.set(0xe123, 1), bits.takes()), (7, 0x2123, SettingType::Number(0, 7)));
+        assert_eq!(
+            (bits.get(0xe123), bits.set(0xe123, 1), bits.takes()),
+            (7, 0x2123, SettingType::Number(0, 7))
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! State carried over from one configuration to the next: numbers that have the same name in both.
 
-use crate::compile::{DropCounter, ClickProgram};
+use crate::compile::{ClickProgram, DropCounter};
 use crate::handlers::HandlerAccess;
 
 /// The number at a place of a state.
@@ -23,7 +23,12 @@ impl ClickProgram {
 
     /// Fills a new state with the values of the same names in another configuration's state. Gives drops that
     /// were counted there and have no place here.
-    pub fn import_state(&self, state: &mut [u8], before: &ClickProgram, was: &[u8]) -> Vec<(DropCounter, u64)> {
+    pub fn import_state(
+        &self,
+        state: &mut [u8],
+        before: &ClickProgram,
+        was: &[u8],
+    ) -> Vec<(DropCounter, u64)> {
         let old = before.numbers();
         for (kind, element, name, at) in self.numbers() {
             let known = old.iter().find(|(k, e, n, _)| (*k, *e, *n) == (kind, element, name));
@@ -33,8 +38,9 @@ impl ClickProgram {
                 place.copy_from_slice(&number(was, *from).to_le_bytes());
             }
         }
-        let here =
-            |drop: &DropCounter| self.drops.iter().any(|d| (&d.element, &d.reason) == (&drop.element, &drop.reason));
+        let here = |drop: &DropCounter| {
+            self.drops.iter().any(|d| (&d.element, &d.reason) == (&drop.element, &drop.reason))
+        };
         let gone = before.drops.iter().filter(|drop| !here(drop));
         gone.map(|drop| (drop.clone(), number(was, drop.offset))).filter(|(_, count)| *count > 0).collect()
     }

@@ -95,7 +95,9 @@ impl ArgumentSpec {
             ArgumentSupport::Implemented => Ok(()),
             ArgumentSupport::Moot(kind, _) => kind.check(value),
             ArgumentSupport::Refused(why) => refuse(self.name.to_owned(), why),
-            ArgumentSupport::RefusedBut(values, _) if values.iter().any(|usual| is_same(usual, value)) => Ok(()),
+            ArgumentSupport::RefusedBut(values, _) if values.iter().any(|usual| is_same(usual, value)) => {
+                Ok(())
+            }
             ArgumentSupport::RefusedBut(_, why) => refuse(format!("{} {}", self.name, value.text), why),
         }
     }
@@ -127,7 +129,9 @@ impl IgnoredValueKind {
             IgnoredValueKind::Any => Ok(()),
             IgnoredValueKind::Truth => boolean(value).map(drop),
             IgnoredValueKind::Time => seconds(value).map(drop),
-            IgnoredValueKind::Number(least, _) if signed(value).is_some_and(|number| number < 0 && number >= least) => {
+            IgnoredValueKind::Number(least, _)
+                if signed(value).is_some_and(|number| number < 0 && number >= least) =>
+            {
                 Ok(())
             }
             IgnoredValueKind::Number(least, most) => match unsigned(value, most) {

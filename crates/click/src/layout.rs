@@ -99,7 +99,11 @@ pub(crate) type HeldPacket = (ElementPort, [Value; NOTES]);
 
 impl MetadataLayout {
     /// These annotations, most looked-at first, of packets that go on at so many inputs.
-    pub(crate) fn packed(notes: &[usize], inputs: usize, later: FxHashMap<ElementPort, [bool; NOTES]>) -> MetadataLayout {
+    pub(crate) fn packed(
+        notes: &[usize],
+        inputs: usize,
+        later: FxHashMap<ElementPort, [bool; NOTES]>,
+    ) -> MetadataLayout {
         let number = match inputs {
             0..=0x100 => Size::B,
             0x101..=0x1_0000 => Size::H,
@@ -179,7 +183,11 @@ fn notes(func: &Function, block: Block) -> &[Value] {
 
 /// Annotations to keep, by code that keeps none: those that are used behind these inputs, at which packets go
 /// on that have waited. A packet that waits once more keeps for the second wait the same as for the first.
-pub(crate) fn live_annotations(func: &Function, inputs: &[(ElementPort, Block)], held: &[HeldPacket]) -> MetadataLayout {
+pub(crate) fn live_annotations(
+    func: &Function,
+    inputs: &[(ElementPort, Block)],
+    held: &[HeldPacket],
+) -> MetadataLayout {
     let mut later: FxHashMap<ElementPort, [bool; NOTES]> = FxHashMap::default();
     loop {
         let again = held.iter().flat_map(|(port, values)| {
@@ -254,7 +262,9 @@ fn constants(func: &Function) -> FxHashMap<Value, ConstantLattice> {
             for (&arg, &param) in target.args.iter().zip(&func.blocks[target.block].params) {
                 let new = match (func.as_const(arg), func.defs[arg]) {
                     (Some(value), _) => ConstantLattice::Constant(value),
-                    (None, ValueDef::Param(..)) => known.get(&arg).copied().unwrap_or(ConstantLattice::Nothing),
+                    (None, ValueDef::Param(..)) => {
+                        known.get(&arg).copied().unwrap_or(ConstantLattice::Nothing)
+                    }
                     _ => ConstantLattice::Varies,
                 };
                 let before = known.get(&param).copied().unwrap_or(ConstantLattice::Nothing);
@@ -269,7 +279,12 @@ fn constants(func: &Function) -> FxHashMap<Value, ConstantLattice> {
 
 /// The layout of a program with these blocks as its elements' inputs, which keeps these annotations of
 /// packets that go on at `resumptions`.
-pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &MetadataLayout, resumptions: &[ElementPort]) -> MetadataUsage {
+pub(crate) fn layout(
+    func: &Function,
+    inputs: &[Block],
+    kept: &MetadataLayout,
+    resumptions: &[ElementPort],
+) -> MetadataUsage {
     let (looked, known, uses) = (ObservedValues::at(func, []), constants(func), uses(func, inputs));
     let annotation = |note: usize| {
         let values = inputs.iter().filter_map(|&block| notes(func, block).get(note));
@@ -287,7 +302,10 @@ pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &MetadataLayout, r
             constant: live.iter().filter(constant).count(),
             kept_at: place.map(|(_, _, at)| *at as u32),
             kept_bytes: place.map_or(0, |(_, size, _)| size.bytes()),
-            kept_for: resumptions.iter().filter(|port| place.is_some() && kept.is_live_at(**port, note)).count(),
+            kept_for: resumptions
+                .iter()
+                .filter(|port| place.is_some() && kept.is_live_at(**port, note))
+                .count(),
         }
     };
     let mut annotations: Vec<AnnotationUsage> = (0..NOTES).map(annotation).collect();

@@ -3,7 +3,7 @@
 //! The meaning of a left parenthesis depends on the token before it, so the parser asks for a configuration
 //! string where it expects one. Source: click(5), "Lexical issues".
 
-use crate::error::{Error, ConfigSpan};
+use crate::error::{ConfigSpan, Error};
 
 /// A token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,8 +72,9 @@ impl<'t> Lexer<'t> {
 
     fn comment(&mut self) -> Result<(), Error> {
         let from = self.at;
-        self.at = comment_end(self.bytes(), from)
-            .ok_or_else(|| Error::new(ConfigSpan { start: from, end: from + 2 }, "a comment without an end"))?;
+        self.at = comment_end(self.bytes(), from).ok_or_else(|| {
+            Error::new(ConfigSpan { start: from, end: from + 2 }, "a comment without an end")
+        })?;
         Ok(())
     }
 

@@ -12,53 +12,59 @@
 //! connections, nothing panics, and the generated code accesses no byte outside of a packet, whatever the
 //! packet.
 
-mod default_handlers;
+mod ablation;
 mod arguments;
 pub mod ast;
+mod bpf_program;
 mod build;
-mod hot_swap;
 mod class;
 mod compile;
 mod config;
 mod copy_bound;
+mod default_handlers;
 mod elements;
 mod error;
 mod flatten;
-mod bpf_program;
-mod ablation;
 mod graph;
 mod handlers;
+mod hot_swap;
 mod keyword;
 mod layout;
 mod lex;
 mod packet;
 mod parse;
 mod printing;
+mod queueing;
 mod reference;
-mod unsupported;
 mod resolve;
 mod script;
 mod sketch;
 mod tables;
-mod queueing;
+mod unsupported;
 
+pub use ablation::Ablations;
 pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
+pub use bpf_program::{BpfElementProgram, ReadObject};
 pub use compile::{
-    DropCounter, InitialEntry, SourceControl, ElementInfo, ClickProgram, QUEUE, CaptureOptions, STATE, GraphSource, SourceEnd, GraphSink, compile,
-    compile_for, compile_with,
+    CaptureOptions, ClickProgram, DropCounter, ElementInfo, GraphSink, GraphSource, InitialEntry, QUEUE,
+    STATE, SourceControl, SourceEnd, compile, compile_for, compile_with,
 };
 pub use config::{SpannedText, decoded};
 pub use elements::{bridge_text, capture_files, time};
-pub use error::{Error, ConfigSpan, nearest};
+pub use error::{ConfigSpan, Error, nearest};
 pub use flatten::flatten;
-pub use bpf_program::{BpfElementProgram, ReadObject};
-pub use ablation::Ablations;
-pub use graph::{CaptureInfo, ElementConnection, Element, Graph, HostInterface, ElementPort};
-pub use handlers::{HandlerAccess, SettingBits, TableFormat, Handler, StateRatio, SETTINGS, SettingType, TableOperation, HandlerWriters};
+pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
+pub use handlers::{
+    Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingBits, SettingType, StateRatio, TableFormat,
+    TableOperation,
+};
 pub use layout::{AnnotationUsage, ContextField, MetadataUsage};
 pub use parse::parse;
-pub use printing::{PayloadFormat, IpForm, PRINTS, PrintForm, PacketPrinter, chatter, printed};
+pub use printing::{IpForm, PRINTS, PacketPrinter, PayloadFormat, PrintForm, chatter, printed};
+pub use queueing::{
+    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, ShapingPolicy,
+    SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
+};
 pub use reference::reference;
-pub use script::{ScriptCall, JumpTarget, Script, ScriptKind, ScriptStep, unquoted};
+pub use script::{JumpTarget, Script, ScriptCall, ScriptKind, ScriptStep, unquoted};
 pub use sketch::{FlowKey, FlowSketch};
-pub use queueing::{SourceSchedule, TokenBucketSize, ElementQueue, TimingParameter, ShapingPolicy, ByteRange, QueueProperties, SourceTiming, QueueServer, PullScheduler, QueueingNetwork};

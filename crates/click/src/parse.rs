@@ -1,7 +1,10 @@
 //! Reads configurations. Source: click(5).
 
-use crate::ast::{CompoundOverload, ArrowKind, ClassExpr, ConnectionEndpoint, SpannedName, FormalParameter, Statement, ElementRef, IgnoredSpan};
-use crate::error::{Error, ConfigSpan};
+use crate::ast::{
+    ArrowKind, ClassExpr, CompoundOverload, ConnectionEndpoint, ElementRef, FormalParameter, IgnoredSpan,
+    SpannedName, Statement,
+};
+use crate::error::{ConfigSpan, Error};
 use crate::lex::{Lexer, Token};
 
 /// Braces and groups inside each other, at most.
@@ -16,8 +19,12 @@ const KEYWORDS: [&str; 4] = ["elementclass", "define", "require", "provide"];
 /// # Errors
 /// The first thing that is no statement.
 pub fn parse(text: &str) -> Result<Vec<Statement>, Error> {
-    let mut parser =
-        ConfigParser { lexer: Lexer::new(text), now: (Token::End, ConfigSpan::default()), before: 0, depth: 0 };
+    let mut parser = ConfigParser {
+        lexer: Lexer::new(text),
+        now: (Token::End, ConfigSpan::default()),
+        before: 0,
+        depth: 0,
+    };
     parser.advance()?;
     let statements = parser.statements()?;
     match parser.now.0 {
@@ -173,7 +180,12 @@ impl<'t> ConfigParser<'t> {
         // Ports of an element that is not named are those of `input` or `output`: one list.
         let outputs = if what == ElementRef::Implied { None } else { self.ports()? };
         let end = if what == ElementRef::Implied { start.end } else { self.before };
-        Ok(ConnectionEndpoint { inputs, what, outputs, span: IgnoredSpan(ConfigSpan { start: start.start, end }) })
+        Ok(ConnectionEndpoint {
+            inputs,
+            what,
+            outputs,
+            span: IgnoredSpan(ConfigSpan { start: start.start, end }),
+        })
     }
 
     fn what(&mut self) -> Result<ElementRef, Error> {

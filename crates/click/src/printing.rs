@@ -127,7 +127,11 @@ fn parsed(record: &[u8]) -> Option<(usize, PrintRecord<'_>)> {
 }
 
 /// The text that the printer of a record prints at a time in nanoseconds, and which printer that is.
-pub fn printed<'p>(printers: &'p [PacketPrinter], record: &[u8], time: u64) -> Option<(&'p PacketPrinter, Vec<u8>)> {
+pub fn printed<'p>(
+    printers: &'p [PacketPrinter],
+    record: &[u8],
+    time: u64,
+) -> Option<(&'p PacketPrinter, Vec<u8>)> {
     let (number, record) = parsed(record)?;
     let printer = printers.get(number)?;
     Some((printer, printer.text(&record, time)?))

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::class::ElementClass;
-use crate::graph::{Graph, ElementPort};
+use crate::graph::{ElementPort, Graph};
 use crate::handlers::SettingValue;
 use crate::resolve::PushPullResolver;
 
@@ -238,7 +238,8 @@ pub(crate) fn find(
     let servers = elements.iter().zip(turns).map(server).collect();
     let senders = declared.senders.clone();
     let pulls = if declared.timed { search.pulls(sources) } else { Vec::new() };
-    let waits = QueueingNetwork { servers, lanes: search.lanes, senders, pulls, kept: 0, clocked: declared.clocked };
+    let waits =
+        QueueingNetwork { servers, lanes: search.lanes, senders, pulls, kept: 0, clocked: declared.clocked };
     let mut inputs: Vec<(usize, ElementPort)> =
         search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
     inputs.sort_unstable();
@@ -258,7 +259,9 @@ impl PullScheduler {
     fn lanes(&self) -> Vec<usize> {
         match self {
             PullScheduler::Lane(lane) => vec![*lane],
-            PullScheduler::RoundRobin(all) | PullScheduler::First(all) => all.iter().flat_map(PullScheduler::lanes).collect(),
+            PullScheduler::RoundRobin(all) | PullScheduler::First(all) => {
+                all.iter().flat_map(PullScheduler::lanes).collect()
+            }
             PullScheduler::Strides(all) => all.iter().flat_map(|(_, turns)| turns.lanes()).collect(),
         }
     }
@@ -339,7 +342,9 @@ impl QueueSearch<'_> {
             _ => {
                 let tickets = self.declared.tickets.get(&element).cloned().unwrap_or_default();
                 let clients = tickets.into_iter().chain(std::iter::repeat(1)).zip(all);
-                PullScheduler::Strides(clients.filter_map(|(tickets, turns)| Some((tickets, turns?))).collect())
+                PullScheduler::Strides(
+                    clients.filter_map(|(tickets, turns)| Some((tickets, turns?))).collect(),
+                )
             }
         }
     }

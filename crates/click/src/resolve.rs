@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::class::{self, ElementClass, PortProcessing, port_range, processing};
 use crate::error::Error;
-use crate::graph::{Graph, ElementPort};
+use crate::graph::{ElementPort, Graph};
 use crate::unsupported;
 
 /// The class of each element.
@@ -94,8 +94,12 @@ pub(crate) struct PushPullResolver {
 
 impl PushPullResolver {
     pub(crate) fn new(graph: &Graph, classes: &[&'static ElementClass]) -> PushPullResolver {
-        let mut this =
-            PushPullResolver { sets: FxHashMap::default(), parents: Vec::new(), ways: Vec::new(), conflicts: Vec::new() };
+        let mut this = PushPullResolver {
+            sets: FxHashMap::default(),
+            parents: Vec::new(),
+            ways: Vec::new(),
+            conflicts: Vec::new(),
+        };
         for (element, (class, (inputs, outputs))) in classes.iter().zip(graph.ports()).enumerate() {
             let mut agnostic = None;
             for (output, count) in [(false, inputs), (true, outputs)] {
@@ -233,7 +237,11 @@ pub(crate) fn back_edges(graph: &Graph) -> FxHashSet<ElementPort> {
 
 /// Maximum number of these elements, one behind another, on a path that takes none of the outputs in
 /// `returns`; every cycle has at least one of these outputs.
-pub(crate) fn longest_chain(graph: &Graph, returns: &FxHashSet<ElementPort>, elements: &FxHashSet<usize>) -> u32 {
+pub(crate) fn longest_chain(
+    graph: &Graph,
+    returns: &FxHashSet<ElementPort>,
+    elements: &FxHashSet<usize>,
+) -> u32 {
     let mut ranks = vec![0; graph.elements.len()];
     loop {
         let before = ranks.clone();

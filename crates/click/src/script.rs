@@ -159,7 +159,11 @@ fn kind(text: &SpannedText) -> Result<ScriptKind, Error> {
 }
 
 /// An instruction from its words, the first of which is its name.
-fn step(argument: &SpannedText, parts: &[SpannedText], labels: &[(String, usize)]) -> Result<ScriptStep, Error> {
+fn step(
+    argument: &SpannedText,
+    parts: &[SpannedText],
+    labels: &[(String, usize)],
+) -> Result<ScriptStep, Error> {
     let name = &parts[0];
     let rest = argument.text[name.text.len()..].trim().to_owned();
     let needed = |what: &str| match rest.is_empty() {

@@ -6,7 +6,7 @@
 
 use millstream_ir::{Map, MapDecl};
 
-use crate::compile::{InitialEntry, RDONLY_PROG, ElementSetup};
+use crate::compile::{ElementSetup, InitialEntry, RDONLY_PROG};
 use crate::handlers::{HandlerAccess, TableFormat, TableOperation};
 
 const LPM_TRIE: u32 = 11;
@@ -37,12 +37,21 @@ const ROUTE_HANDLERS: &[(&str, TableOperation)] = &[
 ];
 
 /// Those of prefixes that are answered for.
-const ANSWER_HANDLERS: &[(&str, TableOperation)] =
-    &[("table", TableOperation::List), ("lookup", TableOperation::Find), ("add", TableOperation::Set), ("remove", TableOperation::Remove)];
+const ANSWER_HANDLERS: &[(&str, TableOperation)] = &[
+    ("table", TableOperation::List),
+    ("lookup", TableOperation::Find),
+    ("add", TableOperation::Set),
+    ("remove", TableOperation::Remove),
+];
 
 impl ElementSetup<'_> {
     /// Handlers about the entries of a table.
-    pub(crate) fn table_handlers(&mut self, map: &str, form: TableFormat, verbs: &[(&'static str, TableOperation)]) {
+    pub(crate) fn table_handlers(
+        &mut self,
+        map: &str,
+        form: TableFormat,
+        verbs: &[(&'static str, TableOperation)],
+    ) {
         for (name, verb) in verbs {
             self.handler(*name, HandlerAccess::Table { map: map.to_owned(), form, verb: *verb });
         }

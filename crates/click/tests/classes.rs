@@ -45,8 +45,10 @@ type Left = (u64, usize, Vec<u8>);
 fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<Left>, NativeEngine) {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{text}: {e:?}"));
-    let options = NativeOptions { schedule: schedule.parse().expect("a schedule"), ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options =
+        NativeOptions { schedule: schedule.parse().expect("a schedule"), ..NativeOptions::default() };
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
@@ -95,7 +97,8 @@ fn packets_of_a_flow_stay_in_order_and_all_are_as_they_would_be() {
             }
             found.sort_by_key(|(number, ..)| *number);
             assert!(found == in_order, "{schedule}");
-            let state = |engine: &mut NativeEngine| engine.map("click.state").expect("the state").get(&[0; 4]);
+            let state =
+                |engine: &mut NativeEngine| engine.map("click.state").expect("the state").get(&[0; 4]);
             assert_eq!(state(&mut engine), state(&mut plain), "{schedule}");
         }
     }

@@ -9,12 +9,16 @@ use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClassifierTemplate, NativeEngine, NativeError, NativeOptions};
-use millstream_programs::firewall::{self, RuleAction, RuleSetKind, PortRange, FirewallRule};
+use millstream_programs::firewall::{self, FirewallRule, PortRange, RuleAction, RuleSetKind};
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::FlowLocality;
 
-const TEMPLATES: [Option<ClassifierTemplate>; 4] =
-    [None, Some(ClassifierTemplate::Linear), Some(ClassifierTemplate::Tree), Some(ClassifierTemplate::Tuples)];
+const TEMPLATES: [Option<ClassifierTemplate>; 4] = [
+    None,
+    Some(ClassifierTemplate::Linear),
+    Some(ClassifierTemplate::Tree),
+    Some(ClassifierTemplate::Tuples),
+];
 /// Outputs of elements.
 const OUTPUTS: u64 = 4;
 
@@ -35,7 +39,11 @@ fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Sent {
 }
 
 /// Packets that native code with the template for the element `f` sends.
-fn native(program: &ClickProgram, template: Option<ClassifierTemplate>, frames: &[Vec<u8>]) -> Result<Sent, NativeError> {
+fn native(
+    program: &ClickProgram,
+    template: Option<ClassifierTemplate>,
+    frames: &[Vec<u8>],
+) -> Result<Sent, NativeError> {
     let classifiers = template.map(|template| ("f".to_owned(), template)).into_iter().collect();
     let options = NativeOptions { classifiers, ..NativeOptions::default() };
     let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options)?;

@@ -5,7 +5,8 @@ mod common;
 
 use common::{hex, number, sum};
 use millstream_click::{
-    Ablations, Graph, HostInterface, ClickProgram, STATE, HandlerWriters, compile, compile_for, flatten, parse,
+    Ablations, ClickProgram, Graph, HandlerWriters, HostInterface, STATE, compile, compile_for, flatten,
+    parse,
 };
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
@@ -41,7 +42,8 @@ fn run_with(text: &str, frames: &[Vec<u8>], passes: bool) -> Outcome {
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
     let options = NativeOptions { passes, ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     for entry in &program.entries {
         let map = engine.map(&entry.map).expect("the map");
         assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);

@@ -52,7 +52,8 @@ fn verdicts_of_tc_choose_outputs() {
     let program = compile_with(&graph, &read).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default()).expect("compiled");
+        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+            .expect("compiled");
     // OK, SHOT, PIPE, REDIRECT, UNSPEC, one that is none, and an empty packet.
     let frames: Vec<Vec<u8>> =
         vec![vec![1, 1], vec![3], vec![4, 4], vec![8, 8], vec![0, 5], vec![40], Vec::new()];
@@ -89,7 +90,8 @@ fn what_elements_put_into_rings_and_traces_is_counted_and_not_kept() {
     let graph = flatten(&parse(CONF).expect("parsed"), &[]).expect("flattened");
     let program = compile_with(&graph, &|_, _| Ok(tracing())).unwrap_or_else(|e| panic!("{e:?}"));
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default()).expect("compiled");
+        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+            .expect("compiled");
     let frames = [vec![65, 1]];
     let feeds = [SourceFrames { frames: &frames, count: 10 }];
     let ran = run_graph(&mut engine, &feeds, 3, 4, |_| Ok(())).expect("memory");

@@ -12,7 +12,7 @@ use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
 use millstream_native::io::graph::{SourceFrames, run_graph};
-use millstream_native::{BatchReordering, ClockSource, LayoutPolicy, NativeEngine, LONGEST, NativeOptions};
+use millstream_native::{BatchReordering, ClockSource, LONGEST, LayoutPolicy, NativeEngine, NativeOptions};
 use proptest::prelude::*;
 
 /// Bytes that are stripped, in two steps: a packet that waited is put at a place with room for the longest
@@ -120,9 +120,13 @@ type Outcome = (Vec<(u64, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)>);
 
 fn native(program: &ClickProgram, frames: &[Vec<u8>], schedule: &str) -> Outcome {
     let descriptors = LayoutPolicy::Shuffled(schedule.len() as u64);
-    let options =
-        NativeOptions { schedule: schedule.parse().expect("a schedule"), descriptors, ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options = NativeOptions {
+        schedule: schedule.parse().expect("a schedule"),
+        descriptors,
+        ..NativeOptions::default()
+    };
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     engine.set_clock(ClockSource::Fixed(NOW));
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);

@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::yield_now;
 
 use millstream_click::{
-    HandlerAccess, Ablations, Graph, ClickProgram, STATE, HandlerWriters, compile, compile_for, flatten, parse,
+    Ablations, ClickProgram, Graph, HandlerAccess, HandlerWriters, STATE, compile, compile_for, flatten,
+    parse,
 };
 use millstream_native::io::WorkerHooks;
-use millstream_native::io::graph::{SentPacket, SourceFrames, SourceGate, GraphRunStats, GraphSources, run_graph};
+use millstream_native::io::graph::{
+    GraphRunStats, GraphSources, SentPacket, SourceFrames, SourceGate, run_graph,
+};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::{NativeEngine, NativeOptions};
 use millstream_programs::packet::partly_broken;
@@ -162,7 +165,9 @@ fn between_batches_of_stages_no_packet_is_under_way() {
             let number = numbers(engine);
             let counter = |name: &str| {
                 let found = program.handlers.iter().find(|h| (&*h.element, &*h.name) == (name, "count"));
-                let Some(HandlerAccess::Number(at)) = found.map(|h| &h.access) else { panic!("{name} counts") };
+                let Some(HandlerAccess::Number(at)) = found.map(|h| &h.access) else {
+                    panic!("{name} counts")
+                };
                 number(*at)
             };
             let all =
@@ -192,7 +197,9 @@ fn there_are_as_many_stages_as_queues_one_behind_another_and_one() {
     let stages = |text: &str| {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let general = Ablations { stages: true, ..Ablations::default() };
-        compile_for(&graph, &|_, _| Err(String::new()), HandlerWriters::Scripts, general).expect("compiled").stages
+        compile_for(&graph, &|_, _| Err(String::new()), HandlerWriters::Scripts, general)
+            .expect("compiled")
+            .stages
     };
     for (expected, text) in [
         (1, "FromDump(a) -> Discard"),

@@ -4,11 +4,11 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use millstream_click::{PRINTS, ClickProgram, compile, flatten, parse, printed};
+use millstream_click::{ClickProgram, PRINTS, compile, flatten, parse, printed};
 use millstream_interp::ir::IrInterpreter;
-use millstream_interp::{ContextKind, SideEffect, MachineState};
+use millstream_interp::{ContextKind, MachineState, SideEffect};
 use millstream_native::io::graph::{SourceFrames, run_graph};
-use millstream_native::{ClockSource, LayoutPolicy, NativeEngine, RecordListener, NativeOptions};
+use millstream_native::{ClockSource, LayoutPolicy, NativeEngine, NativeOptions, RecordListener};
 
 const NOW: u64 = 1_000_020_000;
 
@@ -42,8 +42,12 @@ fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<String> {
 }
 
 fn native(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<String> {
-    let options = NativeOptions { descriptors: LayoutPolicy::Shuffled(frames.len() as u64), ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options = NativeOptions {
+        descriptors: LayoutPolicy::Shuffled(frames.len() as u64),
+        ..NativeOptions::default()
+    };
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     engine.set_clock(ClockSource::Fixed(NOW));
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::packet;
-use millstream_click::{HandlerAccess, FlowKey, ClickProgram, FlowSketch, compile, flatten, parse};
+use millstream_click::{ClickProgram, FlowKey, FlowSketch, HandlerAccess, compile, flatten, parse};
 use millstream_native::io::WorkerHooks;
 use millstream_native::io::graph::{SourceFrames, run_graph_by};
 use millstream_native::{NativeEngine, NativeOptions};
@@ -82,7 +82,12 @@ fn counted(class: &str, workers: u32, schedule: &str, frames: &[Vec<u8>]) -> (Na
 }
 
 /// Numbers of flows whose estimates are wrong by more than `bound`, and of those that are too small.
-fn wrong(engine: &mut NativeEngine, sketch: &FlowSketch, exact: &BTreeMap<FlowKey, i64>, bound: f64) -> (usize, usize) {
+fn wrong(
+    engine: &mut NativeEngine,
+    sketch: &FlowSketch,
+    exact: &BTreeMap<FlowKey, i64>,
+    bound: f64,
+) -> (usize, usize) {
     let (mut far, mut below) = (0, 0);
     for (flow, count) in exact {
         let error = sketch.estimate(*flow, |at| counter(engine, sketch, at)) - count;

@@ -5,7 +5,9 @@
 mod common;
 
 use common::number;
-use millstream_click::{Ablations, ClickProgram, STATE, GraphSource, HandlerWriters, bridge_text, compile_for, flatten, parse};
+use millstream_click::{
+    Ablations, ClickProgram, GraphSource, HandlerWriters, STATE, bridge_text, compile_for, flatten, parse,
+};
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
@@ -89,8 +91,9 @@ impl Bridge {
         self.engine.set_clock(ClockSource::Fixed(time));
         let at = source(&self.program, port);
         let count = |source| if source == at { frames.len() as u64 } else { 0 };
-        let feeds: Vec<SourceFrames<'_>> =
-            (0..self.program.sources.len()).map(|source| SourceFrames { frames, count: count(source) }).collect();
+        let feeds: Vec<SourceFrames<'_>> = (0..self.program.sources.len())
+            .map(|source| SourceFrames { frames, count: count(source) })
+            .collect();
         let mut sent = Vec::new();
         run_graph(&mut self.engine, &feeds, self.program.targets.len(), 16, |p| {
             sent.push((p.output, p.bytes.to_vec()));

@@ -170,8 +170,9 @@ fn program(text: &str, general: Ablations) -> ClickProgram {
 }
 
 fn sent(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
-        .unwrap_or_else(|e| panic!("{e}"));
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+            .unwrap_or_else(|e| panic!("{e}"));
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }

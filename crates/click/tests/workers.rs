@@ -43,7 +43,8 @@ fn run(engine: &mut NativeEngine, feeds: &[SourceFrames<'_>]) -> Vec<(usize, u64
         Ok(())
     };
     let goes_on = None::<fn(&mut NativeEngine) -> bool>;
-    let ran = run_graph_by(engine, feeds, 2, 16, &WorkerHooks { enter: &|_| Ok(()) }, &take, goes_on).expect("run");
+    let ran =
+        run_graph_by(engine, feeds, 2, 16, &WorkerHooks { enter: &|_| Ok(()) }, &take, goes_on).expect("run");
     let sent = sent.into_inner().expect("nobody panics");
     assert_eq!(ran.received, feeds.iter().map(|f| f.count).collect::<Vec<_>>());
     assert_eq!(ran.sent.iter().sum::<u64>(), sent.len() as u64);
@@ -70,7 +71,8 @@ fn workers_give_every_flow_a_port_of_its_own_and_find_it_again() {
     );
     let program = program.for_workers().expect("no element is for one worker");
     let options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     let server = [198, 51, 100, 7];
     let there: Vec<Vec<u8>> = (0..FLOWS).map(|n| frame([[10, 0, 0, 5], server], [5000 + n, 53])).collect();
     let nothing = SourceFrames { frames: &[], count: 0 };
@@ -115,7 +117,8 @@ fn an_element_that_one_worker_must_run_says_so() {
 fn a_worker_that_fails_ends_the_run_of_all_and_nobody_waits_for_it() {
     let program = program("FromDevice(in) -> ToDPDKDevice(out)").for_workers().expect("for all");
     let options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let mut engine =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     let frames: Vec<Vec<u8>> = (0..FLOWS).map(|n| frame([[10, 0, 0, 5]; 2], [n, 53])).collect();
     let feeds = [SourceFrames { frames: &frames, count: u64::MAX }];
     let asked = AtomicU32::new(0);

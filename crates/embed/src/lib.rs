@@ -15,7 +15,7 @@ use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use millstream_built::printing::PrintOutput;
 use millstream_built::{PayloadKind, ProgramPayload, fill, handlers};
-use millstream_native::{PacketBatch, NativeEngine, LinkedCode, NativeMap, ExportTable};
+use millstream_native::{ExportTable, LinkedCode, NativeEngine, NativeMap, PacketBatch};
 
 /// `ENOENT`, `E2BIG` and `EINVAL` of Linux.
 const ENOENT: c_int = -2;
@@ -229,7 +229,12 @@ fn put(said: &str, to: *mut c_char, room: usize) {
 
 /// `millstream_open`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_open(table: *const ExportTable, most: u32, why: *mut c_char, room: usize) -> *mut EmbeddedProgram {
+extern "C" fn millstream_open(
+    table: *const ExportTable,
+    most: u32,
+    why: *mut c_char,
+    room: usize,
+) -> *mut EmbeddedProgram {
     match EmbeddedProgram::new(table, most) {
         Ok(open) => Box::into_raw(Box::new(open)),
         Err(said) => {
@@ -329,7 +334,11 @@ extern "C" fn millstream_map_set(
 
 /// `millstream_map_delete`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_map_delete(program: *mut EmbeddedProgram, map: *const c_char, key: *const c_void) -> c_int {
+extern "C" fn millstream_map_delete(
+    program: *mut EmbeddedProgram,
+    map: *const c_char,
+    key: *const c_void,
+) -> c_int {
     open(program).with_map(text(map), |map| map.delete(bytes(key, map.spec().key_size)) as c_int)
 }
 

@@ -9,12 +9,12 @@ use millstream_built::{PayloadKind, ProgramPayload, header};
 use millstream_click::{compile, flatten, parse};
 use millstream_interp::MapKind;
 use millstream_native::io::graph::{SourceFrames, run_graph};
-use millstream_native::{PacketBatch, NativeEngine, NativeImage, ExportOptions, NativeMap, NativeOptions};
+use millstream_native::{ExportOptions, NativeEngine, NativeImage, NativeMap, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::generate;
-use millstream_programs::{NAT, DataPlaneProgram, ROUTER};
+use millstream_programs::{DataPlaneProgram, NAT, ROUTER};
 use tempfile::TempDir;
 
 const INGRESS: u32 = 1;
@@ -112,7 +112,9 @@ fn both(program: &DataPlaneProgram, stem: &str) -> (Linked, NativeEngine) {
         image: image.clone(),
         entries: Vec::new(),
     };
-    let make = |linkage: &ExportOptions<'_>| NativeEngine::link_object(&object, None, &options, linkage).expect("made");
+    let make = |linkage: &ExportOptions<'_>| {
+        NativeEngine::link_object(&object, None, &options, linkage).expect("made")
+    };
     let linked = Linked::new(stem, false, make, &payload);
     (linked, NativeEngine::of_object(&object, None, &options).expect("compiled"))
 }
@@ -203,7 +205,8 @@ fn a_configuration_in_c_sends_what_it_sends_here_and_has_its_handlers() {
     let linked = Linked::new("graph", true, make, &payload);
     let mut frames = frames(3 * BATCH);
     frames[5] = vec![1; 4000];
-    let mut here = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let mut here =
+        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     millstream_built::fill(&mut here, &program.entries).expect("they fit");
     let mut sent: Vec<Vec<String>> = vec![Vec::new(); 3];
     let feeds = [SourceFrames { frames: &frames, count: frames.len() as u64 }];

@@ -1,6 +1,6 @@
 //! Directives of a test file.
 
-use millstream_isa::generation::{VerifierGeneration, KernelRange, VersionError};
+use millstream_isa::generation::{KernelRange, VerifierGeneration, VersionError};
 use millstream_passes::TargetInfo;
 
 use crate::runs::{MapEntrySpec, RunDirective, parse_entry, parse_run};
@@ -169,7 +169,9 @@ fn parse_target(text: &str) -> Result<TargetInfo, String> {
     match (text, arguments(text, "bpf").map(str::parse)) {
         ("native", _) => Ok(TargetInfo::native()),
         ("short", _) => Ok(TargetInfo { slots_first: true, ..TargetInfo::bpf(4) }),
-        ("here", _) => Ok(TargetInfo { map_sizes_hold: true, elides_null_checks: true, ..TargetInfo::bpf(4) }),
+        ("here", _) => {
+            Ok(TargetInfo { map_sizes_hold: true, elides_null_checks: true, ..TargetInfo::bpf(4) })
+        }
         (_, Some(Ok(isa @ 1..=4))) => Ok(TargetInfo::bpf(isa)),
         _ => Err(format!("expected native, here, short, bpf(1) to bpf(4) or linux(VERSION), found `{text}`")),
     }

@@ -1,6 +1,6 @@
 //! Output against expectation.
 
-use crate::case::{TestCase, CheckDirective, TestCommand};
+use crate::case::{CheckDirective, TestCase, TestCommand};
 
 /// Compares; the error shows what differs.
 pub(crate) fn compare(case: &TestCase, output: &str) -> Result<(), String> {

@@ -10,7 +10,7 @@ use millstream_isa::{Callee, Insn, Pseudo};
 use rustc_hash::FxHashMap;
 
 use crate::FiletestError;
-use crate::runs::{RunPostcondition, CallArg, MapEntrySpec, RunDirective};
+use crate::runs::{CallArg, MapEntrySpec, RunDirective, RunPostcondition};
 
 /// Something that runs a module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,12 @@ pub(crate) enum ExecutionEngine {
 }
 
 /// Runs all cases on every engine. `when` says at which moment, for messages.
-pub(crate) fn run_all(module: &Module, entries: &[MapEntrySpec], runs: &[RunDirective], when: &str) -> Result<(), FiletestError> {
+pub(crate) fn run_all(
+    module: &Module,
+    entries: &[MapEntrySpec],
+    runs: &[RunDirective],
+    when: &str,
+) -> Result<(), FiletestError> {
     for run in runs {
         for engine in [ExecutionEngine::Ir, ExecutionEngine::Lowered] {
             run_one(engine, module, entries, run).map_err(|message| {
@@ -37,7 +42,12 @@ pub(crate) fn run_all(module: &Module, entries: &[MapEntrySpec], runs: &[RunDire
     Ok(())
 }
 
-fn run_one(engine: ExecutionEngine, module: &Module, entries: &[MapEntrySpec], run: &RunDirective) -> Result<(), String> {
+fn run_one(
+    engine: ExecutionEngine,
+    module: &Module,
+    entries: &[MapEntrySpec],
+    run: &RunDirective,
+) -> Result<(), String> {
     let func = Func::from_u32(run.func);
     let decl = module.funcs.get(func).ok_or_else(|| format!("{func} does not exist"))?;
     if decl.layout.is_empty() {
@@ -97,7 +107,11 @@ fn arguments(machine: &mut MachineState, args: &[CallArg]) -> (Vec<u64>, Vec<(u6
     (args.iter().map(&mut value).collect(), mems)
 }
 
-fn set_entry(interpreter: &IrInterpreter<'_>, machine: &mut MachineState, entry: &MapEntrySpec) -> Result<(), String> {
+fn set_entry(
+    interpreter: &IrInterpreter<'_>,
+    machine: &mut MachineState,
+    entry: &MapEntrySpec,
+) -> Result<(), String> {
     let map = Map::from_u32(entry.map);
     let id = interpreter.map(map).ok_or_else(|| format!("{map} does not exist or is not modelled"))?;
     let value = entry.value.as_deref().unwrap_or(&[]);
@@ -179,7 +193,11 @@ fn lower_all(module: &Module) -> Result<Result<Vec<(Func, LoweredFunction)>, Low
 }
 
 /// All functions in one vector, `entry` first, symbols resolved to the machine's addresses.
-fn link(code: &[(Func, LoweredFunction)], entry: Func, interpreter: &IrInterpreter<'_>) -> Result<DecodedProgram, String> {
+fn link(
+    code: &[(Func, LoweredFunction)],
+    entry: Func,
+    interpreter: &IrInterpreter<'_>,
+) -> Result<DecodedProgram, String> {
     let (first, rest): (Vec<_>, Vec<_>) = code.iter().partition(|(id, _)| *id == entry);
     let ordered: Vec<&(Func, LoweredFunction)> = first.into_iter().chain(rest).collect();
     let mut starts = FxHashMap::default();

@@ -35,9 +35,9 @@ mod runs;
 
 use std::path::{Path, PathBuf};
 
-pub use case::{TestCase, CaseError, TestCommand};
+pub use case::{CaseError, TestCase, TestCommand};
 pub use differential::{check_passes, check_random};
-pub use runs::{RunPostcondition, CallArg, MapEntrySpec, RunDirective};
+pub use runs::{CallArg, MapEntrySpec, RunDirective, RunPostcondition};
 
 /// Options of a test run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

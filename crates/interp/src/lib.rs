@@ -19,10 +19,10 @@ mod machine;
 pub mod maps;
 mod packet;
 
-pub use env::{ExecutionEnv, SideEffect, EnvHooks, NoHooks, RedirectTarget};
+pub use env::{EnvHooks, ExecutionEnv, NoHooks, RedirectTarget, SideEffect};
 pub use error::{ExecutionError, Fault};
 pub use helpers::havoc::KERNEL_MEMORY;
 pub use helpers::{CallbackCaller, HelperOutcome};
 pub use machine::{MachineState, MemoryLocation, STACK_SIZE};
-pub use maps::{MapId, MapKind, MapConfig, MapSet};
+pub use maps::{MapConfig, MapId, MapKind, MapSet};
 pub use packet::{ContextKind, PacketBuffer};

@@ -278,8 +278,8 @@ impl MachineState {
     /// [`Fault::Access`] where they are not all within one object.
     pub fn bytes(&mut self, addr: u64, len: u64, write: bool) -> Result<&mut [u8], Fault> {
         let fault = |why| Fault::Access { addr, size: len, write, why };
-        let place =
-            MemoryLocation::of(addr).ok_or_else(|| fault(if addr < BIAS { "null" } else { "before its object" }))?;
+        let place = MemoryLocation::of(addr)
+            .ok_or_else(|| fault(if addr < BIAS { "null" } else { "before its object" }))?;
         let size = usize::try_from(len).map_err(|_| fault("too long"))?;
         match place {
             MemoryLocation::Packet(off) => {

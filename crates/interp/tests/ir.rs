@@ -1,7 +1,7 @@
 //! The IR's interpreter: operations over memory, maps, packets, calls.
 
 use millstream_interp::ir::IrInterpreter;
-use millstream_interp::{ContextKind, SideEffect, Fault, MachineState};
+use millstream_interp::{ContextKind, Fault, MachineState, SideEffect};
 use millstream_ir::text::parse_module;
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module};

@@ -1,7 +1,7 @@
 //! Maps that a module changes, and the bytes of their values.
 
 use millstream_ir::text::parse_module;
-use millstream_ir::usage::{MapAccess, AccessRange, ModuleMapUsage};
+use millstream_ir::usage::{AccessRange, MapAccess, ModuleMapUsage};
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module};
 

@@ -2,8 +2,8 @@
 
 use crate::codes::*;
 use crate::{
-    AluOp, AtomicOp, Callee, Cond, DecodeError, Insn, LegacyMode, Operand, Pseudo, RawInsn, Reg, Size, SwapKind,
-    Width,
+    AluOp, AtomicOp, Callee, Cond, DecodeError, Insn, LegacyMode, Operand, Pseudo, RawInsn, Reg, Size,
+    SwapKind, Width,
 };
 
 /// Decodes the instruction at slot `at`.

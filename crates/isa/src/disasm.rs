@@ -371,7 +371,13 @@ fn constant(f: &mut fmt::Formatter<'_>, pseudo: Pseudo, imm: u64) -> fmt::Result
     if high == 0 { Ok(()) } else { write!(f, "+{high}") }
 }
 
-fn atomic(f: &mut fmt::Formatter<'_>, op: AtomicOp, fetch: bool, memory: &MemoryOperand, src: Reg) -> fmt::Result {
+fn atomic(
+    f: &mut fmt::Formatter<'_>,
+    op: AtomicOp,
+    fetch: bool,
+    memory: &MemoryOperand,
+    src: Reg,
+) -> fmt::Result {
     let wide = if memory.size == Size::Dw { "64" } else { "" };
     match (op, op.symbol()) {
         (_, Some(symbol)) if !fetch => write!(f, "lock *{memory} {symbol}= {src}"),

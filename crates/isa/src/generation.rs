@@ -102,8 +102,13 @@ const ALL_TRAITS: [GenerationFeatures; 5] = [
 
 impl VerifierGeneration {
     /// All generations, the oldest first.
-    pub const ALL: [VerifierGeneration; 5] =
-        [VerifierGeneration::V5_10, VerifierGeneration::V6_1, VerifierGeneration::V6_12, VerifierGeneration::V6_18, VerifierGeneration::V7_2];
+    pub const ALL: [VerifierGeneration; 5] = [
+        VerifierGeneration::V5_10,
+        VerifierGeneration::V6_1,
+        VerifierGeneration::V6_12,
+        VerifierGeneration::V6_18,
+        VerifierGeneration::V7_2,
+    ];
 
     /// The oldest kernel that programs are made for.
     pub const OLDEST: VerifierGeneration = VerifierGeneration::V5_10;
@@ -204,7 +209,7 @@ pub enum VersionError {
     #[error("`{0}` is no version of Linux, as `6.1` is")]
     NotAVersion(String),
     /// It is older than what programs are made for.
-    #[error("Linux {0} is older than {oldest}, the oldest that programs are made for", oldest = Generation::OLDEST)]
+    #[error("Linux {0} is older than {oldest}, the oldest that programs are made for", oldest = VerifierGeneration::OLDEST)]
     TooOld(String),
 }
 
@@ -313,7 +318,9 @@ mod tests {
     fn ranges_hold_what_all_of_their_generations_hold() {
         let all = KernelRange::ALL;
         assert!(!all.all(VerifierGeneration::stores_context_immediates));
-        assert!(KernelRange::since(VerifierGeneration::V6_12).all(VerifierGeneration::stores_context_immediates));
+        assert!(
+            KernelRange::since(VerifierGeneration::V6_12).all(VerifierGeneration::stores_context_immediates)
+        );
         assert_eq!(all.knowledge().count(), 3);
         assert_eq!(KernelRange::only(VerifierGeneration::V6_1).knowledge().count(), 1);
         assert_eq!(all.common_knowledge(), VerifierRules::LINUX_5_10);

@@ -1,7 +1,7 @@
 //! The abstract result of every operation contains the concrete one.
 
-use millstream_isa::absint::{AbstractDomain, VerifierRules, Scalar, Tnum};
-use millstream_isa::generation::{VerifierGeneration, KernelRange};
+use millstream_isa::absint::{AbstractDomain, Scalar, Tnum, VerifierRules};
+use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_isa::semantics::{self, ConcreteDomain, Domain, eval};
 use millstream_isa::*;
 use proptest::prelude::*;
@@ -274,7 +274,8 @@ fn a_check_bounds_an_index() {
     let scaled =
         semantics::alu(&mut AbstractDomain::default(), AluOp::Lsh, Width::W64, &below, &Scalar::constant(3));
     assert_eq!(scaled.unsigned(), (0, 448));
-    let masked = semantics::alu(&mut AbstractDomain::default(), AluOp::And, Width::W64, &any, &Scalar::constant(7));
+    let masked =
+        semantics::alu(&mut AbstractDomain::default(), AluOp::And, Width::W64, &any, &Scalar::constant(7));
     assert_eq!(masked.unsigned(), (0, 7));
 }
 
@@ -296,10 +297,22 @@ fn what_the_verifier_cannot_see_is_unknown() {
 #[test]
 fn contradictions_are_found() {
     let byte = Scalar::of_width(8);
-    assert_eq!(AbstractDomain::default().refine(Cond::Gt, Width::W64, true, &byte, &Scalar::constant(255)), None);
-    assert_eq!(AbstractDomain::default().refine(Cond::Eq, Width::W64, true, &byte, &Scalar::constant(256)), None);
     assert_eq!(
-        AbstractDomain::default().refine(Cond::Ne, Width::W64, true, &Scalar::constant(1), &Scalar::constant(1)),
+        AbstractDomain::default().refine(Cond::Gt, Width::W64, true, &byte, &Scalar::constant(255)),
+        None
+    );
+    assert_eq!(
+        AbstractDomain::default().refine(Cond::Eq, Width::W64, true, &byte, &Scalar::constant(256)),
+        None
+    );
+    assert_eq!(
+        AbstractDomain::default().refine(
+            Cond::Ne,
+            Width::W64,
+            true,
+            &Scalar::constant(1),
+            &Scalar::constant(1)
+        ),
         None
     );
     assert_eq!(

@@ -18,8 +18,9 @@ impl KernelBtf {
     /// # Errors
     /// `EINVAL` and its like for BTF that the kernel finds malformed.
     pub fn load(bytes: &[u8]) -> Result<Self> {
-        let size = u32::try_from(bytes.len())
-            .map_err(|_| KernelError::argument("loading BTF", format!("{} bytes are too many", bytes.len())))?;
+        let size = u32::try_from(bytes.len()).map_err(|_| {
+            KernelError::argument("loading BTF", format!("{} bytes are too many", bytes.len()))
+        })?;
         let mut attr = BtfLoad::zeroed();
         attr.btf = addr(bytes);
         attr.btf_size = size;

@@ -209,7 +209,10 @@ pub fn set_up_pair(ends: (u32, u32)) -> Result<()> {
     for end in ends {
         while !interface(end)?.operational {
             if start.elapsed() > PATIENCE {
-                return Err(KernelError::argument(format!("setting interface {end} up"), "it passes no packets"));
+                return Err(KernelError::argument(
+                    format!("setting interface {end} up"),
+                    "it passes no packets",
+                ));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -222,5 +225,7 @@ pub fn set_up_pair(ends: (u32, u32)) -> Result<()> {
 /// # Errors
 /// `ENODEV`, `EPERM`, `EOPNOTSUPP` for interfaces that cannot be removed.
 pub fn delete_interface(index: u32) -> Result<()> {
-    NetlinkRequest::link(libc::RTM_DELLINK, 0, index, 0, 0).send(&format!("removing interface {index}")).map(drop)
+    NetlinkRequest::link(libc::RTM_DELLINK, 0, index, 0, 0)
+        .send(&format!("removing interface {index}"))
+        .map(drop)
 }

@@ -166,7 +166,7 @@ impl Rejection {
 }
 
 fn is_statistics(line: &str) -> bool {
-    ["processed ", "verification time ", "stack depth ", "mark_precise:", "max_states"]
+    ["processed ", "verification time ", "stack depth ", "mark_precise:", "max_states", "insns processed "]
         .iter()
         .any(|p| line.starts_with(p))
 }
@@ -346,5 +346,8 @@ mod tests {
         assert_eq!(r.source(), Some("int x = *p; @ a.c:7"));
         assert_eq!(r.log_tail(2).len(), 2);
         assert!(r.log_tail(2)[0].starts_with("invalid access"));
+        // Linux 7.2 also prints this count.
+        let newer = Rejection { log: LOG.replace("verification time", "insns processed 2\nverification time"), ..r };
+        assert_eq!(newer.reason(), "R2 offset is outside of the packet");
     }
 }

@@ -315,7 +315,10 @@ impl KernelMap {
         if value == want {
             return Ok(());
         }
-        Err(KernelError::argument(self.doing(verb), format!("value of {value} bytes, where the map has {want}")))
+        Err(KernelError::argument(
+            self.doing(verb),
+            format!("value of {value} bytes, where the map has {want}"),
+        ))
     }
 
     /// The kernel reads as many bytes of the key as the map says: a shorter buffer must never reach it.

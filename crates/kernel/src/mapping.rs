@@ -35,7 +35,10 @@ unsafe impl Sync for ArrayMapping {}
 /// If the kernel refuses: an invalid name or size, no memory left.
 pub fn shared_memory(name: &str, bytes: usize) -> Result<(KernelMap, ArrayMapping)> {
     let value_size = u32::try_from(bytes).map_err(|_| {
-        KernelError::argument(format!("making map {name:?}"), format!("{bytes} bytes are more than a value has"))
+        KernelError::argument(
+            format!("making map {name:?}"),
+            format!("{bytes} bytes are more than a value has"),
+        )
     })?;
     let map = KernelMap::create(&MapSpec {
         name,

@@ -178,9 +178,11 @@ impl PacketSocket {
         // SAFETY: writes no more than one value of the size said.
         match unsafe { libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_PACKET, option, to, &mut length) } {
             0 => Ok(found),
-            _ => {
-                Err(KernelError::call("getsockopt(SOL_PACKET)", doing("asking about", self.ifindex), last_errno()))
-            }
+            _ => Err(KernelError::call(
+                "getsockopt(SOL_PACKET)",
+                doing("asking about", self.ifindex),
+                last_errno(),
+            )),
         }
     }
 

@@ -238,7 +238,9 @@ pub fn hardware_counters() -> ProbeOutcome {
 /// Tests if the kernel carries its own BTF.
 pub fn kernel_btf() -> ProbeOutcome {
     let path = "/sys/kernel/btf/vmlinux";
-    ProbeOutcome::of(std::fs::metadata(path).map_err(|source| KernelError::Read { path: path.to_owned(), source }))
+    ProbeOutcome::of(
+        std::fs::metadata(path).map_err(|source| KernelError::Read { path: path.to_owned(), source }),
+    )
 }
 
 /// The mount points of BPF file systems.
@@ -275,7 +277,10 @@ pub fn sysctl(name: &str) -> Result<i64> {
     let path = Path::new("/proc/sys").join(name);
     let text = read(&path)?;
     text.trim().parse().map_err(|_| {
-        KernelError::argument(format!("reading {}", path.display()), format!("{:?} is not a number", text.trim()))
+        KernelError::argument(
+            format!("reading {}", path.display()),
+            format!("{:?} is not a number", text.trim()),
+        )
     })
 }
 

@@ -37,7 +37,7 @@ pub(crate) unsafe trait PlainData: Copy {
 macro_rules! plain {
     ($($t:ty),* $(,)?) => { $(
         // SAFETY: a C structure or union of integers and integer arrays, as bindgen made it.
-        unsafe impl Plain for $t {}
+        unsafe impl PlainData for $t {}
     )* };
 }
 plain!(
@@ -73,8 +73,8 @@ pub(crate) struct BpfCommand {
 
 macro_rules! commands {
     ($($name:ident = $number:ident),* $(,)?) => {
-        $( pub(crate) const $name: Command =
-            Command { number: uapi::$number as u32, name: concat!("bpf(", stringify!($name), ")") }; )*
+        $( pub(crate) const $name: BpfCommand =
+            BpfCommand { number: uapi::$number as u32, name: concat!("bpf(", stringify!($name), ")") }; )*
     };
 }
 commands!(
@@ -155,7 +155,11 @@ pub(crate) fn bpf_fd<T: PlainData>(command: BpfCommand, attr: &mut T) -> std::re
 }
 
 /// Calls bpf(2) and names the failure.
-pub(crate) fn call<T: PlainData>(command: BpfCommand, attr: &mut T, doing: impl FnOnce() -> String) -> Result<i32> {
+pub(crate) fn call<T: PlainData>(
+    command: BpfCommand,
+    attr: &mut T,
+    doing: impl FnOnce() -> String,
+) -> Result<i32> {
     bpf(command, attr).map_err(|e| KernelError::call(command.name, doing(), e))
 }
 

@@ -59,7 +59,8 @@ impl Tap {
 
     fn of_kind(name: &str, kind: &str, flag: libc::c_int) -> Result<Tap> {
         let doing = || format!("opening the {kind} interface {name:?}");
-        let failed = |e: std::io::Error| KernelError::call("open", doing(), e.raw_os_error().unwrap_or(libc::EIO));
+        let failed =
+            |e: std::io::Error| KernelError::call("open", doing(), e.raw_os_error().unwrap_or(libc::EIO));
         let mut options = OpenOptions::new();
         let file = options
             .read(true)

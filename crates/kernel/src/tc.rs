@@ -82,7 +82,12 @@ pub fn query_tcx(ifindex: u32, attach: AttachType) -> Result<Vec<TcxState>> {
 }
 
 /// Puts `new` in the place of `expected`, which is on a tcx hook without a link, in one step.
-pub(crate) fn replace_tcx(ifindex: u32, attach: AttachType, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
+pub(crate) fn replace_tcx(
+    ifindex: u32,
+    attach: AttachType,
+    new: &KernelProgram,
+    expected: &KernelProgram,
+) -> Result<()> {
     let mut attr = ProgAttach::zeroed();
     attr.__bindgen_anon_1.target_ifindex = ifindex;
     attr.attach_bpf_fd = new.raw();
@@ -179,7 +184,8 @@ pub fn remove_empty_clsact(ifindex: u32) -> Result<()> {
 
 /// The answers about all filters of an interface, of any kind.
 fn all_filters(ifindex: u32, attach: AttachType) -> Result<Vec<Vec<u8>>> {
-    let request = NetlinkRequest::tc(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, [ifindex, 0, parent(attach), 0]);
+    let request =
+        NetlinkRequest::tc(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, [ifindex, 0, parent(attach), 0]);
     request.send(&format!("asking for the filters of interface {ifindex}"))
 }
 
@@ -237,7 +243,8 @@ impl TcFilter {
     /// A request about this filter.
     fn request(&self, kind: u16, flags: u16) -> NetlinkRequest {
         let info = u32::from(self.priority) << 16 | u32::from(self.protocol.to_be());
-        let mut request = NetlinkRequest::tc(kind, flags, [self.ifindex, self.handle, parent(self.attach), info]);
+        let mut request =
+            NetlinkRequest::tc(kind, flags, [self.ifindex, self.handle, parent(self.attach), info]);
         if self.chain != 0 {
             request.attribute(TCA_CHAIN, &self.chain.to_ne_bytes());
         }

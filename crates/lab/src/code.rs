@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{AttachType, KernelMap, ArrayMapping, KernelProgram, ProgramSpec, ProgramType, shared_memory};
+use millstream_kernel::{
+    ArrayMapping, AttachType, KernelMap, KernelProgram, ProgramSpec, ProgramType, shared_memory,
+};
 
 use crate::error::{Error, Result};
 
@@ -14,7 +16,12 @@ pub(crate) fn xdp(name: &'static str, text: &str) -> Result<KernelProgram> {
 }
 
 /// Assembles and loads an XDP program with this attach type and these flags.
-pub(crate) fn xdp_as(name: &'static str, text: &str, attach: AttachType, flags: u32) -> Result<KernelProgram> {
+pub(crate) fn xdp_as(
+    name: &'static str,
+    text: &str,
+    attach: AttachType,
+    flags: u32,
+) -> Result<KernelProgram> {
     let insns = assemble(text).map_err(|source| Error::Assemble { name, source })?;
     let slots: Vec<u64> = encode_all(&insns).iter().map(|raw| u64::from_ne_bytes(raw.to_bytes())).collect();
     let spec = ProgramSpec {

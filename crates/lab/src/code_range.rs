@@ -3,7 +3,7 @@
 //! As in [`image`](crate::image), the kernel says where the code of each instruction begins. Code that it
 //! inlines at an instruction belongs to that instruction; the prologues of functions belong to none.
 
-use millstream_btf::{Btf, BtfBuilder, FuncLinkage, FuncProto, TypeKind, TypeId};
+use millstream_btf::{Btf, BtfBuilder, FuncLinkage, FuncProto, TypeId, TypeKind};
 use millstream_isa::decode_all;
 use millstream_kernel::KernelProgram;
 use millstream_loader::Session;

@@ -7,7 +7,10 @@ use millstream_programs::rng::Rng;
 
 use crate::error::{Error, Result};
 use crate::image::InsnRange;
-use crate::measure::{TimingHarness, LiveHarness, MeasurementResult, MeasurementPlan, MeasuredSide, TestRunHarness, check_packets, measure};
+use crate::measure::{
+    LiveHarness, MeasuredSide, MeasurementPlan, MeasurementResult, TestRunHarness, TimingHarness,
+    check_packets, measure,
+};
 use crate::rig::TestRig;
 use crate::stats::{RatioEstimate, judge};
 use crate::subject::{InsnCounts, ProgramUnderTest};
@@ -105,7 +108,12 @@ struct SideProfile {
 ///
 /// # Errors
 /// If a program cannot be repeated on the packets, or something else is running XDP programs.
-pub fn compare_test_runs(subjects: &[ProgramUnderTest<'_>], packets: &[Vec<u8>], cpu: usize, plan: MeasurementPlan) -> Result<ComparisonReport> {
+pub fn compare_test_runs(
+    subjects: &[ProgramUnderTest<'_>],
+    packets: &[Vec<u8>],
+    cpu: usize,
+    plan: MeasurementPlan,
+) -> Result<ComparisonReport> {
     const LOOPBACK: u32 = 1;
     let mut before = Vec::new();
     let mut writes = false;
@@ -177,7 +185,8 @@ fn finish(
     packets: usize,
     plan: MeasurementPlan,
 ) -> Result<ComparisonReport> {
-    let mut sides: Vec<MeasuredSide<'_>> = subjects.iter().map(|s| MeasuredSide::new(&s.name, || s.load())).collect();
+    let mut sides: Vec<MeasuredSide<'_>> =
+        subjects.iter().map(|s| MeasuredSide::new(&s.name, || s.load())).collect();
     sides.push(MeasuredSide::new("empty", || empty.load()));
     let measured = measure(harness, &mut sides, &plan)?;
     let names = subjects.iter().map(|s| s.name.clone()).collect();

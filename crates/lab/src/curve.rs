@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::os;
-use crate::rig::{NapiThread, FrameLatencies, TestRig, SendResult};
+use crate::rig::{FrameLatencies, NapiThread, SendResult, TestRig};
 
 /// Steps of the search for the highest rate without loss: to 1/256 of the capacity.
 const STEPS: usize = 8;

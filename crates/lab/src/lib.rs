@@ -11,25 +11,25 @@
 
 pub mod calibrate;
 mod code;
+pub mod code_range;
 pub mod compare;
 pub mod curve;
-pub mod environment;
 pub mod differential;
+pub mod environment;
 mod error;
-mod peer;
 pub mod image;
-pub mod stale_resources;
 mod machine;
 pub mod measure;
 pub mod os;
 pub mod pcap;
+mod peer;
 pub mod rig;
+pub mod stale_resources;
 pub mod stats;
-pub mod code_range;
 pub mod subject;
 pub mod verify;
 pub mod workload;
 
 pub use error::{Error, Result};
-pub use peer::{StalenessMonitor, StalenessCounts};
-pub use rig::{CaptureResult, FrameCounts, FrameLatencies, TestRig, RigConfig, SendResult, TrafficSequence};
+pub use peer::{StalenessCounts, StalenessMonitor};
+pub use rig::{CaptureResult, FrameCounts, FrameLatencies, RigConfig, SendResult, TestRig, TrafficSequence};

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use millstream_interp::{ContextKind, MachineState, MapId, MapKind, MapConfig, bytecode};
+use millstream_interp::{ContextKind, MachineState, MapConfig, MapId, MapKind, bytecode};
 use millstream_isa::{Pseudo, RawInsn};
 use millstream_kernel as kernel;
 use millstream_loader::Session;
@@ -26,7 +26,11 @@ pub(crate) struct InterpreterModel {
 ///
 /// # Errors
 /// If the maps cannot be read.
-pub(crate) fn model(session: &Session<'_>, slots: &[u64], kind: ContextKind) -> Result<Option<InterpreterModel>> {
+pub(crate) fn model(
+    session: &Session<'_>,
+    slots: &[u64],
+    kind: ContextKind,
+) -> Result<Option<InterpreterModel>> {
     let mut machine = MachineState::new(kind);
     let (mut by_fd, mut maps) = (Vec::new(), Vec::new());
     for at in 0..session.object().maps.len() {

@@ -152,6 +152,9 @@ mod tests {
 
     #[test]
     fn a_short_run_decides_nothing() {
-        assert_eq!(judge(&generations(9, 0.5, 1), &mut Rng::new(1)).verdict, TimingVerdict::TooFewGenerations);
+        assert_eq!(
+            judge(&generations(9, 0.5, 1), &mut Rng::new(1)).verdict,
+            TimingVerdict::TooFewGenerations
+        );
     }
 }

@@ -3,7 +3,9 @@
 use millstream_btf::StrOff;
 use millstream_interp::ContextKind;
 use millstream_isa::{Callee, Insn, RawInsn, decode_all};
-use millstream_kernel::{self as kernel, AttachType, KernelMap, MapType, KernelProgram, ProgramType, UpdateMode};
+use millstream_kernel::{
+    self as kernel, AttachType, KernelMap, KernelProgram, MapType, ProgramType, UpdateMode,
+};
 use millstream_loader::{ObjectLoader, ProgramError, Session};
 use millstream_object::{FuncId, LineInfo, LinkedProgram, MapId, Object};
 use millstream_programs::MapEntry;
@@ -294,10 +296,13 @@ impl ProgramVersion<'_, '_> {
 
     /// Instructions executed on all packets together, and how often each slot was.
     fn run(self, slots: &[u64], packets: &[Vec<u8>], ingress: u32) -> Result<Option<(u64, Vec<u64>)>> {
-        let Some(InterpreterModel { mut machine, program, .. }) = model(self.session, slots, ContextKind::Xdp)? else {
+        let Some(InterpreterModel { mut machine, program, .. }) =
+            model(self.session, slots, ContextKind::Xdp)?
+        else {
             return Ok(None);
         };
-        let interpreter = millstream_interp::bytecode::BytecodeInterpreter::new(std::slice::from_ref(&program));
+        let interpreter =
+            millstream_interp::bytecode::BytecodeInterpreter::new(std::slice::from_ref(&program));
         for _ in 0..TIMES {
             (machine.visits, machine.executed) = (vec![0; slots.len()], 0);
             for packet in packets {

@@ -69,7 +69,8 @@ fn answer(program: &KernelProgram, frame: &[u8], port: u32) -> Result<ProgramOut
 /// # Errors
 /// If the kernel refuses an operation.
 pub fn verdicts(program: &KernelProgram, frames: &[Vec<u8>]) -> Result<Vec<u32>> {
-    let verdict = |frame: &Vec<u8>| Ok(retry_interrupted(|| program.test_run(&TestRun::packet(frame)))?.retval);
+    let verdict =
+        |frame: &Vec<u8>| Ok(retry_interrupted(|| program.test_run(&TestRun::packet(frame)))?.retval);
     frames.iter().map(verdict).collect()
 }
 
@@ -83,7 +84,12 @@ pub fn is_sent(verdict: u32) -> bool {
 ///
 /// # Errors
 /// If the kernel refuses an operation, or a signal cut the sending short.
-pub fn verify(rig: &TestRig, traffic: &TrafficSequence<'_>, answers: &[ProgramOutput], count: usize) -> Result<FrameVerification> {
+pub fn verify(
+    rig: &TestRig,
+    traffic: &TrafficSequence<'_>,
+    answers: &[ProgramOutput],
+    count: usize,
+) -> Result<FrameVerification> {
     let sent = traffic.sequence.iter().cycle().take(count);
     let due: Vec<&[u8]> = sent
         .map(|&i| &answers[i as usize])
@@ -105,7 +111,13 @@ pub fn verify_against(rig: &TestRig, due: &[&[u8]], count: usize) -> Result<Fram
         return Err(Error::Unusable("the sending was interrupted".into()));
     }
     let (missing, unexpected) = difference(due, &came.frames);
-    Ok(FrameVerification { sent: count, expected: due.len(), returned: came.frames.len(), missing, unexpected })
+    Ok(FrameVerification {
+        sent: count,
+        expected: due.len(),
+        returned: came.frames.len(),
+        missing,
+        unexpected,
+    })
 }
 
 /// Numbers of frames of each that are not in the other, with multiplicity.

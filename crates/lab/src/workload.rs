@@ -1,7 +1,7 @@
 //! Tables and traffic for a program under test: our own generators', a pcap's, or a plain datagram.
 
 use millstream_programs::packet::EthernetFrame;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{self as programs, MapEntry, balancer, firewall, nat, router, switch};
 
 use crate::error::{Error, Result};
@@ -86,7 +86,9 @@ impl BuiltinWorkload {
         let (mut entries, flows) = match self.program.name {
             "router" => {
                 let config = match self.prefixes {
-                    Some(text) => router::RouterConfig::from_prefixes(text, &router::next_hops(&ports[..1], 8)),
+                    Some(text) => {
+                        router::RouterConfig::from_prefixes(text, &router::next_hops(&ports[..1], 8))
+                    }
                     None => Ok(router::generate(size, &ports[..1], 8, SEED)),
                 };
                 let config = config.map_err(|e| bad(&e))?;

@@ -3,10 +3,13 @@
 
 use millstream_isa::{AluOp, Insn, Operand, Reg, decode_all};
 use millstream_kernel::testing;
-use millstream_lab::differential::{ObservedDifference, DifferentialOutcome, DifferentialPlan, KernelReplay, TestRunInput, compare_objects, replay};
+use millstream_lab::differential::{
+    DifferentialOutcome, DifferentialPlan, KernelReplay, ObservedDifference, TestRunInput, compare_objects,
+    replay,
+};
 use millstream_lab::os;
 use millstream_object::Object;
-use millstream_programs::{NAT, DataPlaneProgram, ROUTER};
+use millstream_programs::{DataPlaneProgram, NAT, ROUTER};
 
 const PLAN: DifferentialPlan = DifferentialPlan { packets: 1500, seed: 5 };
 
@@ -48,7 +51,11 @@ fn times_in_its_table_are_no_difference() {
 
 /// The differences found between a program and its mutants, each with one constant changed, and the number of
 /// mutants.
-fn told_apart(original: &Object, name: &str, mutable: impl Fn(&Insn) -> bool) -> (Vec<ObservedDifference>, usize) {
+fn told_apart(
+    original: &Object,
+    name: &str,
+    mutable: impl Fn(&Insn) -> bool,
+) -> (Vec<ObservedDifference>, usize) {
     let func = original.programs[0].func;
     let insns = decode_all(&original.functions[func.index()].insns).expect("it decodes");
     let slots: Vec<usize> = insns.iter().filter(|(_, insn)| mutable(insn)).map(|(slot, _)| *slot).collect();
@@ -81,7 +88,8 @@ fn mutants_are_told_apart() {
         _ => false,
     };
     let (found, _) = told_apart(&router, ROUTER.function, adds);
-    let seen = |o: &ObservedDifference| matches!(o, ObservedDifference::Packet(_) | ObservedDifference::Map { .. });
+    let seen =
+        |o: &ObservedDifference| matches!(o, ObservedDifference::Packet(_) | ObservedDifference::Map { .. });
     assert!(found.iter().any(seen), "{found:?}");
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 
 use millstream_kernel::{Namespace, testing};
-use millstream_lab::compare::{TimingMode, compare_test_runs, compare_live};
+use millstream_lab::compare::{TimingMode, compare_live, compare_test_runs};
 use millstream_lab::measure::MeasurementPlan;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::verify::{answers, verify};
 use millstream_lab::workload::{BuiltinWorkload, Workload};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
 use millstream_programs::traffic::FlowLocality;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence, stale_resources};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence, stale_resources};
 
 /// One rig at a time: on a small machine two of them in parallel only wait for one another.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -5,7 +5,7 @@
 //! type changes its id, so everything that refers to the BTF stays right.
 
 use millstream_btf::{
-    Btf, BtfBuilder, BtfError, Datasec, FuncLinkage, TypeKind, KindTag, SectionVar, TypeId, VarLinkage,
+    Btf, BtfBuilder, BtfError, Datasec, FuncLinkage, KindTag, SectionVar, TypeId, TypeKind, VarLinkage,
 };
 use millstream_object::{Linkage, Object};
 use rustc_hash::FxHashMap;
@@ -98,7 +98,12 @@ fn section(
     Ok(())
 }
 
-fn symbols(btf: &Btf, out: &mut BtfBuilder, dummies: &mut DummyKsyms, d: &Datasec) -> Result<Datasec, BtfError> {
+fn symbols(
+    btf: &Btf,
+    out: &mut BtfBuilder,
+    dummies: &mut DummyKsyms,
+    d: &Datasec,
+) -> Result<Datasec, BtfError> {
     let (int, dummy) = dummies.get(out);
     let mut vars = Vec::with_capacity(d.vars.len());
     for (i, v) in d.vars.iter().enumerate() {

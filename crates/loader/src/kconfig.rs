@@ -4,8 +4,8 @@
 //! itself; a string is its text without quotes, cut to fit; a number must fit its type. A setting that the kernel
 //! does not have is an error, or zero if the extern is weak.
 
-use millstream_btf::{Btf, Int, TypeKind, TypeId};
-use millstream_object::{Extern, ExternKind, ObjectMap, MapId, Object};
+use millstream_btf::{Btf, Int, TypeId, TypeKind};
+use millstream_object::{Extern, ExternKind, MapId, Object, ObjectMap};
 
 use crate::error::Error;
 use crate::kernel_types;

@@ -4,7 +4,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use millstream_kernel::{self as kernel, KernelMap, UpdateMode};
-use millstream_object::{self as object, InitialValue, MapId, MapOrigin, MapDefinition, MapType, Object, Pinning};
+use millstream_object::{
+    self as object, InitialValue, MapDefinition, MapId, MapOrigin, MapType, Object, Pinning,
+};
 use rustc_hash::FxHashMap;
 
 use crate::completion::{self, CompletedMap};

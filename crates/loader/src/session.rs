@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use millstream_btf::core::{self, ResolvedRelo};
-use millstream_btf::{FuncLinkage, TypeKind, Type, TypeId};
+use millstream_btf::{FuncLinkage, Type, TypeId, TypeKind};
 use millstream_isa::RawInsn;
 use millstream_kernel::{self as kernel, AttachType, KernelMap, ProgramSpec, ProgramType, RecordInfo};
 use millstream_object::{
-    CoreRelo, FuncId, InitialValue, LinkedProgram, MapId, Object, EntryProgram as ObjectProgram, RelocKind,
+    CoreRelo, EntryProgram as ObjectProgram, FuncId, InitialValue, LinkedProgram, MapId, Object, RelocKind,
     SectionKind,
 };
 use rustc_hash::FxHashMap;
@@ -134,7 +134,11 @@ impl<'a> Session<'a> {
         Ok((insns.iter().map(|i| u64::from_ne_bytes(i.to_bytes())).collect(), poisoned))
     }
 
-    fn apply_core(&self, insns: &mut [RawInsn], relos: &[CoreRelo]) -> Result<Vec<PoisonedRelocation>, ProgramError> {
+    fn apply_core(
+        &self,
+        insns: &mut [RawInsn],
+        relos: &[CoreRelo],
+    ) -> Result<Vec<PoisonedRelocation>, ProgramError> {
         let mut poisoned = Vec::new();
         let (Some(local), false) = (&self.object.btf, relos.is_empty()) else { return Ok(poisoned) };
         let kernel = match &self.core_types {

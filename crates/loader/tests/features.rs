@@ -204,9 +204,12 @@ fn maps_are_pinned_by_name_and_found_again() {
                 max_entries: 1024,
                 ..Default::default()
             };
-            KernelMap::create(&array).and_then(|m| m.pin(&pins.0.join("flows"))).expect("another map of that name");
+            KernelMap::create(&array)
+                .and_then(|m| m.pin(&pins.0.join("flows")))
+                .expect("another map of that name");
         }
-        let loader = ObjectLoader::new(&object).pin_root(&pins.0).max_entries("flows", entries).expect("exists");
+        let loader =
+            ObjectLoader::new(&object).pin_root(&pins.0).max_entries("flows", entries).expect("exists");
         let error = loader.prepare().expect_err("another layout");
         assert!(matches!(&error, Error::Layout { name, .. } if name.contains("millstream-pins")), "{error}");
         assert!(error.to_string().contains(difference), "{error}");

@@ -27,7 +27,7 @@ use std::time::Instant;
 use common::{look_up, word};
 use millstream_interp::MapKind;
 use millstream_ir::{Func, MapDecl, Module};
-use millstream_native::{PacketBatch, NativeEngine, NativeOptions, Schedule, HashTemplate, LpmTemplate};
+use millstream_native::{HashTemplate, LpmTemplate, NativeEngine, NativeOptions, PacketBatch, Schedule};
 use millstream_programs::rng::Rng;
 
 /// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
@@ -125,8 +125,11 @@ fn engine(table: &BenchTable, schedule: &str) -> Result<NativeEngine, millstream
     let name = || "table".to_owned();
     let tables = table.template.map(|template| (name(), template)).into_iter().collect();
     let tries = table.trie.map(|trie| (name(), trie)).into_iter().collect();
-    let mut engine =
-        NativeEngine::of_module(module, func, &NativeOptions { schedule, tables, tries, ..NativeOptions::default() })?;
+    let mut engine = NativeEngine::of_module(
+        module,
+        func,
+        &NativeOptions { schedule, tables, tries, ..NativeOptions::default() },
+    )?;
     if let Some(map) = engine.map("table") {
         for at in 0..table.keys.len() {
             map.update(&table.keys.get(at), &2u64.to_le_bytes(), 0, None);

@@ -59,7 +59,10 @@ impl CodeDebugInfo {
     }
 
     fn place(&self, address: u64) -> Option<DebugLocation> {
-        self.holds(address).then(|| self.lines.line(address - self.start)).flatten().and_then(DebugLocation::of_line)
+        self.holds(address)
+            .then(|| self.lines.line(address - self.start))
+            .flatten()
+            .and_then(DebugLocation::of_line)
     }
 }
 

@@ -11,25 +11,28 @@ use millstream_ir::{Func, Module};
 use millstream_object::Object;
 use millstream_passes::PassError;
 
-use crate::prefetch::PrefetchTuner;
 use crate::classifier::ClassifierTemplate;
 use crate::crash;
 use crate::emit::{BATCH, EmitError, ProgramExport};
 use crate::image::table::LinkedCode;
-use crate::image::{self, CodegenCpu, InitialMapValue, NativeImage, InitialMapEntry, LineTable, ImageMapSpec, ImageLinkError, ImageLoadError};
+use crate::image::{
+    self, CodegenCpu, ImageLinkError, ImageLoadError, ImageMapSpec, InitialMapEntry, InitialMapValue,
+    LineTable, NativeImage,
+};
 use crate::io::RunStats;
-use crate::io::worker_stats::{WorkerStats, LatencySampler};
 use crate::io::graph::GraphRunStats;
+use crate::io::worker_stats::{LatencySampler, WorkerStats};
 use crate::llvm;
+use crate::prefetch::PrefetchTuner;
 use crate::program::{CodeOwner, NativeProgram};
 use crate::runtime::helpers;
 use crate::runtime::index::HashTemplate;
 use crate::runtime::lpm::LpmTemplate;
 use crate::runtime::lpm::template_choice::PrefixStats;
 use crate::runtime::maps::NativeMap;
-use crate::runtime::packet::{PacketBatch, LayoutPolicy, DescriptorLayout};
-use crate::runtime::region::{AREAS, ExternalMemory, AddressAllocator, FixedAddressBox};
-use crate::runtime::sharing::{WorkerEpochs, SeqlockMap};
+use crate::runtime::packet::{DescriptorLayout, LayoutPolicy, PacketBatch};
+use crate::runtime::region::{AREAS, AddressAllocator, ExternalMemory, FixedAddressBox};
+use crate::runtime::sharing::{SeqlockMap, WorkerEpochs};
 use crate::runtime::worker::{ClockSource, ProgramEvent, RecordListener, Worker};
 use crate::schedule::{CompiledSchedule, Schedule};
 use crate::templates::TableTemplate;
@@ -270,7 +273,11 @@ impl NativeEngine {
     ///
     /// # Errors
     /// [`Error`] if something is missing or unsupported.
-    pub fn of_object(object: &Object, program: Option<&str>, options: &NativeOptions) -> Result<NativeEngine, NativeError> {
+    pub fn of_object(
+        object: &Object,
+        program: Option<&str>,
+        options: &NativeOptions,
+    ) -> Result<NativeEngine, NativeError> {
         let start = Instant::now();
         let entry = choose(object, program)?;
         let lifted = lift_program(object, entry)?;
@@ -286,7 +293,11 @@ impl NativeEngine {
     ///
     /// # Errors
     /// As there, and if the code cannot be linked.
-    pub fn build_object(object: &Object, program: Option<&str>, options: &NativeOptions) -> Result<NativeImage, NativeError> {
+    pub fn build_object(
+        object: &Object,
+        program: Option<&str>,
+        options: &NativeOptions,
+    ) -> Result<NativeImage, NativeError> {
         let entry = choose(object, program)?;
         let lifted = lift_program(object, entry)?;
         let options = &NativeOptions { places: places(object, &lifted), ..options.clone() };
@@ -299,15 +310,23 @@ impl NativeEngine {
     ///
     /// # Errors
     /// As for [`Engine::of_object`].
-    pub fn of_module(module: Module, entry: Func, options: &NativeOptions) -> Result<NativeEngine, NativeError> {
+    pub fn of_module(
+        module: Module,
+        entry: Func,
+        options: &NativeOptions,
+    ) -> Result<NativeEngine, NativeError> {
         let made = make_code(module, entry, options, &mut AddressAllocator::Anywhere, None)?;
         let start = Instant::now();
         let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
         let (code, addresses) = made.compiler.link(&made.object, &names)?;
         let (lines, first) = LineTable::of_object(&made.object.bytes, names[0])?;
-        let described =
-            crash::CodeDebugInfo { start: (addresses[0] as u64).wrapping_sub(first), lines, names: made.names };
-        let program = NativeProgram::new(&addresses, made.loops, CodeOwner::Linked { _code: code }).with_debug_info(described);
+        let described = crash::CodeDebugInfo {
+            start: (addresses[0] as u64).wrapping_sub(first),
+            lines,
+            names: made.names,
+        };
+        let program = NativeProgram::new(&addresses, made.loops, CodeOwner::Linked { _code: code })
+            .with_debug_info(described);
         let timings = CompileTimings { link: start.elapsed(), ..made.timings };
         let mut engine = NativeEngine::new(program, made.maps, made.epochs, options.seed, made.layout);
         engine.fill(&made.initial)?;
@@ -319,7 +338,11 @@ impl NativeEngine {
     ///
     /// # Errors
     /// If a pass fails, or there is no memory for a map.
-    pub fn layout_of_module(module: Module, entry: Func, options: &NativeOptions) -> Result<DescriptorLayout, NativeError> {
+    pub fn layout_of_module(
+        module: Module,
+        entry: Func,
+        options: &NativeOptions,
+    ) -> Result<DescriptorLayout, NativeError> {
         layout(module, entry, options)
     }
 
@@ -327,7 +350,11 @@ impl NativeEngine {
     ///
     /// # Errors
     /// As there, and if the code cannot be linked.
-    pub fn build_module(module: Module, entry: Func, options: &NativeOptions) -> Result<NativeImage, NativeError> {
+    pub fn build_module(
+        module: Module,
+        entry: Func,
+        options: &NativeOptions,
+    ) -> Result<NativeImage, NativeError> {
         let made = make_code(module, entry, options, &mut AddressAllocator::fixed(0), None)?;
         let image = NativeImage::link(&made.object, &made.symbols, made.loops, options.cpu)?;
         let CompiledCode { shapes: maps, initial, names, templates, schedule, layout, .. } = made;
@@ -373,7 +400,13 @@ impl NativeEngine {
         initial: Vec<InitialMapEntry>,
     ) -> Result<(Vec<u8>, NativeImage), NativeError> {
         let (area, workers) = (linkage.area(), options.workers);
-        let image = NativeImage { initial, seed: options.seed, workers, area, ..NativeImage::without_code(options.cpu) };
+        let image = NativeImage {
+            initial,
+            seed: options.seed,
+            workers,
+            area,
+            ..NativeImage::without_code(options.cpu)
+        };
         let with = |maps: &[ImageMapSpec], made: &[InitialMapEntry], layout| {
             let initial = [made, &image.initial].concat();
             NativeImage { maps: maps.to_vec(), initial, layout, ..image.clone() }
@@ -414,8 +447,8 @@ impl NativeEngine {
             return Err(ImageLoadError::Import(BATCH.to_owned()).into());
         }
         let described = image.debug_info(code.address());
-        let program =
-            NativeProgram::new(&addresses, image.loops, CodeOwner::Mapped { _code: code }).with_debug_info(described);
+        let program = NativeProgram::new(&addresses, image.loops, CodeOwner::Mapped { _code: code })
+            .with_debug_info(described);
         let mut engine = NativeEngine::new(program, maps, epochs, image.seed, image.layout);
         engine.fill(&image.initial)?;
         engine.timings.link = start.elapsed();
@@ -424,7 +457,13 @@ impl NativeEngine {
         Ok(engine)
     }
 
-    fn new(program: NativeProgram, maps: EngineMaps, epochs: Arc<WorkerEpochs>, seed: u64, layout: DescriptorLayout) -> NativeEngine {
+    fn new(
+        program: NativeProgram,
+        maps: EngineMaps,
+        epochs: Arc<WorkerEpochs>,
+        seed: u64,
+        layout: DescriptorLayout,
+    ) -> NativeEngine {
         let board = Arc::new(WorkerStats::new(epochs.workers()));
         let lane = WorkerState::new(0, seed, layout, &board);
         NativeEngine {
@@ -458,7 +497,8 @@ impl NativeEngine {
 
     /// Does something as the first worker.
     pub(crate) fn with_own_state<R>(&mut self, act: impl FnOnce(&NativeEngine, &mut WorkerState) -> R) -> R {
-        let mut lane = std::mem::replace(&mut self.lane, WorkerState::new(0, self.seed, self.layout, &self.board));
+        let mut lane =
+            std::mem::replace(&mut self.lane, WorkerState::new(0, self.seed, self.layout, &self.board));
         let result = act(self, &mut lane);
         self.lane = lane;
         result
@@ -472,7 +512,9 @@ impl NativeEngine {
                     self.put(*map, key, bytes)?;
                     continue;
                 }
-                InitialMapValue::Map(inner) => self.maps.get(*inner).and_then(Option::as_ref).map(FixedAddressBox::address),
+                InitialMapValue::Map(inner) => {
+                    self.maps.get(*inner).and_then(Option::as_ref).map(FixedAddressBox::address)
+                }
                 InitialMapValue::Program(at) => self.program.programs.get(*at).copied(),
             };
             if let Some(address) = address {
@@ -611,14 +653,26 @@ impl NativeEngine {
     }
 }
 
-fn run(program: &NativeProgram, maps: &EngineMaps, epochs: &WorkerEpochs, lane: &mut WorkerState, batch: &mut PacketBatch) {
+fn run(
+    program: &NativeProgram,
+    maps: &EngineMaps,
+    epochs: &WorkerEpochs,
+    lane: &mut WorkerState,
+    batch: &mut PacketBatch,
+) {
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
     run_packets(program, maps, epochs, lane, batch.packets_mut());
     lane.worker.records.clear();
 }
 
-fn run_graph(program: &NativeProgram, maps: &EngineMaps, epochs: &WorkerEpochs, lane: &mut WorkerState, batch: &mut PacketBatch) {
+fn run_graph(
+    program: &NativeProgram,
+    maps: &EngineMaps,
+    epochs: &WorkerEpochs,
+    lane: &mut WorkerState,
+    batch: &mut PacketBatch,
+) {
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
     lane.worker.buffer = batch.buffer() as u32;
@@ -637,7 +691,13 @@ fn run_graph(program: &NativeProgram, maps: &EngineMaps, epochs: &WorkerEpochs, 
     batch.set_done(lane.worker.sent_len as usize, copied as usize);
 }
 
-fn run_packets(program: &NativeProgram, maps: &EngineMaps, epochs: &WorkerEpochs, lane: &mut WorkerState, packets: &mut [u32]) {
+fn run_packets(
+    program: &NativeProgram,
+    maps: &EngineMaps,
+    epochs: &WorkerEpochs,
+    lane: &mut WorkerState,
+    packets: &mut [u32],
+) {
     helpers::tick(&mut lane.worker);
     let (number, several) = (lane.worker.number, epochs.workers() > 1);
     if several {

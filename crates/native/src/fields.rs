@@ -85,7 +85,11 @@ impl DescriptorFieldSet {
 
     pub(crate) const fn of_bits(bits: u8) -> DescriptorFieldSet {
         // Fixed fields imply all fields.
-        if bits & DescriptorFieldSet::FIXED.0 != 0 { DescriptorFieldSet::ALL } else { DescriptorFieldSet(bits) }
+        if bits & DescriptorFieldSet::FIXED.0 != 0 {
+            DescriptorFieldSet::ALL
+        } else {
+            DescriptorFieldSet(bits)
+        }
     }
 }
 
@@ -107,7 +111,9 @@ fn of_inst(module: &Module, func: &Function, inst: Inst) -> DescriptorFieldSet {
         Op::Helper { id } if REDIRECTS.contains(id) => DescriptorFieldSet::TARGET,
         Op::Helper { id } if ADJUSTS.contains(id) => DescriptorFieldSet::ROOM,
         Op::Helper { id } if NO_MORE.contains(id) => DescriptorFieldSet::NONE,
-        Op::Call { func: callee } if contexts.all(|at| takes_context(module, *callee, at)) => DescriptorFieldSet::NONE,
+        Op::Call { func: callee } if contexts.all(|at| takes_context(module, *callee, at)) => {
+            DescriptorFieldSet::NONE
+        }
         _ if has_any => DescriptorFieldSet::ALL,
         _ => handed_on(func, inst),
     }
@@ -174,7 +180,8 @@ mod tests {
     #[test]
     fn fields_are_looked_at_by_loads_and_helpers() {
         assert_eq!([of(0, None), of(4, None), of(20, None)], [DescriptorFieldSet::VERDICT; 3]);
-        let fields = [DescriptorFieldSet::ROOM, DescriptorFieldSet::INGRESS, DescriptorFieldSet::QUEUE].map(verdict_and);
+        let fields = [DescriptorFieldSet::ROOM, DescriptorFieldSet::INGRESS, DescriptorFieldSet::QUEUE]
+            .map(verdict_and);
         assert_eq!([of(8, None), of(12, None), of(16, None)], fields);
         assert_eq!(of(2, None), DescriptorFieldSet::ALL, "no field");
         assert_eq!(of(12, Some(44)), verdict_and(DescriptorFieldSet::INGRESS.and(DescriptorFieldSet::ROOM)));

@@ -10,7 +10,6 @@
 //! Architecture Invariant: the code trusts the program as the kernel does *after* its verifier: no access is
 //! checked. An object that the verifier has not seen runs like a plug-in of the process.
 
-mod prefetch;
 mod batch_reordering;
 mod classifier;
 mod crash;
@@ -20,6 +19,7 @@ mod fields;
 mod image;
 pub mod io;
 pub mod llvm;
+mod prefetch;
 mod program;
 mod runtime;
 mod schedule;
@@ -27,16 +27,21 @@ mod templates;
 
 pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
-pub use engine::{NativeEngine, NativeError, ExportOptions, NativeOptions, LlvmIrText, CompileTimings};
+pub use engine::{CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeError, NativeOptions};
 pub use fields::DescriptorFieldSet;
-pub use image::table::{LinkedCode, ExportTable};
-pub use image::{CodegenCpu, NativeImage, ImageMapSpec as MapShape, ImageLinkError, ImageLoadError};
+pub use image::table::{ExportTable, LinkedCode};
+pub use image::{CodegenCpu, ImageLinkError, ImageLoadError, ImageMapSpec as MapShape, NativeImage};
 pub use runtime::index::HashTemplate;
 pub use runtime::lpm::LpmTemplate;
 pub use runtime::lpm::template_choice::PrefixStats;
 pub use runtime::maps::NativeMap;
-pub use runtime::packet::{SentPackets, ArrivalMetadata, PacketBatch, LayoutPolicy, DescriptorField, LONGEST, LONGEST_OPEN, DescriptorLayout};
+pub use runtime::packet::{
+    ArrivalMetadata, DescriptorField, DescriptorLayout, LONGEST, LONGEST_OPEN, LayoutPolicy, PacketBatch,
+    SentPackets,
+};
 pub use runtime::region::ExternalMemory;
 pub use runtime::worker::{ClockSource, ProgramEvent, RecordListener, TakeRecord};
-pub use schedule::{BatchReordering, PrefetchPolicy, PrefetchDecision, CompiledSchedule, SchedulePattern, Schedule};
+pub use schedule::{
+    BatchReordering, CompiledSchedule, PrefetchDecision, PrefetchPolicy, Schedule, SchedulePattern,
+};
 pub use templates::TableTemplate;

@@ -107,7 +107,8 @@ pub(crate) fn slice(func: &Function, uses: &dyn Fn(Map) -> LookupHandling) -> Op
     for &block in &order {
         cut(&mut func, block, uses);
         forward_only(&mut func, block, exit, &number);
-        let fetches = |&inst: &Inst| looked_up(&func, inst).is_some_and(|map| uses(map) == LookupHandling::Fetched);
+        let fetches =
+            |&inst: &Inst| looked_up(&func, inst).is_some_and(|map| uses(map) == LookupHandling::Fetched);
         if func.blocks[block].insts.iter().any(fetches) {
             fetching.push(block);
         }
@@ -285,7 +286,7 @@ mod tests {
                 assert!(order[at + 1..].contains(&target.block), "an edge goes back");
             }
         }
-        assert!(prefetch::slice(&func, &|_| LookupHandling::Made).is_none());
-        assert!(prefetch::slice(&func, &|_| LookupHandling::Left).is_none());
+        assert!(super::slice(&func, &|_| LookupHandling::Made).is_none());
+        assert!(super::slice(&func, &|_| LookupHandling::Left).is_none());
     }
 }

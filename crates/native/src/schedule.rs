@@ -73,8 +73,11 @@ pub enum BatchReordering {
 }
 
 /// Names of classes.
-const CLASSES: [(&str, BatchReordering); 3] =
-    [("one", BatchReordering::One), ("ethertype", BatchReordering::Ethertype), ("protocol", BatchReordering::Protocol)];
+const CLASSES: [(&str, BatchReordering); 3] = [
+    ("one", BatchReordering::One),
+    ("ethertype", BatchReordering::Ethertype),
+    ("protocol", BatchReordering::Protocol),
+];
 
 impl BatchReordering {
     /// Its name.
@@ -148,14 +151,18 @@ impl Schedule {
     pub(crate) fn fitted(&self, stages: u32, bytes: u64) -> (Schedule, String) {
         let with = |pattern| Schedule { pattern, ..self.clone() };
         match self.pattern {
-            SchedulePattern::Fit if stages == 0 => (with(SchedulePattern::Packets), "no look-ups are fetched for".to_owned()),
+            SchedulePattern::Fit if stages == 0 => {
+                (with(SchedulePattern::Packets), "no look-ups are fetched for".to_owned())
+            }
             SchedulePattern::Fit if bytes >= FAR => {
                 (with(SchedulePattern::PipelinedGroups), format!("look-ups in tables of {} MiB", bytes >> 20))
             }
             SchedulePattern::Fit if stages > PIPELINED => {
                 (with(SchedulePattern::PipelinedGroups), format!("look-ups of {stages} stages"))
             }
-            SchedulePattern::Fit => (with(SchedulePattern::Packets), format!("look-ups of {stages} stages, {bytes} bytes")),
+            SchedulePattern::Fit => {
+                (with(SchedulePattern::Packets), format!("look-ups of {stages} stages, {bytes} bytes"))
+            }
             _ => (self.clone(), "said".to_owned()),
         }
     }
@@ -165,9 +172,13 @@ impl Schedule {
     pub(crate) fn fetches(&self, name: &str, bytes: u64) -> (bool, String) {
         match &self.fetch {
             PrefetchPolicy::Nothing => (false, "nothing is".to_owned()),
-            PrefetchPolicy::Tables(names) if names.iter().any(|known| known == name) => (true, "named".to_owned()),
+            PrefetchPolicy::Tables(names) if names.iter().any(|known| known == name) => {
+                (true, "named".to_owned())
+            }
             PrefetchPolicy::Tables(_) => (false, "others are named".to_owned()),
-            PrefetchPolicy::Large if bytes >= self.from => (true, format!("{bytes} bytes, {} or more", self.from)),
+            PrefetchPolicy::Large if bytes >= self.from => {
+                (true, format!("{bytes} bytes, {} or more", self.from))
+            }
             PrefetchPolicy::Large => (false, format!("{bytes} bytes, below {}", self.from)),
         }
     }

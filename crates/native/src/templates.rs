@@ -40,7 +40,12 @@ pub(crate) const PINNED: &str = "pinned";
 
 impl TableHints<'_> {
     /// The template of a hash table, by its number, name, entries when full, and bytes of a key.
-    pub(crate) fn table(&self, at: usize, name: &str, (entries, key_size): (u32, u32)) -> (HashTemplate, String) {
+    pub(crate) fn table(
+        &self,
+        at: usize,
+        name: &str,
+        (entries, key_size): (u32, u32),
+    ) -> (HashTemplate, String) {
         match find_by_name(self.tables, name) {
             Some(template) => (*template, PINNED.to_owned()),
             None if self.absent.contains(&at) => {

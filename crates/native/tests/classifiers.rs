@@ -8,7 +8,9 @@ use millstream_ir::{
     FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, MemFlags, Module, Op, Prov, Size, Table,
     TableDecl, Type,
 };
-use millstream_native::{PacketBatch, ClassifierTemplate, CodegenCpu, NativeEngine, NativeError, NativeImage, NativeOptions};
+use millstream_native::{
+    ClassifierTemplate, CodegenCpu, NativeEngine, NativeError, NativeImage, NativeOptions, PacketBatch,
+};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -264,7 +266,8 @@ fn trees_give_what_a_linear_scan_gives_however_rules_overlap() {
         let (module, func) = program(table.clone());
         let classifiers = vec![("acl".to_owned(), ClassifierTemplate::Cuts)];
         // Vectors have the length that the processor supports.
-        let cpu = [CodegenCpu::Native, CodegenCpu::Level(1), CodegenCpu::Level(2), CodegenCpu::Level(3)][round as usize % 4];
+        let cpu = [CodegenCpu::Native, CodegenCpu::Level(1), CodegenCpu::Level(2), CodegenCpu::Level(3)]
+            [round as usize % 4];
         let options = NativeOptions { classifiers, cpu, ..NativeOptions::default() };
         let mut engine = NativeEngine::of_module(module, func, &options).expect("compiled");
         assert_eq!(results(&mut engine, &keys), expected, "{count} rules of kind {kind}");
@@ -332,7 +335,9 @@ fn built_classifiers_do_what_those_in_place_do() {
 fn only_a_classifier_can_be_pinned() {
     let (module, func) = program(Random(Rng::new(1)).table(3, &[MatchKind::Exact]));
     let classifiers = vec![("alc".to_owned(), ClassifierTemplate::Tree)];
-    let Err(e) = NativeEngine::of_module(module, func, &NativeOptions { classifiers, ..NativeOptions::default() }) else {
+    let Err(e) =
+        NativeEngine::of_module(module, func, &NativeOptions { classifiers, ..NativeOptions::default() })
+    else {
         panic!("there is no such classifier");
     };
     assert_eq!(e.to_string(), "there is no classifier \"alc\"; there are: acl");

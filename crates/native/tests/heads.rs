@@ -1,7 +1,7 @@
 //! `bpf_xdp_adjust_head` as code: the kernel's limits, with metadata in front of the packet and without.
 
 use millstream_ir::{AluOp, Function, Linkage, MemFlags, Module, Op, Prov, Size, Type, Width};
-use millstream_native::{PacketBatch, LayoutPolicy, NativeEngine, NativeOptions};
+use millstream_native::{LayoutPolicy, NativeEngine, NativeOptions, PacketBatch};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -40,12 +40,14 @@ fn engine(metadata: i64, descriptors: LayoutPolicy) -> NativeEngine {
     let verdict = at.value(alu(AluOp::Add), [high, length], Type::I64);
     at.effect(Op::Return {}, [verdict], []);
     let func = module.funcs.push(func);
-    NativeEngine::of_module(module, func, &NativeOptions { descriptors, ..NativeOptions::default() }).expect("compiled")
+    NativeEngine::of_module(module, func, &NativeOptions { descriptors, ..NativeOptions::default() })
+        .expect("compiled")
 }
 
 #[test]
 fn heads_move_within_the_kernels_limits() {
-    let all = [LayoutPolicy::Packed, LayoutPolicy::Whole, LayoutPolicy::Shuffled(1), LayoutPolicy::Shuffled(2)];
+    let all =
+        [LayoutPolicy::Packed, LayoutPolicy::Whole, LayoutPolicy::Shuffled(1), LayoutPolicy::Shuffled(2)];
     for (metadata, descriptors) in [0, 8].into_iter().flat_map(|metadata| all.map(|all| (metadata, all))) {
         let mut engine = engine(metadata, descriptors);
         let mut batch = PacketBatch::new(1).expect("memory");

@@ -1,6 +1,6 @@
 //! Programs compiled ahead of time do what those compiled in place do.
 
-use millstream_native::{PacketBatch, ClockSource, NativeEngine, NativeImage, NativeOptions};
+use millstream_native::{ClockSource, NativeEngine, NativeImage, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;

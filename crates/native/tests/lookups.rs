@@ -4,9 +4,11 @@
 mod common;
 
 use common::{look_up, word};
-use millstream_interp::{MapId, MapKind, MapConfig, MapSet};
+use millstream_interp::{MapConfig, MapId, MapKind, MapSet};
 use millstream_ir::{Func, MapDecl, MemFlags, Module, Op, Size};
-use millstream_native::{PacketBatch, NativeEngine, PrefetchPolicy, NativeOptions, Schedule, HashTemplate, LpmTemplate};
+use millstream_native::{
+    HashTemplate, LpmTemplate, NativeEngine, NativeOptions, PacketBatch, PrefetchPolicy, Schedule,
+};
 use millstream_programs::rng::Rng;
 
 const VALUE: usize = 8;
@@ -163,12 +165,15 @@ fn check(kind: MapKind, key_size: u32, most: usize) {
     let keys = [HashTemplate::OpenKeys, HashTemplate::RobinHoodKeys, HashTemplate::CuckooKeys];
     let templates: Vec<Option<Made>> = match kind {
         MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash => {
-            let all = HashTemplate::ALL.into_iter().filter(|template| key_size <= 4 || !keys.contains(template));
+            let all =
+                HashTemplate::ALL.into_iter().filter(|template| key_size <= 4 || !keys.contains(template));
             all.map(|template| Some(Made::Hash(template))).collect()
         }
-        MapKind::LpmTrie => [LpmTemplate::Multibit, LpmTemplate::Packed, LpmTemplate::Lengths, LpmTemplate::List]
-            .map(|trie| Some(Made::Trie(trie)))
-            .to_vec(),
+        MapKind::LpmTrie => {
+            [LpmTemplate::Multibit, LpmTemplate::Packed, LpmTemplate::Lengths, LpmTemplate::List]
+                .map(|trie| Some(Made::Trie(trie)))
+                .to_vec()
+        }
         _ => vec![None],
     };
     for schedule in SCHEDULES {
@@ -216,7 +221,8 @@ fn a_template_is_for_a_table_of_its_kind_that_is_there() {
     let made = NativeEngine::of_module(module, func, &NativeOptions { tables, ..NativeOptions::default() });
     assert!(made.err().expect("a trie").to_string().contains("no hash table \"table\""));
     let (module, func) = program(MapKind::LpmTrie, 8);
-    let schedule = Schedule { fetch: PrefetchPolicy::Tables(vec!["tabel".to_owned()]), ..Schedule::default() };
+    let schedule =
+        Schedule { fetch: PrefetchPolicy::Tables(vec!["tabel".to_owned()]), ..Schedule::default() };
     let made = NativeEngine::of_module(module, func, &NativeOptions { schedule, ..NativeOptions::default() });
     assert!(made.err().expect("no such table").to_string().contains("did you mean \"table\"?"));
     let (module, func) = program(MapKind::Hash, 8);

@@ -4,7 +4,7 @@ use millstream_interp::MachineState;
 use millstream_interp::ir::IrInterpreter;
 use millstream_ir::random::{self, ENTRIES, MEMORY, SeededRng, VALUE};
 use millstream_ir::{Func, Function, Linkage, Map, MemFlags, Module, Op, Prov, Size, Type};
-use millstream_native::{PacketBatch, LayoutPolicy, NativeEngine, NativeOptions};
+use millstream_native::{LayoutPolicy, NativeEngine, NativeOptions, PacketBatch};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -80,8 +80,12 @@ fn random_functions_agree_with_the_interpreter() {
         let expected = interpreted(&module, args);
         for (passes, llvm_passes) in [(false, "default<O0>"), (false, "default<O2>"), (true, "default<O2>")] {
             let descriptors = LayoutPolicy::Shuffled(seed);
-            let options =
-                NativeOptions { passes, llvm_passes: llvm_passes.into(), descriptors, ..NativeOptions::default() };
+            let options = NativeOptions {
+                passes,
+                llvm_passes: llvm_passes.into(),
+                descriptors,
+                ..NativeOptions::default()
+            };
             let found = native(&module, args, &options);
             assert_eq!(found, expected, "seed {seed}, passes {passes}, {llvm_passes}\n{module}");
         }

@@ -3,10 +3,10 @@
 
 use millstream_interp::MapKind;
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, KeyPiece, Prov, Size,
-    Type, Value, Width,
+    AluOp, Block, BlockCall, Cond, Func, Function, KeyPiece, Linkage, MapDecl, MemFlags, Module, Op, Prov,
+    Size, Type, Value, Width,
 };
-use millstream_native::{PacketBatch, NativeEngine, NativeOptions};
+use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.

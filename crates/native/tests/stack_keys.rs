@@ -5,7 +5,7 @@ use millstream_ir::{
     AluOp, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, SlotData,
     Type, Width,
 };
-use millstream_native::{PacketBatch, NativeEngine, NativeOptions};
+use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.

@@ -6,13 +6,13 @@ use std::sync::Mutex;
 
 use millstream_interp::MapKind;
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, KeyLayout, Linkage, Map, MapDecl, MemFlags, Module,
-    Op, KeyPiece, Prov, Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, KeyLayout, KeyPiece, Linkage, Map, MapDecl,
+    MemFlags, Module, Op, Prov, Size, Type, Value, Width,
 };
 use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::steer::{flow_hash, worker_of};
-use millstream_native::io::{WorkerHooks, RunConfig, RunStats, DropReason, ReplaySource, PacketSink, run_by};
-use millstream_native::{ArrivalMetadata, NativeEngine, NativeOptions, HashTemplate, LpmTemplate};
+use millstream_native::io::{DropReason, PacketSink, ReplaySource, RunConfig, RunStats, WorkerHooks, run_by};
+use millstream_native::{ArrivalMetadata, HashTemplate, LpmTemplate, NativeEngine, NativeOptions};
 use millstream_programs::packet::EthernetFrame;
 use millstream_programs::rng::Rng;
 
@@ -146,7 +146,8 @@ fn frames(count: usize, keys: u64, even: bool) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(11);
     let frame = |_| {
         let (src, dst) = (0x0a00_0000 + rng.below(64) as u32, 0xc000_0200 + rng.below(4) as u32);
-        let mut frame = EthernetFrame { src: src.into(), dst: dst.into(), ..EthernetFrame::default() }.to_bytes();
+        let mut frame =
+            EthernetFrame { src: src.into(), dst: dst.into(), ..EthernetFrame::default() }.to_bytes();
         let key = rng.below(keys) as u32 | u32::from(!even);
         let least = if key.is_multiple_of(2) { TAKE + 1 } else { PUT };
         frame[KEY as usize..][..4].copy_from_slice(&key.to_le_bytes());

@@ -2,13 +2,15 @@
 
 use millstream_isa::RawInsn;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
-use millstream_native::io::{PacketAccounting, NullSink, RunConfig, DropReason, ReplaySource, live, run};
-use millstream_native::{PacketBatch, NativeEngine, NativeError, LONGEST, NativeOptions};
+use millstream_native::io::{DropReason, NullSink, PacketAccounting, ReplaySource, RunConfig, live, run};
+use millstream_native::{LONGEST, NativeEngine, NativeError, NativeOptions, PacketBatch};
 use millstream_object::{FuncId, Object};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::EthernetFrame;
 use millstream_programs::rng::Rng;
-use millstream_programs::router::{RouterConfig, RouterModel, NextHop, RouterOutcome, Route, flows, generate};
+use millstream_programs::router::{
+    NextHop, Route, RouterConfig, RouterModel, RouterOutcome, flows, generate,
+};
 use millstream_programs::traffic::FlowLocality;
 
 const INGRESS: u32 = 1;
@@ -68,7 +70,9 @@ fn every_packet_is_accounted_for_and_written_once() {
         routes: vec![route("10.0.0.0/8", 0), route("10.2.0.0/16", 1), route("10.3.0.0/16", 2)],
     };
     let mut engine = router(&config);
-    let to = |dst: &str| EthernetFrame { dst: dst.parse().expect("an address"), ..EthernetFrame::default() }.to_bytes();
+    let to = |dst: &str| {
+        EthernetFrame { dst: dst.parse().expect("an address"), ..EthernetFrame::default() }.to_bytes()
+    };
     let frames =
         [to("10.1.1.1"), to("10.2.1.1"), to("10.3.1.1"), to("11.1.1.1"), vec![0; 13], vec![0; LONGEST + 1]];
     let order = [0, 1, 2, 3, 4, 5, 0];
@@ -81,7 +85,10 @@ fn every_packet_is_accounted_for_and_written_once() {
     assert!(a.adds_up());
     assert_eq!((a.received, a.transmitted, a.redirected), (70, 20, 10));
     let dropped = |reason: DropReason| a.dropped[reason as usize];
-    assert_eq!((dropped(DropReason::Drop), dropped(DropReason::Pass), dropped(DropReason::Size)), (10, 10, 20));
+    assert_eq!(
+        (dropped(DropReason::Drop), dropped(DropReason::Pass), dropped(DropReason::Size)),
+        (10, 10, 20)
+    );
     let record = 16 + frames[0].len();
     assert_eq!(file.len(), 24 + 30 * record);
     // The second packet that was sent is the source's second.
@@ -103,8 +110,9 @@ fn every_packet_is_accounted_for_and_written_once() {
 #[test]
 fn programs_are_chosen_by_name() {
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own");
-    let error =
-        NativeEngine::of_object(&object, Some("nobody"), &NativeOptions::default()).err().expect("no such program");
+    let error = NativeEngine::of_object(&object, Some("nobody"), &NativeOptions::default())
+        .err()
+        .expect("no such program");
     assert!(
         matches!(&error, NativeError::Choose(text) if text.contains("nobody") && text.contains("router")),
         "{error}"
@@ -129,7 +137,8 @@ fn with_an_unknown_neighbour(known: millstream_programs::DataPlaneProgram) -> Ob
 
 #[test]
 fn a_program_is_compiled_beside_one_that_is_not_understood() {
-    let compiled = |object: &Object, name| NativeEngine::of_object(object, Some(name), &NativeOptions::default());
+    let compiled =
+        |object: &Object, name| NativeEngine::of_object(object, Some(name), &NativeOptions::default());
     let object = with_an_unknown_neighbour(ROUTER);
     let config = generate(10, &[INGRESS, 2], 8, 1);
     let mut engine = compiled(&object, ROUTER.name).expect("compiled");
@@ -140,7 +149,9 @@ fn a_program_is_compiled_beside_one_that_is_not_understood() {
     let frame = flows(&config, 1, FlowLocality::NONE, 2).packets.swap_remove(0);
     assert!(batch.push(&frame, INGRESS));
     engine.run(&mut batch);
-    let RouterOutcome::Forward { frame, .. } = RouterModel::new(&config).process(&frame) else { panic!("no route") };
+    let RouterOutcome::Forward { frame, .. } = RouterModel::new(&config).process(&frame) else {
+        panic!("no route")
+    };
     assert_eq!(batch.bytes(0), frame);
     assert!(compiled(&object, "unknown").is_err());
 }

@@ -452,7 +452,8 @@ impl<'a> ElfWriter<'a> {
         if self.elf.symbols.is_empty() {
             return;
         }
-        let stays = |s: &ElfSymbol| !s.deleted && s.section().is_none_or(|n| self.section_numbers[n].is_some());
+        let stays =
+            |s: &ElfSymbol| !s.deleted && s.section().is_none_or(|n| self.section_numbers[n].is_some());
         let local = |s: &ElfSymbol| s.binding() == STB_LOCAL;
         let all = self.elf.symbols.iter().enumerate().filter(|(_, s)| stays(s));
         let (locals, others): (Vec<_>, Vec<_>) = all.partition(|(_, s)| local(s));

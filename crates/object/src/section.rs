@@ -89,7 +89,7 @@ fn old_rule(name: &str) -> Option<&'static SectionRule> {
 /// A name, a mark if a target may follow it, the types, and traits.
 macro_rules! rules {
     ($($name:literal $(+ $target:tt)? $program:ident $(: $attach:ident)? $([$($t:ident)*])?;)*) => {
-        &[$(Rule {
+        &[$(SectionRule {
             name: $name,
             target: rules!(@some $($target)?),
             program: P::$program,

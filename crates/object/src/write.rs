@@ -8,7 +8,7 @@
 use crate::elf::{Elf, ElfRelocation, SHT_GROUP, STT_SECTION};
 use crate::error::ObjectError;
 use crate::image::SymbolReference;
-use crate::model::{FuncId, ObjectFunction, Linkage, MapId, Object, RelocKind};
+use crate::model::{FuncId, Linkage, MapId, Object, ObjectFunction, RelocKind};
 use crate::read::opaque::CodePlace;
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, R_64_32, R_64_64};
 use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff, StrangeCore};
@@ -197,7 +197,8 @@ impl ObjectWriter<'_> {
 
     fn write_relocations(&mut self, section: usize, relocs: &[ElfRelocation]) -> Result<(), ObjectError> {
         let sections = &mut self.elf.sections;
-        let mine = |s: &crate::elf::ElfSection| s.is_relocations() && s.info as usize == section && !s.deleted;
+        let mine =
+            |s: &crate::elf::ElfSection| s.is_relocations() && s.info as usize == section && !s.deleted;
         let mut found = (0..sections.len()).filter(|n| mine(&sections[*n])).collect::<Vec<_>>().into_iter();
         let target = match found.next() {
             Some(n) => n,
@@ -242,7 +243,13 @@ impl ObjectWriter<'_> {
         }
     }
 
-    fn call(&mut self, section: usize, at: u32, f: FuncId, form: Option<SymbolReference>) -> (Option<usize>, i32) {
+    fn call(
+        &mut self,
+        section: usize,
+        at: u32,
+        f: FuncId,
+        form: Option<SymbolReference>,
+    ) -> (Option<usize>, i32) {
         let home = self.object.image.function_sections[f.index()];
         let start = self.starts[f.index()];
         let named = self.named(f, form);

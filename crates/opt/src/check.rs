@@ -3,12 +3,12 @@
 use millstream_bpf::lower::BlockOrder;
 use millstream_kernel::LoadError;
 use millstream_loader::{ObjectLoader, ProgramError, Session};
-use millstream_object::{FuncId, LinkedProgram, Object, EntryProgram};
+use millstream_object::{EntryProgram, FuncId, LinkedProgram, Object};
 use millstream_passes::Fuel;
 
-use crate::report::{FunctionReport, KernelMetrics, ProgramReport, KernelVerdict};
 use crate::regression::RegressionRepair;
-use crate::{OptError, OptimizationResult, OptimizeOptions, FunctionOutcome, LoweringChoice, shortest};
+use crate::report::{FunctionReport, KernelMetrics, KernelVerdict, ProgramReport};
+use crate::{FunctionOutcome, LoweringChoice, OptError, OptimizationResult, OptimizeOptions, shortest};
 
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
@@ -57,7 +57,11 @@ pub fn check(object: &Object, options: OptimizeOptions) -> Result<CheckedObject,
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_each(object: &Object, options: OptimizeOptions, mut judged: impl FnMut()) -> Result<CheckedObject, OptError> {
+pub fn check_each(
+    object: &Object,
+    options: OptimizeOptions,
+    mut judged: impl FnMut(),
+) -> Result<CheckedObject, OptError> {
     let session = ObjectLoader::new(object).guess_types()?.without_impossible_maps().prepare()?;
     match checked(&session, object, options, &mut judged) {
         Err(e @ (OptError::Loader(_) | OptError::Forbidden(_))) => Err(e),
@@ -180,7 +184,12 @@ impl AcceptanceChecker<'_> {
     /// Tries other ways to make a program whose lengths are not within bounds, and keeps the best. Returns a
     /// description of the excess if there was a better one. An error, in words, if the verifier has too much
     /// to do in all of them.
-    fn shortened(&mut self, func: FuncId, before: KernelMetrics, first: KernelMetrics) -> Result<Option<String>, String> {
+    fn shortened(
+        &mut self,
+        func: FuncId,
+        before: KernelMetrics,
+        first: KernelMetrics,
+    ) -> Result<Option<String>, String> {
         let mut best = (excess(before, first), first, None);
         let functions = match best.0 {
             0 => return Ok(None),
@@ -195,7 +204,8 @@ impl AcceptanceChecker<'_> {
             options.ways.extend(functions.iter().map(|&f| (f, way)));
             let Ok(optimized) = shortest(self.object, &options) else { continue };
             let Ok(after) = measure(self.session, &optimized.object, func) else { continue };
-            let kept = |f: &u32| matches!(optimized.functions[*f as usize].outcome, FunctionOutcome::NoGain { .. });
+            let kept =
+                |f: &u32| matches!(optimized.functions[*f as usize].outcome, FunctionOutcome::NoGain { .. });
             // The original is no longer than itself: that is for the end.
             let excess = excess(before, after) + u64::from(functions.iter().any(kept));
             if excess < best.0 {
@@ -304,7 +314,10 @@ pub(crate) fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> R
     measure_of(&linked, &program)
 }
 
-fn measure_of(linked: &LinkedProgram, program: &millstream_kernel::KernelProgram) -> Result<KernelMetrics, String> {
+fn measure_of(
+    linked: &LinkedProgram,
+    program: &millstream_kernel::KernelProgram,
+) -> Result<KernelMetrics, String> {
     let info = program.info().map_err(|e| e.to_string())?;
     let verified = program.stats().map_or(0, |s| s.processed);
     Ok(KernelMetrics { slots: linked.insns.len(), jited: info.jited_len, verified })
@@ -357,9 +370,11 @@ impl CheckedObject {
     /// Returns true if the kernel took every program before, and each was rewritten or left with nothing to
     /// do, so that none had to fall back to the original.
     pub fn is_clean(&self) -> bool {
-        let fell_back =
-            |p: &ProgramReport| matches!(p.verdict, KernelVerdict::Original(_) | KernelVerdict::NotLoadable(_));
-        let unsupported = |o: &FunctionOutcome| matches!(o, FunctionOutcome::Unsupported(_) | FunctionOutcome::Rejected);
+        let fell_back = |p: &ProgramReport| {
+            matches!(p.verdict, KernelVerdict::Original(_) | KernelVerdict::NotLoadable(_))
+        };
+        let unsupported =
+            |o: &FunctionOutcome| matches!(o, FunctionOutcome::Unsupported(_) | FunctionOutcome::Rejected);
         !self.programs.iter().any(fell_back)
             && !self.optimized.functions.iter().any(|f| unsupported(&f.outcome))
     }

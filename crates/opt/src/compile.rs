@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use cranelift_entity::EntityRef;
-use millstream_bpf::lower::{self, CodeLimits, LowerError, LoweredFunction, BlockOrder, LoweringStrategy};
+use millstream_bpf::lower::{self, BlockOrder, CodeLimits, LowerError, LoweredFunction, LoweringStrategy};
 use millstream_bpf::module::{LiftedModule, new_function};
 use millstream_ir::Func;
 use millstream_isa::Insn;
@@ -12,10 +12,10 @@ use millstream_object::{FuncId, InitialValue, NewFunction, Object, RelocKind};
 use millstream_passes::{DumpHook, Fuel, PassPipeline, PassSession, TargetInfo};
 
 use crate::contract;
+use crate::regression::{CandidateRank, CandidateSelector};
 use crate::report;
-use crate::regression::{CandidateSelector, CandidateRank};
 use crate::trace::PassRecorder;
-use crate::{FunctionReport, OptError, OptimizationResult, OptimizeOptions, FunctionOutcome, LoweringChoice};
+use crate::{FunctionOutcome, FunctionReport, LoweringChoice, OptError, OptimizationResult, OptimizeOptions};
 
 /// Passes that only ever make code shorter.
 const SHORTENING: &[&str] =
@@ -107,7 +107,8 @@ fn restore(object: &Object, out: &mut Object, function: usize, reports: &mut [Fu
         let report = &mut reports[n];
         report.after = report.before;
         if !matches!(report.outcome, FunctionOutcome::NotUnderstood(_)) {
-            report.outcome = if n == function { FunctionOutcome::Marked } else { FunctionOutcome::NothingToDo };
+            report.outcome =
+                if n == function { FunctionOutcome::Marked } else { FunctionOutcome::NothingToDo };
         }
     }
 }
@@ -307,7 +308,9 @@ impl CandidateModules<'_> {
                 };
                 let function = &lifted.module.funcs[func];
                 if judge.left_out.is_some() {
-                    lower::lower_with(function, LoweringStrategy::default()).iter().for_each(|code| _ = good(code));
+                    lower::lower_with(function, LoweringStrategy::default())
+                        .iter()
+                        .for_each(|code| _ = good(code));
                 } else if before < LONG {
                     lower::lower_each(function, limits, &mut good);
                 } else {
@@ -333,7 +336,8 @@ impl CandidateModules<'_> {
             return self.in_one_way(func, limits, way);
         }
         let lowered = |f: &LiftedModule| lower::lower_within(&f.module.funcs[func], limits, BlockOrder::Best);
-        let mut best = lowered(&self.first).map(|code| (code, CandidateKind::First)).map_err(|e| e.to_string());
+        let mut best =
+            lowered(&self.first).map(|code| (code, CandidateKind::First)).map_err(|e| e.to_string());
         if let Some((form, _)) = self.promoted.as_ref().filter(|(_, changed)| changed.contains(&func)) {
             best = better(best, lowered(form), CandidateKind::Promoted, limits);
         }

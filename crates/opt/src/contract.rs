@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use millstream_isa::helpers::{HelperEffects, Helper};
-use millstream_object::{ObjectFunction, Linkage, Object, RelocKind};
+use millstream_isa::helpers::{Helper, HelperEffects};
+use millstream_object::{Linkage, Object, ObjectFunction, RelocKind};
 
 const CALL: u8 = 0x85;
 /// Helpers that may sleep: `bpf_copy_from_user`, `bpf_ima_inode_hash`, `bpf_copy_from_user_task`, `bpf_ima_file_hash`.

@@ -1,6 +1,6 @@
 //! Features of this machine's kernel beyond those that an object's own instructions imply.
 
-use millstream_isa::generation::{VerifierGeneration, KernelRange};
+use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_kernel::probe;
 use millstream_passes::TargetInfo;
 
@@ -35,6 +35,10 @@ impl KernelFeatures {
     /// The target of objects that need instruction set `isa`, and that are loaded as they are.
     pub(crate) fn target(self, isa: u8) -> TargetInfo {
         let isa = if self.isa_v4 { 4 } else { isa };
-        TargetInfo { map_sizes_hold: true, elides_null_checks: self.elides_null_checks, ..TargetInfo::bpf(isa) }
+        TargetInfo {
+            map_sizes_hold: true,
+            elides_null_checks: self.elides_null_checks,
+            ..TargetInfo::bpf(isa)
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use millstream_isa::generation::VerifierGeneration;
 use millstream_isa::{Callee, Insn, Operand, Reg, Width, decode_all};
-use millstream_object::{FuncId, Object, EntryProgram, RelocKind};
+use millstream_object::{EntryProgram, FuncId, Object, RelocKind};
 
 /// Sections of programs that kernels before a generation do not have, by how their names begin.
 const NEW_SECTIONS: &[(&str, VerifierGeneration)] = &[

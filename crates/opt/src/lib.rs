@@ -8,19 +8,19 @@
 //! Architecture Invariant: nothing is written to the object that is not either the original or accepted wherever the
 //! original was, once [`check()`] has passed; for a [`Host`], accepted by that kernel.
 
-mod compile;
 mod check;
+mod compile;
 mod contract;
 mod costs;
-mod verifier_effort;
 mod host;
 mod kernels;
-mod rule_mining;
 mod prove;
-mod report;
 mod regression;
+mod report;
+mod rule_mining;
 mod superopt;
 mod trace;
+mod verifier_effort;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,11 +42,17 @@ pub use check::{CheckedObject, check, check_each};
 pub use costs::{CostSummary, ProgramCosts, costs};
 pub use host::{KernelFeatures, running_kernels};
 pub use kernels::oldest_kernel;
+pub use millstream_search::{
+    PeepholeRule as WindowRule, PeepholeRuleSet as WindowRules, RuleCandidate, SearchAblation, SearchEngine,
+    SearchStats, WindowReplacement,
+};
+pub use prove::{ProofReport, StepReport, ValidationResult, validate, validate_passes};
+pub use report::{FunctionOutcome, FunctionReport, KernelMetrics, KernelVerdict, PassReport, ProgramReport};
 pub use rule_mining::mine_rules;
-pub use millstream_search::{SearchEngine, WindowReplacement, RuleCandidate, SearchAblation, PeepholeRule as WindowRule, PeepholeRuleSet as WindowRules, SearchStats};
-pub use prove::{ProofReport, ValidationResult, StepReport, validate, validate_passes};
-pub use report::{FunctionReport, KernelMetrics, FunctionOutcome, PassReport, ProgramReport, KernelVerdict};
-pub use superopt::{EquivalenceEvidence, KernelAcceptance, AlternativeObject, SuperOptions, SuperReport, SuperoptimizedObject, superoptimize};
+pub use superopt::{
+    AlternativeObject, EquivalenceEvidence, KernelAcceptance, SuperOptions, SuperReport,
+    SuperoptimizedObject, superoptimize,
+};
 pub use trace::{InsnOrigin, TracedObject, mark, trace, unmark};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.
@@ -244,7 +250,9 @@ impl OptimizationResult {
 
     /// Returns true if no function was kept as it was while functions that it calls were removed.
     fn is_whole(&self) -> bool {
-        let kept = |o: &FunctionOutcome| !matches!(o, FunctionOutcome::Rewritten | FunctionOutcome::Removed | FunctionOutcome::NothingToDo);
+        let kept = |o: &FunctionOutcome| {
+            !matches!(o, FunctionOutcome::Rewritten | FunctionOutcome::Removed | FunctionOutcome::NothingToDo)
+        };
         let removed = self.functions.iter().any(|f| f.outcome == FunctionOutcome::Removed);
         !(removed && self.functions.iter().any(|f| kept(&f.outcome)))
     }

@@ -17,11 +17,11 @@ use millstream_bpf::cost::{CodeCost, OptimizationGoal};
 use millstream_bpf::module::LiftedModule;
 use millstream_object::{FuncId, Object, RelocKind};
 
-use crate::compile::compile_object;
 use crate::check::functions;
+use crate::compile::compile_object;
 use crate::costs::{costs_of_both, costs_of_function};
 use crate::trace::unmark;
-use crate::{OptError, OptimizationResult, OptimizeOptions, FunctionOutcome};
+use crate::{FunctionOutcome, OptError, OptimizationResult, OptimizeOptions};
 
 /// Passes that are left out first: their folds and merges move code to blocks that run more often.
 const FIRST_LEFT_OUT: [&str; 3] = ["sccp", "merge-blocks", "forward"];
@@ -80,7 +80,13 @@ impl ProgramGroup {
 
     /// Puts the functions of the family as they are in another form into a result; `kept` says why one is as
     /// it was in the original.
-    pub(crate) fn put(&self, made: &mut OptimizationResult, original: &Object, form: &Object, kept: FunctionOutcome) {
+    pub(crate) fn put(
+        &self,
+        made: &mut OptimizationResult,
+        original: &Object,
+        form: &Object,
+        kept: FunctionOutcome,
+    ) {
         for &f in &self.functions {
             let f = f as usize;
             made.object.functions[f] = form.functions[f].clone();
@@ -88,7 +94,13 @@ impl ProgramGroup {
             report.after = function.insns.len();
             report.outcome = match function.insns == original.functions[f].insns {
                 _ if function.removed => FunctionOutcome::Removed,
-                true if matches!(report.outcome, FunctionOutcome::NotUnderstood(_) | FunctionOutcome::Marked) => continue,
+                true if matches!(
+                    report.outcome,
+                    FunctionOutcome::NotUnderstood(_) | FunctionOutcome::Marked
+                ) =>
+                {
+                    continue;
+                }
                 true => kept.clone(),
                 false => FunctionOutcome::Rewritten,
             };
@@ -257,7 +269,8 @@ impl RegressionRepair<'_> {
     ) -> Result<(), OptError> {
         let mut forms = Vec::new();
         for (n, left_out) in left_out.into_iter().enumerate() {
-            let room = |f: &&&ProgramGroup| left_out.is_none() || (n + 1) * f.slots(self.object) <= MOST_SLOTS;
+            let room =
+                |f: &&&ProgramGroup| left_out.is_none() || (n + 1) * f.slots(self.object) <= MOST_SLOTS;
             let families: Vec<&ProgramGroup> = slow.iter().filter(room).copied().collect();
             if families.is_empty() {
                 break;
@@ -268,8 +281,18 @@ impl RegressionRepair<'_> {
         Ok(())
     }
 
-    fn judge<'b>(&'b self, families: &'b [&'b ProgramGroup], left_out: Option<&'b str>) -> CandidateSelector<'b> {
-        CandidateSelector { original: self.object, lines: self.lines, goal: self.options.goal, families, left_out }
+    fn judge<'b>(
+        &'b self,
+        families: &'b [&'b ProgramGroup],
+        left_out: Option<&'b str>,
+    ) -> CandidateSelector<'b> {
+        CandidateSelector {
+            original: self.object,
+            lines: self.lines,
+            goal: self.options.goal,
+            families,
+            left_out,
+        }
     }
 
     /// Some families made again without a pass; nothing if they cannot be without the rest of the object.

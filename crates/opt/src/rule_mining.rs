@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use millstream_object::{FuncId, Object};
-use millstream_search::{SearchBudget, WindowReplacement, RuleCandidate, Superoptimizer};
+use millstream_search::{RuleCandidate, SearchBudget, Superoptimizer, WindowReplacement};
 
 use crate::SuperOptions;
 use crate::superopt::search_options;

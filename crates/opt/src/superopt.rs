@@ -17,13 +17,19 @@ use std::time::{Duration, Instant};
 use millstream_bpf::cost::CodeCost;
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, NewFunction, Object};
-use millstream_prove::{ProofLimits, Solver, ProofVerdict as Proof, prove};
-use millstream_search::{SearchBudget, WindowReplacement, RuleCandidate, SearchAblation, PeepholeRuleSet, Superoptimizer, SearchStats};
+use millstream_prove::{ProofLimits, ProofVerdict as Proof, Solver, prove};
+use millstream_search::{
+    PeepholeRuleSet, RuleCandidate, SearchAblation, SearchBudget, SearchStats, Superoptimizer,
+    WindowReplacement,
+};
 use serde::Serialize;
 
 use crate::check::{functions, measure};
 use crate::costs::{CostSummary, cost_beside};
-use crate::{KernelFeatures, KernelMetrics, OptError, OptimizationResult, OptimizeOptions, check, isa_version, optimize};
+use crate::{
+    KernelFeatures, KernelMetrics, OptError, OptimizationResult, OptimizeOptions, check, isa_version,
+    optimize,
+};
 
 /// Options of a superoptimization.
 #[derive(Clone, Default)]
@@ -196,7 +202,11 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
 }
 
 /// Options of the search of an object.
-pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream_search::SearchOptions {
+pub(crate) fn search_options(
+    object: &Object,
+    kernel: bool,
+    s: &SuperOptions,
+) -> millstream_search::SearchOptions {
     let isa = match s.options.isa {
         0 if kernel && s.options.host.unwrap_or_else(KernelFeatures::probe).isa_v4 => 4,
         0 => isa_version(object),
@@ -216,7 +226,11 @@ pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) ->
 }
 
 /// The best of the static forms: for any kernel that took the original and for the kernel at hand.
-fn best_form(object: &Object, options: &OptimizeOptions, kernel: bool) -> Result<OptimizationResult, OptError> {
+fn best_form(
+    object: &Object,
+    options: &OptimizeOptions,
+    kernel: bool,
+) -> Result<OptimizationResult, OptError> {
     let make = |host: Option<KernelFeatures>| -> Result<OptimizationResult, OptError> {
         let options = OptimizeOptions { host, ..options.clone() };
         if kernel { Ok(check(object, options)?.optimized) } else { optimize(object, &options) }
@@ -393,16 +407,26 @@ impl SuperoptDriver<'_> {
                     None
                 }
                 (_, EquivalenceEvidence::Refuted(_)) => None,
-                (StaticFormProof::Open(why), EquivalenceEvidence::Windows(_)) => Some(EquivalenceEvidence::Windows(why)),
+                (StaticFormProof::Open(why), EquivalenceEvidence::Windows(_)) => {
+                    Some(EquivalenceEvidence::Windows(why))
+                }
                 (StaticFormProof::Open(why), _) => Some(EquivalenceEvidence::Composed(why)),
-                (StaticFormProof::Unchanged | StaticFormProof::Equivalent, _) => Some(EquivalenceEvidence::Whole),
+                (StaticFormProof::Unchanged | StaticFormProof::Equivalent, _) => {
+                    Some(EquivalenceEvidence::Whole)
+                }
             }
         };
         self.original.programs.iter().zip(programs).map(one).collect()
     }
 
     /// Evidence that the result is right; a refuted result is put back.
-    fn certainty(&mut self, func: FuncId, fixed: StaticFormProof, left: Option<String>, same: bool) -> EquivalenceEvidence {
+    fn certainty(
+        &mut self,
+        func: FuncId,
+        fixed: StaticFormProof,
+        left: Option<String>,
+        same: bool,
+    ) -> EquivalenceEvidence {
         if same {
             return match (fixed, left) {
                 (StaticFormProof::Unchanged, None) => EquivalenceEvidence::Unchanged,

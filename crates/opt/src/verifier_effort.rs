@@ -8,7 +8,7 @@ use millstream_object::Object;
 use millstream_search::{VerificationEffort, verification_effort};
 
 use crate::regression::ProgramGroup;
-use crate::{OptimizationResult, OptimizeOptions, FunctionOutcome};
+use crate::{FunctionOutcome, OptimizationResult, OptimizeOptions};
 
 /// Estimated instructions below which longer verification does not matter.
 const FEW: u64 = 1_000;
@@ -21,7 +21,11 @@ const MOST: (u64, u64) = (20_000, 100);
 const GROWTH: u64 = 1_020;
 
 /// Puts the original of programs back whose verification might take longer than it did.
-pub(crate) fn revert_costly_programs(object: &Object, options: &OptimizeOptions, made: &mut OptimizationResult) {
+pub(crate) fn revert_costly_programs(
+    object: &Object,
+    options: &OptimizeOptions,
+    made: &mut OptimizationResult,
+) {
     if options.fuel.is_some() || options.keep_longer || !options.passes.is_empty() {
         return;
     }

@@ -3,7 +3,7 @@
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};
 use millstream_object::{Object, RawInput};
-use millstream_opt::{OptimizeOptions, FunctionOutcome, optimize};
+use millstream_opt::{FunctionOutcome, OptimizeOptions, optimize};
 
 fn made(text: &str) -> (Object, Object, FunctionOutcome) {
     let insns = encode_all(&assemble(text).expect("it assembles"));

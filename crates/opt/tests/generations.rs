@@ -2,7 +2,7 @@
 //! in the code.
 
 use millstream_isa::asm::assemble;
-use millstream_isa::generation::{VerifierGeneration, KernelRange};
+use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_isa::{AluOp, Insn, Operand, RawInsn, decode_all, encode_all};
 use millstream_object::{Object, RawInput};
 use millstream_opt::{OptimizeOptions, oldest_kernel, optimize};

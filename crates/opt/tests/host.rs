@@ -3,7 +3,7 @@
 use millstream_kernel::testing;
 use millstream_object::Object;
 use millstream_opt::{KernelFeatures, OptimizeOptions, check};
-use millstream_programs::{BALANCER, NAT, DataPlaneProgram, ROUTER};
+use millstream_programs::{BALANCER, DataPlaneProgram, NAT, ROUTER};
 
 fn slots(program: DataPlaneProgram, host: Option<KernelFeatures>) -> usize {
     let object = Object::parse(program.name, program.object).unwrap();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use millstream_isa::RawInsn;
-use millstream_object::{FuncId, ObjectFunction, Object, RelocKind};
-use millstream_opt::{OptimizationResult, OptimizeOptions, FunctionOutcome, optimize};
+use millstream_object::{FuncId, Object, ObjectFunction, RelocKind};
+use millstream_opt::{FunctionOutcome, OptimizationResult, OptimizeOptions, optimize};
 
 const CALL: u8 = 0x85;
 const ADJUST_HEAD: i32 = 44;

@@ -83,7 +83,13 @@ fn steps(object: &Object) -> (usize, usize) {
     let steps =
         validate_passes(object, &optimized, &options, solver().as_ref(), &limits, differs).expect("ran");
     for s in &steps {
-        assert!(!matches!(s.verdict, ValidationResult::Refuted { .. }), "{}, {}: {:?}", s.pass, s.program, s.verdict);
+        assert!(
+            !matches!(s.verdict, ValidationResult::Refuted { .. }),
+            "{}, {}: {:?}",
+            s.pass,
+            s.program,
+            s.verdict
+        );
     }
     let unknown = steps.iter().filter(|s| matches!(s.verdict, ValidationResult::Unknown(_))).count();
     (steps.len() - unknown, unknown)

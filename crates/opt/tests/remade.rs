@@ -4,7 +4,7 @@ use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::testing;
 use millstream_object::{FuncId, NewFunction, Object};
-use millstream_opt::{CheckedObject, OptimizeOptions, KernelVerdict, check};
+use millstream_opt::{CheckedObject, KernelVerdict, OptimizeOptions, check};
 use millstream_programs::ROUTER;
 
 /// Divisions by constants, which are shorter than their replacements.

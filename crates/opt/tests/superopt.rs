@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use millstream_kernel::testing;
 use millstream_object::Object;
-use millstream_opt::{EquivalenceEvidence, OptimizationGoal, KernelAcceptance, OptimizeOptions, SuperOptions, superoptimize};
-use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER};
+use millstream_opt::{
+    EquivalenceEvidence, KernelAcceptance, OptimizationGoal, OptimizeOptions, SuperOptions, superoptimize,
+};
+use millstream_programs::{BALANCER, DataPlaneProgram, FIREWALL, NAT, ROUTER};
 use millstream_prove::{ProofLimits, differ};
 
 fn options(goal: OptimizationGoal, budget: Duration) -> SuperOptions {

@@ -6,7 +6,7 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Effects, Func, Function, Inst, Linkage, Map, Module, Op, Prov};
-use millstream_isa::helpers::{HelperEffects as HelperEffects, Helper};
+use millstream_isa::helpers::{Helper, HelperEffects};
 
 use crate::manager::ModuleInfo;
 

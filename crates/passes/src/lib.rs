@@ -28,7 +28,9 @@ mod widths;
 pub use effects::{EffectSummaries, call_effects};
 pub use fuel::{Fuel, RewriteRecord};
 pub use ipo::{can_splice_last, splice_last};
-pub use manager::{PassContext, DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassStat, PassSession};
+pub use manager::{
+    DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassContext, PassError, PassSession, PassStat,
+};
 pub use pipeline::{PassPipeline, find, registry};
 pub use target::{OpCosts, TargetInfo};
 pub use widths::widen_types;
@@ -36,7 +38,7 @@ pub use widths::widen_types;
 /// The rule language: rules, their parser and printer, and sets of rules.
 pub mod rules {
     pub use crate::simplify::{
-        RuleReplacement, CondPat, StoredRule, ConstExpr, Func, PatternOp, NAMES, RuleOrigin, RulePattern, RewriteRule, RuleSet, RuleStore, StoreError,
-        RuleCondition, WidthPat, parse, parse_rule,
+        CondPat, ConstExpr, Func, NAMES, PatternOp, RewriteRule, RuleCondition, RuleOrigin, RulePattern,
+        RuleReplacement, RuleSet, RuleStore, StoreError, StoredRule, WidthPat, parse, parse_rule,
     };
 }

@@ -8,7 +8,7 @@ use millstream_ir::{Func, Function, Module};
 use rustc_hash::FxHashMap;
 
 use crate::effects::EffectSummaries;
-use crate::manager::{PassContext, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassSession};
+use crate::manager::{FuncPass, ModuleInfo, ModulePass, Pass, PassContext, PassError, PassSession};
 use crate::{control, ipo, memory, scalar, simplify, tables};
 
 /// Every pass.
@@ -119,7 +119,12 @@ impl PipelineState {
         }
     }
 
-    fn step(&mut self, pass: Pass, module: &mut Module, session: &mut PassSession) -> Result<bool, PassError> {
+    fn step(
+        &mut self,
+        pass: Pass,
+        module: &mut Module,
+        session: &mut PassSession,
+    ) -> Result<bool, PassError> {
         match pass {
             Pass::Func(pass) => {
                 let ids: Vec<Func> = module.funcs.keys().collect();
@@ -181,7 +186,12 @@ impl PipelineState {
     }
 }
 
-fn verify(session: &PassSession, pass: &'static str, func: &Function, module: &Module) -> Result<(), PassError> {
+fn verify(
+    session: &PassSession,
+    pass: &'static str,
+    func: &Function,
+    module: &Module,
+) -> Result<(), PassError> {
     let errors = if session.verify { verify_function(func, module) } else { Vec::new() };
     if errors.is_empty() { Ok(()) } else { Err(PassError::Invalid { pass, errors }) }
 }

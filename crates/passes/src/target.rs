@@ -2,7 +2,7 @@
 
 use millstream_ir::{AluOp, Op};
 use millstream_isa::absint::AbstractDomain;
-use millstream_isa::generation::{VerifierGeneration, KernelRange};
+use millstream_isa::generation::{KernelRange, VerifierGeneration};
 
 /// Relative costs of operations, a register-to-register operation being 1 unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_frame_is_had_by_one_and_known_by_its_memory() {
-        let frames = |count: usize| UmemFramePool::new(Arc::new(AnonymousMemory::new(count * FRAME).expect("memory")));
+        let frames =
+            |count: usize| UmemFramePool::new(Arc::new(AnonymousMemory::new(count * FRAME).expect("memory")));
         let (mut own, mut other) = (frames(3), frames(1));
         let mut all: Vec<UmemFrame> = std::iter::from_fn(|| own.take()).collect();
         assert_eq!(all.iter().map(UmemFrame::offset).collect::<Vec<_>>(), [0, 4096, 8192]);

@@ -19,10 +19,10 @@
 //! [`Interfaces`] are dropped, or their process dies, the interfaces are as they were.
 
 mod frames;
-mod xsk_queues;
-mod syscall_port;
 mod port;
 mod socket;
+mod syscall_port;
+mod xsk_queues;
 
 use std::io;
 use std::iter::Sum;
@@ -33,17 +33,17 @@ use std::time::{Duration, Instant};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{
-    Link, LoadError, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, XdpMode, query_xdp,
+    KernelMap, KernelProgram, Link, LoadError, MapSpec, MapType, ProgramSpec, ProgramType, XdpMode, query_xdp,
 };
 
 pub use frames::UmemFrame;
-pub use xsk_queues::{XskQueues, FrameRange};
-pub use syscall_port::SyscallPort;
 pub use port::XdpPort;
-pub use socket::{FRAME, FrameMemory, AnonymousMemory, ArrayMapMemory};
+pub use socket::{AnonymousMemory, ArrayMapMemory, FRAME, FrameMemory};
+pub use syscall_port::SyscallPort;
+pub use xsk_queues::{FrameRange, XskQueues};
 
-use xsk_queues::XskQueue;
 use socket::{XskBindMode, XskSocket};
+use xsk_queues::XskQueue;
 
 /// Most queues of an interface.
 const MOST_QUEUES: u32 = 64;
@@ -337,7 +337,12 @@ fn line_of(
 }
 
 /// A queue of an interface, bound to the memory of a line.
-fn open(line: &XskQueues, (at, number): (usize, u32), index: u32, options: &XskOptions) -> io::Result<XskQueue> {
+fn open(
+    line: &XskQueues,
+    (at, number): (usize, u32),
+    index: u32,
+    options: &XskOptions,
+) -> io::Result<XskQueue> {
     let socket = XskSocket::new()?;
     let first = line.first();
     if first.is_none() {

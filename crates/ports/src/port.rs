@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::socket::AnonymousMemory;
-use crate::{PortError, UmemFrame, XdpInterface, XdpInterfaces, XskQueues, XskQueuesConfig, PortDropCounts, FrameMemory, XskOptions, FrameRange};
+use crate::{
+    FrameMemory, FrameRange, PortDropCounts, PortError, UmemFrame, XdpInterface, XdpInterfaces, XskOptions,
+    XskQueues, XskQueuesConfig,
+};
 
 /// An interface.
 pub struct XdpPort {
@@ -27,7 +30,8 @@ impl XdpPort {
     /// As for [`Interfaces::open`].
     pub fn open(name: &str, options: &XskOptions) -> Result<XdpPort, PortError> {
         let own = &mut |length| AnonymousMemory::new(length).map(|own| Arc::new(own) as Arc<dyn FrameMemory>);
-        let interfaces = XdpInterfaces::open(&[name], XskQueuesConfig { workers: 1, at_hand: HAND }, options, own)?;
+        let interfaces =
+            XdpInterfaces::open(&[name], XskQueuesConfig { workers: 1, at_hand: HAND }, options, own)?;
         Ok(XdpPort { interfaces, turn: 0, came: Vec::with_capacity(HAND) })
     }
 

@@ -72,7 +72,9 @@ impl ArrayMapMemory {
     ///
     /// # Errors
     /// The mapping.
-    pub fn new(mapping: millstream_kernel::ArrayMapping) -> Result<ArrayMapMemory, millstream_kernel::ArrayMapping> {
+    pub fn new(
+        mapping: millstream_kernel::ArrayMapping,
+    ) -> Result<ArrayMapMemory, millstream_kernel::ArrayMapping> {
         if mapping.is_writable() { Ok(ArrayMapMemory(mapping)) } else { Err(mapping) }
     }
 }
@@ -398,7 +400,10 @@ impl XskSocket {
     }
 
     /// Waits until one of these has received something, for at most so long.
-    pub(crate) fn wait<'s>(sockets: impl Iterator<Item = &'s XskSocket>, at_most: Duration) -> io::Result<()> {
+    pub(crate) fn wait<'s>(
+        sockets: impl Iterator<Item = &'s XskSocket>,
+        at_most: Duration,
+    ) -> io::Result<()> {
         let sockets: Vec<&XskSocket> = sockets.collect();
         let asked = |s: &&XskSocket| libc::pollfd { fd: s.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut polled: Vec<libc::pollfd> = sockets.iter().map(asked).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millstream_kernel::{LONGEST_FRAME, PacketSocket, Tap};
 
-use crate::{PortError, PortDropCounts};
+use crate::{PortDropCounts, PortError};
 
 /// An interface.
 pub struct SyscallPort {
@@ -64,7 +64,10 @@ impl SyscallPort {
     /// # Errors
     /// As for [`Plain::tap`], and for a persistent interface that has one queue only.
     pub fn tap_by(name: &str, workers: u32) -> Result<Vec<SyscallPort>, PortError> {
-        Ok(Tap::open_queues(name, workers)?.into_iter().map(|tap| SyscallPort::new(name, SyscallBackend::Tap(tap))).collect())
+        Ok(Tap::open_queues(name, workers)?
+            .into_iter()
+            .map(|tap| SyscallPort::new(name, SyscallBackend::Tap(tap)))
+            .collect())
     }
 
     /// As [`Plain::tun`], for so many workers.

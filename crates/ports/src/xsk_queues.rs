@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::PortDropCounts;
 use crate::frames::{UmemFrame, UmemFramePool};
-use crate::socket::{XdpDesc, FRAME, XskRing, XskSocket, RingKind};
+use crate::socket::{FRAME, RingKind, XdpDesc, XskRing, XskSocket};
 
 /// Entries of each ring.
 pub(crate) const RING: u32 = 2048;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Namespace, PacketSocket, create_veth, delete_interface, query_xdp, set_up, testing};
-use millstream_ports::{PortError, UmemFrame, XdpInterfaces, XskQueuesConfig, XskOptions, AnonymousMemory, FrameRange, XdpPort, ZeroCopy};
+use millstream_ports::{
+    AnonymousMemory, FrameRange, PortError, UmemFrame, XdpInterfaces, XdpPort, XskOptions, XskQueuesConfig,
+    ZeroCopy,
+};
 
 /// Frames that are sent at once: fewer than the socket at the other end has room for.
 const FRAMES: usize = 40;
@@ -122,7 +125,8 @@ fn all_queues_are_served_and_the_interface_is_left_as_it_was() {
 
 /// Takes two interfaces of two queues; each of two workers has one queue of each.
 fn two(options: &XskOptions) -> Result<XdpInterfaces, PortError> {
-    let memory = &mut |length| Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>);
+    let memory =
+        &mut |length| Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>);
     XdpInterfaces::open(&["ports1", "ports3"], XskQueuesConfig { workers: 2, at_hand: 64 }, options, memory)
 }
 
@@ -193,7 +197,9 @@ fn a_frame_that_came_by_one_interface_leaves_by_another_as_it_lies() {
 #[test]
 fn what_a_line_has_no_room_for_comes_back_and_frames_are_not_lost() {
     on_a_pair(1, |_, _| {
-        let memory = &mut |length| Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>);
+        let memory = &mut |length| {
+            Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>)
+        };
         let lines = XskQueuesConfig { workers: 1, at_hand: 8 };
         let mut interfaces =
             XdpInterfaces::open(&["ports1"], lines, &XskOptions::default(), memory).expect("it is free");
@@ -229,10 +235,14 @@ fn what_a_line_has_no_room_for_comes_back_and_frames_are_not_lost() {
 #[test]
 fn interfaces_that_cannot_be_taken_are_left_as_they_are() {
     on_two_pairs(|_| {
-        let memory = &mut |length| Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>);
+        let memory = &mut |length| {
+            Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>)
+        };
         let mut open = |names: &[&str], workers, zero_copy| {
             let options = XskOptions { zero_copy, ..XskOptions::default() };
-            XdpInterfaces::open(names, XskQueuesConfig { workers, at_hand: 8 }, &options, memory).err().expect("refused")
+            XdpInterfaces::open(names, XskQueuesConfig { workers, at_hand: 8 }, &options, memory)
+                .err()
+                .expect("refused")
         };
         let many = open(&["ports1"], 3, ZeroCopy::Auto);
         assert!(matches!(many, PortError::Queues { queues: 2, workers: 3, .. }), "{many}");

@@ -18,6 +18,6 @@ pub mod switch;
 pub mod table;
 pub mod traffic;
 
-pub use object::{BALANCER, FIREWALL, GUARD, NAT, DataPlaneProgram, ROUTER, STALE, SWITCH};
+pub use object::{BALANCER, DataPlaneProgram, FIREWALL, GUARD, NAT, ROUTER, STALE, SWITCH};
 pub use prefix::{Ipv4Prefix, PrefixError};
 pub use table::MapEntry;

@@ -18,12 +18,12 @@ struct AlignedBytes<T: ?Sized>(T);
 macro_rules! program {
     ($(#[$doc:meta])* $constant:ident = $name:literal, $function:literal) => {
         $(#[$doc])*
-        pub const $constant: Program = Program {
+        pub const $constant: DataPlaneProgram = DataPlaneProgram {
             name: $name,
             function: $function,
             object: {
-                static OBJECT: &Aligned<[u8]> =
-                    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
+                static OBJECT: &AlignedBytes<[u8]> =
+                    &AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
                 &OBJECT.0
             },
         };

@@ -149,7 +149,9 @@ impl EthernetFrame {
                 let offset_and_flags = 0x5000 | u16::from(*flags);
                 (words(&[*src, *dst, 0, 1, 0, 1, offset_and_flags, 0xffff, 0, 0]), 16, true)
             }
-            TransportHeader::Echo { reply, id } => (words(&[if *reply { 0 } else { 0x0800 }, 0, *id, 1]), 2, false),
+            TransportHeader::Echo { reply, id } => {
+                (words(&[if *reply { 0 } else { 0x0800 }, 0, *id, 1]), 2, false)
+            }
         };
         bytes.resize(bytes.len().max(room), 0);
         let start = if pseudo { self.pseudo_header_sum(bytes.len()) } else { 0 };

@@ -7,9 +7,9 @@ use millstream_isa::{AluOp, AtomicOp, Reg, Size, Width};
 
 use crate::exec::SymbolicExecutor;
 use crate::program::ContextLayout;
-use crate::state::{SymbolicByte, EventChain, SymbolicFrame, SymbolicState, byte};
+use crate::state::{EventChain, SymbolicByte, SymbolicFrame, SymbolicState, byte};
 use crate::term::{Sort, TermId, TermPool};
-use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId};
+use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 use crate::{ProofAblation, ProofError};
 
 /// Bytes of a frame.
@@ -90,10 +90,18 @@ impl SymbolicExecutor<'_, '_> {
     /// Possible addresses of a stack access whose displacement comes from a relocation: each address, and the
     /// condition under which it applies. The access is aligned and stays within the object whose field offset
     /// the relocation asks for.
-    fn relocated(&mut self, slot: usize, state: &SymbolicState, base: Reg, size: Size) -> Option<Vec<(TermId, ValueId)>> {
+    fn relocated(
+        &mut self,
+        slot: usize,
+        state: &SymbolicState,
+        base: Reg,
+        size: Size,
+    ) -> Option<Vec<(TermId, ValueId)>> {
         let core = self.p.core.get(&slot)?;
         let v = self.get(state, base);
-        let ValueKind::Pointer(region @ PointerRegion::Stack(_), start) = self.w.values.kind(v) else { return None };
+        let ValueKind::Pointer(region @ PointerRegion::Stack(_), start) = self.w.values.kind(v) else {
+            return None;
+        };
         let from = self.w.terms.value(start)?;
         let bytes = u64::from(size.bytes());
         let last = core.object?.checked_sub(bytes)?.min(STACK_SIZE as u64);
@@ -108,7 +116,12 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// Reads the bytes at the one of these addresses whose condition holds.
-    fn read_one_of(&mut self, state: &SymbolicState, places: &[(TermId, ValueId)], count: u64) -> Result<Vec<TermId>, ProofError> {
+    fn read_one_of(
+        &mut self,
+        state: &SymbolicState,
+        places: &[(TermId, ValueId)],
+        count: u64,
+    ) -> Result<Vec<TermId>, ProofError> {
         let mut out: Option<Vec<TermId>> = None;
         for (here, at) in places {
             let bytes = self.read(state, *at, count)?;
@@ -130,7 +143,8 @@ impl SymbolicExecutor<'_, '_> {
 
     /// Reads the fields of the context that are pointers.
     fn special(&mut self, state: &SymbolicState, at: ValueId, size: Size) -> Option<ValueId> {
-        let ValueKind::Pointer(PointerRegion::In(MemorySpace::Context, _), offset) = self.w.values.kind(at) else {
+        let ValueKind::Pointer(PointerRegion::In(MemorySpace::Context, _), offset) = self.w.values.kind(at)
+        else {
             return None;
         };
         let offset = self.w.terms.value(offset)?;
@@ -155,15 +169,24 @@ impl SymbolicExecutor<'_, '_> {
 
     /// A value of 8 bytes that was put on the stack as a whole.
     fn whole(&mut self, state: &SymbolicState, at: ValueId) -> Option<ValueId> {
-        let ValueKind::Pointer(PointerRegion::Stack(frame), offset) = self.w.values.kind(at) else { return None };
+        let ValueKind::Pointer(PointerRegion::Stack(frame), offset) = self.w.values.kind(at) else {
+            return None;
+        };
         let offset = self.w.terms.value(offset)? as i64;
         let frame = &state.frames[usize::from(frame)];
         let Some(SymbolicByte::Part(v, 0)) = frame.get(&offset) else { return None };
-        (1..8u8).all(|i| frame.get(&(offset + i64::from(i))) == Some(&SymbolicByte::Part(*v, i))).then_some(*v)
+        (1..8u8)
+            .all(|i| frame.get(&(offset + i64::from(i))) == Some(&SymbolicByte::Part(*v, i)))
+            .then_some(*v)
     }
 
     /// The bytes at an address, in memory order.
-    pub(crate) fn read(&mut self, state: &SymbolicState, at: ValueId, count: u64) -> Result<Vec<TermId>, ProofError> {
+    pub(crate) fn read(
+        &mut self,
+        state: &SymbolicState,
+        at: ValueId,
+        count: u64,
+    ) -> Result<Vec<TermId>, ProofError> {
         match self.w.values.kind(at) {
             ValueKind::Undefined => Err(ProofError::new("reads through what is not defined")),
             ValueKind::Number(address) => {
@@ -175,7 +198,9 @@ impl SymbolicExecutor<'_, '_> {
             ValueKind::Pointer(PointerRegion::In(space, object), offset) => {
                 self.read_space(state, space, Some(object), offset, count)
             }
-            ValueKind::Pointer(PointerRegion::Stack(frame), offset) => self.read_stack(state, frame, offset, count),
+            ValueKind::Pointer(PointerRegion::Stack(frame), offset) => {
+                self.read_stack(state, frame, offset, count)
+            }
             ValueKind::Pointer(region, _) => Err(ProofError::new(format!("reads from {region:?}"))),
             ValueKind::Choice(c, a, b) => {
                 // Accepted programs do not read through null: that alternative is not there.
@@ -219,7 +244,13 @@ impl SymbolicExecutor<'_, '_> {
             .collect())
     }
 
-    fn read_stack(&mut self, state: &SymbolicState, frame: u8, offset: TermId, count: u64) -> Result<Vec<TermId>, ProofError> {
+    fn read_stack(
+        &mut self,
+        state: &SymbolicState,
+        frame: u8,
+        offset: TermId,
+        count: u64,
+    ) -> Result<Vec<TermId>, ProofError> {
         let mut out = Vec::with_capacity(count as usize);
         for i in 0..count {
             let at = offset_by(&mut self.w.terms, offset, i);
@@ -259,7 +290,12 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// A byte of the stack at an offset that varies; an arbitrary one where none was put.
-    fn stack_byte_somewhere(&mut self, state: &SymbolicState, frame: &SymbolicFrame, at: TermId) -> Result<TermId, ProofError> {
+    fn stack_byte_somewhere(
+        &mut self,
+        state: &SymbolicState,
+        frame: &SymbolicFrame,
+        at: TermId,
+    ) -> Result<TermId, ProofError> {
         let (mut bytes, mut out) = (Vec::new(), None);
         for (place, here) in self.places(state, at) {
             match self.stack_byte_there(state, frame, place) {

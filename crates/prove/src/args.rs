@@ -5,11 +5,11 @@ use millstream_isa::semantics::Pred;
 
 use crate::ProofError;
 use crate::access::offset_by;
-use crate::call::{CallBuilder, MapHandle, CallOutput};
+use crate::call::{CallBuilder, CallOutput, MapHandle};
 use crate::exec::SymbolicExecutor;
 use crate::state::{EventChain, SymbolicState};
 use crate::term::TermId;
-use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId};
+use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 
 /// Largest memory argument that is taken byte by byte.
 pub(crate) const MOST_BYTES: u64 = 1 << 13;
@@ -115,7 +115,8 @@ impl SymbolicExecutor<'_, '_> {
                 self.object_argument(state, v, call)?;
             }
             ArgKind::ConstStr => {
-                let ValueKind::Pointer(PointerRegion::In(space, object), offset) = self.w.values.kind(v) else {
+                let ValueKind::Pointer(PointerRegion::In(space, object), offset) = self.w.values.kind(v)
+                else {
                     return Err(ProofError::new(format!(
                         "{} is given a string that is not in a map",
                         call.name
@@ -130,7 +131,12 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// A number, or a pointer taken as one, through which the call may read.
-    fn plain_argument(&mut self, state: &mut SymbolicState, v: ValueId, call: &mut CallBuilder) -> Result<(), ProofError> {
+    fn plain_argument(
+        &mut self,
+        state: &mut SymbolicState,
+        v: ValueId,
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         // These read the memory that it points to, and do nothing else with it.
         if call.name.starts_with("bpf_probe_read") {
             match self.w.values.kind(v) {
@@ -221,11 +227,18 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// An argument that points into a map value or a record, which the call may change.
-    fn object_argument(&mut self, state: &mut SymbolicState, v: ValueId, call: &mut CallBuilder) -> Result<(), ProofError> {
+    fn object_argument(
+        &mut self,
+        state: &mut SymbolicState,
+        v: ValueId,
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
         match self.objects(state, v, true, call) {
             true => Ok(()),
-            false => Err(ProofError::new(format!("{} is given an object that cannot be followed", call.name))),
+            false => {
+                Err(ProofError::new(format!("{} is given an object that cannot be followed", call.name)))
+            }
         }
     }
 
@@ -336,7 +349,8 @@ impl SymbolicExecutor<'_, '_> {
                 self.rest_is_empty(state, frame, here, 0)?;
                 break;
             }
-            let at = self.w.values.pointer(PointerRegion::Stack(frame), offset_by(&mut self.w.terms, offset, i));
+            let at =
+                self.w.values.pointer(PointerRegion::Stack(frame), offset_by(&mut self.w.terms, offset, i));
             let byte = self.read(state, at, 1)?[0];
             bytes.push(self.w.terms.ite(within, byte, zero));
         }
@@ -357,7 +371,13 @@ impl SymbolicExecutor<'_, '_> {
 
     /// Stack memory of an unknown size, or of which at most `most` bytes are read: the call depends on all
     /// bytes that have been put there from the pointer on, which are at least those that it reads.
-    fn open_bytes(&mut self, state: &SymbolicState, v: ValueId, most: Option<u64>, call: &mut CallBuilder) -> Result<(), ProofError> {
+    fn open_bytes(
+        &mut self,
+        state: &SymbolicState,
+        v: ValueId,
+        most: Option<u64>,
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         let ValueKind::Pointer(PointerRegion::Stack(frame), offset) = self.w.values.kind(v) else {
             return Err(ProofError::new(format!("{} is given memory of a size that nobody says", call.name)));
         };
@@ -373,7 +393,13 @@ impl SymbolicExecutor<'_, '_> {
 
     /// Makes sure that nothing was put in a frame between the first unwritten place and `end`: otherwise a
     /// call may read the bytes on both sides of the gap.
-    fn rest_is_empty(&mut self, state: &SymbolicState, frame: u8, at: i64, end: i64) -> Result<(), ProofError> {
+    fn rest_is_empty(
+        &mut self,
+        state: &SymbolicState,
+        frame: u8,
+        at: i64,
+        end: i64,
+    ) -> Result<(), ProofError> {
         if state.frames[usize::from(frame)].range(at.min(end)..end).next().is_none() {
             return Ok(());
         }
@@ -381,7 +407,13 @@ impl SymbolicExecutor<'_, '_> {
         Err(ProofError::new("a call may read what was not put on the stack"))
     }
 
-    fn input_bytes(&mut self, state: &SymbolicState, v: ValueId, count: u64, call: &mut CallBuilder) -> Result<(), ProofError> {
+    fn input_bytes(
+        &mut self,
+        state: &SymbolicState,
+        v: ValueId,
+        count: u64,
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         if count > MOST_BYTES {
             return Err(ProofError::new(format!("{} is given {count} bytes", call.name)));
         }

@@ -6,7 +6,7 @@
 //! event. So two programs that make the same calls with the same arguments in the same order get the same
 //! answers, whatever these are.
 
-use millstream_isa::helpers::{ArgKind, HelperEffects, Helper, RetKind};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
 use millstream_isa::{AluOp, Width};
 
 use crate::ProofError;
@@ -14,7 +14,7 @@ use crate::args::MOST_BYTES;
 use crate::exec::SymbolicExecutor;
 use crate::state::{EventChain, SymbolicState};
 use crate::term::{ADDRESS, ENTRY, FILLED, FOUND, MATCH, Sort, TermId};
-use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId};
+use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 
 /// Most bytes of memory written by a call that are tracked one by one.
 const LONG: u64 = 64;
@@ -117,7 +117,12 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// Completes a call: its changes to memory, and its result.
-    pub(crate) fn done(&mut self, state: &mut SymbolicState, helper: &Helper, call: &CallBuilder) -> Result<(), ProofError> {
+    pub(crate) fn done(
+        &mut self,
+        state: &mut SymbolicState,
+        helper: &Helper,
+        call: &CallBuilder,
+    ) -> Result<(), ProofError> {
         let event = self.event(state, helper.effects, call)?;
         self.changes(state, helper.effects, call, event)?;
         let value = self.result(helper.ret, call, event);
@@ -235,14 +240,15 @@ impl SymbolicExecutor<'_, '_> {
                 let m = &self.w.maps[map as usize];
                 Ok((m.number, m.key_size, m.value_size, m.max_entries))
             }
-            MapHandle::Inner(map, _) => {
-                self.w.maps[map as usize].inner.ok_or_else(|| ProofError::new("an inner map of unknown shape"))
-            }
+            MapHandle::Inner(map, _) => self.w.maps[map as usize]
+                .inner
+                .ok_or_else(|| ProofError::new("an inner map of unknown shape")),
         }
     }
 
     pub(crate) fn sizes(&self, call: &CallBuilder) -> Result<(u32, u32), ProofError> {
-        let handle = call.map.ok_or_else(|| ProofError::new(format!("{} takes a key of no map", call.name)))?;
+        let handle =
+            call.map.ok_or_else(|| ProofError::new(format!("{} takes a key of no map", call.name)))?;
         let (_, key, value, _) = self.shape(handle)?;
         Ok((key, value))
     }
@@ -319,7 +325,12 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// The call as a term: a function of the chain before it and of all memory that it reads.
-    fn event(&mut self, state: &mut SymbolicState, effects: HelperEffects, call: &CallBuilder) -> Result<TermId, ProofError> {
+    fn event(
+        &mut self,
+        state: &mut SymbolicState,
+        effects: HelperEffects,
+        call: &CallBuilder,
+    ) -> Result<TermId, ProofError> {
         let mut inputs = call.inputs.clone();
         let chain = chain(effects);
         if let Some(chain) = chain {
@@ -354,12 +365,20 @@ impl SymbolicExecutor<'_, '_> {
     fn spaces(&self, call: &CallBuilder) -> Vec<MemorySpace> {
         match call.map {
             Some(handle) => vec![handle.space()],
-            None => (0..self.w.maps.len() as u32).flat_map(|m| [MemorySpace::Map(m), MemorySpace::Inner(m)]).collect(),
+            None => (0..self.w.maps.len() as u32)
+                .flat_map(|m| [MemorySpace::Map(m), MemorySpace::Inner(m)])
+                .collect(),
         }
     }
 
     /// Applies the effects of the call to the state.
-    fn changes(&mut self, state: &mut SymbolicState, effects: HelperEffects, call: &CallBuilder, event: TermId) -> Result<(), ProofError> {
+    fn changes(
+        &mut self,
+        state: &mut SymbolicState,
+        effects: HelperEffects,
+        call: &CallBuilder,
+        event: TermId,
+    ) -> Result<(), ProofError> {
         if let Some(chain) = chain(effects) {
             state.chains.insert(chain, event);
         }
@@ -369,7 +388,9 @@ impl SymbolicExecutor<'_, '_> {
                 state.chains.insert(EventChain::Entries(space), event);
             }
         }
-        if effects.intersects(HelperEffects::EXTERNAL.or(HelperEffects::WRITES_PACKET).or(HelperEffects::MOVES_PACKET)) {
+        if effects.intersects(
+            HelperEffects::EXTERNAL.or(HelperEffects::WRITES_PACKET).or(HelperEffects::MOVES_PACKET),
+        ) {
             self.forget(state, MemorySpace::Kernel, event);
         }
         if effects.intersects(HelperEffects::WRITES_PACKET.or(HelperEffects::MOVES_PACKET)) {
@@ -389,7 +410,9 @@ impl SymbolicExecutor<'_, '_> {
                     self.forget(state, space, event);
                     state.chains.insert(EventChain::Entries(space), event);
                 }
-                CallOutput::Bytes(at, count) => self.write_out(state, at, (count, None, call.fills), n, event)?,
+                CallOutput::Bytes(at, count) => {
+                    self.write_out(state, at, (count, None, call.fills), n, event)?
+                }
                 CallOutput::Upto(at, count, size) => {
                     self.write_out(state, at, (count, Some(size), call.fills), n, event)?;
                 }
@@ -459,7 +482,15 @@ impl SymbolicExecutor<'_, '_> {
 
     /// Replaces memory in which a call has left many bytes in a row, under the condition `only` if it is
     /// given; `false` if it is on the stack.
-    fn fill(&mut self, state: &mut SymbolicState, at: ValueId, count: u64, n: usize, event: TermId, only: Option<TermId>) -> bool {
+    fn fill(
+        &mut self,
+        state: &mut SymbolicState,
+        at: ValueId,
+        count: u64,
+        n: usize,
+        event: TermId,
+        only: Option<TermId>,
+    ) -> bool {
         match self.w.values.kind(at) {
             ValueKind::Pointer(PointerRegion::In(space, object), offset) => {
                 let terms = &mut self.w.terms;
@@ -471,7 +502,8 @@ impl SymbolicExecutor<'_, '_> {
                 true
             }
             ValueKind::Choice(c, a, b) => {
-                let spaces = |v| matches!(self.w.values.kind(v), ValueKind::Pointer(PointerRegion::In(..), _));
+                let spaces =
+                    |v| matches!(self.w.values.kind(v), ValueKind::Pointer(PointerRegion::In(..), _));
                 if !spaces(a) || !spaces(b) {
                     return false;
                 }

@@ -17,12 +17,12 @@ use millstream_isa::{Cond, Width};
 
 use crate::ProofError;
 use crate::call::{CallBuilder, MapHandle, signature};
-use crate::exec::{SymbolicExecutor, MAX_FRAMES, PendingStates};
+use crate::exec::{MAX_FRAMES, PendingStates, SymbolicExecutor};
 use crate::range::ValueRanges;
-use crate::state::{SymbolicByte, EventChain, SymbolicFrame, SymbolicState, byte};
+use crate::state::{EventChain, SymbolicByte, SymbolicFrame, SymbolicState, byte};
 use crate::sweep::cone;
 use crate::term::{Sort, TermId};
-use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId};
+use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 
 /// Most rounds that are run one by one.
 const MOST_ROUNDS: u64 = 64;
@@ -86,11 +86,16 @@ impl SymbolicExecutor<'_, '_> {
 
     /// Runs `bpf_timer_set_callback(timer, function)`: others see the outcome of the function from an
     /// arbitrary state.
-    pub(crate) fn timer_set_callback(&mut self, state: &mut SymbolicState, helper: &Helper) -> Result<(), ProofError> {
+    pub(crate) fn timer_set_callback(
+        &mut self,
+        state: &mut SymbolicState,
+        helper: &Helper,
+    ) -> Result<(), ProofError> {
         let [timer, function, ..] = self.first_arguments(state);
         let zero = self.constant_number(0);
         let mut f = self.function(function, zero, "bpf_timer_set_callback")?;
-        let ValueKind::Pointer(PointerRegion::In(MemorySpace::Map(map), _), _) = self.w.values.kind(timer) else {
+        let ValueKind::Pointer(PointerRegion::In(MemorySpace::Map(map), _), _) = self.w.values.kind(timer)
+        else {
             return Err(ProofError::new("bpf_timer_set_callback is given a timer that cannot be followed"));
         };
         f.given = self.entry_of(map, &f.with);
@@ -113,14 +118,23 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// The function passed to a helper, and its context: a number, or a place on the stack.
-    fn function(&mut self, function: ValueId, context: ValueId, name: &str) -> Result<CallbackFunction, ProofError> {
+    fn function(
+        &mut self,
+        function: ValueId,
+        context: ValueId,
+        name: &str,
+    ) -> Result<CallbackFunction, ProofError> {
         let entry = self.entry(function, name)?;
         let place = match self.w.values.kind(context) {
-            ValueKind::Pointer(PointerRegion::Stack(frame), at) => self.w.terms.value(at).map(|at| (frame, at as i64)),
+            ValueKind::Pointer(PointerRegion::Stack(frame), at) => {
+                self.w.terms.value(at).map(|at| (frame, at as i64))
+            }
             _ => None,
         };
         if place.is_none() && !self.is_number(context) {
-            return Err(ProofError::new(format!("{name} gives its function a pointer that cannot be followed")));
+            return Err(ProofError::new(format!(
+                "{name} gives its function a pointer that cannot be followed"
+            )));
         }
         // If such a function itself calls a helper with a callback, the inner callback's variables have other
         // names.
@@ -203,7 +217,12 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// The byte of the stack at a distance from the address that the context points to.
-    fn context_byte(&mut self, state: &SymbolicState, f: &CallbackFunction, at: i64) -> Result<TermId, ProofError> {
+    fn context_byte(
+        &mut self,
+        state: &SymbolicState,
+        f: &CallbackFunction,
+        at: i64,
+    ) -> Result<TermId, ProofError> {
         let cell =
             f.context.and_then(|(frame, start)| state.frames[usize::from(frame)].get(&(start + at)).copied());
         let t = cell.and_then(|cell| byte(&mut self.w.terms, &mut self.w.values, cell));
@@ -212,7 +231,13 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// Runs a loop with a known number of rounds one by one.
-    fn rounds(&mut self, state: &mut SymbolicState, count: u64, entry: usize, context: ValueId) -> Result<(), ProofError> {
+    fn rounds(
+        &mut self,
+        state: &mut SymbolicState,
+        count: u64,
+        entry: usize,
+        context: ValueId,
+    ) -> Result<(), ProofError> {
         // The states that have left the loop, and those that go on.
         let (mut left, mut goes) = (None, Some(state.clone()));
         for round in 0..count {
@@ -241,7 +266,13 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// The state after one round, equal to that at the call of the loop but for the function's result.
-    fn round(&mut self, mut state: SymbolicState, entry: usize, round: u64, context: ValueId) -> Result<SymbolicState, ProofError> {
+    fn round(
+        &mut self,
+        mut state: SymbolicState,
+        entry: usize,
+        round: u64,
+        context: ValueId,
+    ) -> Result<SymbolicState, ProofError> {
         self.enter(entry, &mut state)?;
         let undefined = self.w.values.undefined();
         state.regs[1] = self.constant_number(round);
@@ -306,7 +337,11 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// Runs a function from an arbitrary state to its end.
-    fn run_on_any_state(&mut self, state: &SymbolicState, f: &CallbackFunction) -> Result<CallbackSummary, ProofError> {
+    fn run_on_any_state(
+        &mut self,
+        state: &SymbolicState,
+        f: &CallbackFunction,
+    ) -> Result<CallbackSummary, ProofError> {
         if state.frames.len() >= MAX_FRAMES {
             return Err(ProofError::new("calls nest too deep"));
         }
@@ -330,7 +365,8 @@ impl SymbolicExecutor<'_, '_> {
             terms.zero_extend_to(any, 64)
         });
         let (facts, ranges) = (BTreeSet::new(), ValueRanges::default());
-        let begin = SymbolicState { path, facts, ranges, regs, frames, saved, memory, chains, length, metadata };
+        let begin =
+            SymbolicState { path, facts, ranges, regs, frames, saved, memory, chains, length, metadata };
         let place = self.side.flow(f.entry)?.start()?;
         let mut waiting = PendingStates::from([(vec![place], begin.clone())]);
         let mut exec = self.inner();
@@ -365,8 +401,11 @@ impl SymbolicExecutor<'_, '_> {
                 let start = f.context.filter(|(frame, _)| usize::from(*frame) == n).map(|(_, start)| start);
                 let number = byte(&mut self.w.terms, &mut self.w.values, *cell);
                 let number = number.filter(|t| !self.w.terms.has_address(*t));
-                let (Some(start), Some(SymbolicByte::Byte(_)), Some(t)) = (start, before.get(at), number) else {
-                    return Err(ProofError::new("a function that a helper calls changes what is on the stack"));
+                let (Some(start), Some(SymbolicByte::Byte(_)), Some(t)) = (start, before.get(at), number)
+                else {
+                    return Err(ProofError::new(
+                        "a function that a helper calls changes what is on the stack",
+                    ));
                 };
                 out.insert(at - start, t);
             }
@@ -392,7 +431,13 @@ impl SymbolicExecutor<'_, '_> {
     }
 
     /// Replaces all state that a round changes by unknown values after the loop.
-    fn after_loop(&mut self, state: &mut SymbolicState, f: &CallbackFunction, ran: &CallbackSummary, event: TermId) {
+    fn after_loop(
+        &mut self,
+        state: &mut SymbolicState,
+        f: &CallbackFunction,
+        ran: &CallbackSummary,
+        event: TermId,
+    ) {
         let (begin, end) = (&ran.begin, &ran.end);
         for (space, _) in end.memory.iter().filter(|(space, t)| begin.memory.get(space) != Some(t)) {
             let before = state.memory(&mut self.w.terms, *space);

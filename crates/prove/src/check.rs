@@ -7,16 +7,16 @@ use millstream_object::{FuncId, Object};
 use crate::counterexample::{Counterexample, CounterexampleSearch};
 use crate::exec::ProofContext;
 use crate::lockstep::JoinPrecision;
-use crate::program::{ContextLayout, MapSignature, UnifiedMaps, ProofProgram};
-use crate::regions::{self, RegionEnds, RegionBudget};
+use crate::program::{ContextLayout, MapSignature, ProofProgram, UnifiedMaps};
+use crate::regions::{self, RegionBudget, RegionEnds};
 use crate::replay::ReplayInput;
-use crate::solver::{SolverAnswer, SolverUsage, SolverSession, Solver};
+use crate::solver::{Solver, SolverAnswer, SolverSession, SolverUsage};
 use crate::state::{EventChain, SymbolicState};
 use crate::sweep::{SatSweeper, cone};
 use crate::term::{NormalizationRules, TermId, TermPool};
 use crate::uninitialized::UninitializedStack;
 use crate::value::{MemorySpace, SymbolicValues};
-use crate::{ProofAblation, ProofCache, ProofLimits, ProofError, explain, lockstep, model};
+use crate::{ProofAblation, ProofCache, ProofError, ProofLimits, explain, lockstep, model};
 
 /// Outcome of a proof.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,7 +61,12 @@ pub struct ProofResult {
 const STACK: usize = 1 << 30;
 
 /// Proves that a program of one object does the same as a program of another.
-pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &ProofLimits) -> ProofResult {
+pub fn prove(
+    a: (&Object, FuncId),
+    b: (&Object, FuncId),
+    solver: Option<&Solver>,
+    limits: &ProofLimits,
+) -> ProofResult {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK);
         match thread.spawn_scoped(scope, || proven(a, b, solver, limits)).map(|work| work.join()) {
@@ -75,7 +80,12 @@ pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>
     })
 }
 
-fn proven(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &ProofLimits) -> ProofResult {
+fn proven(
+    a: (&Object, FuncId),
+    b: (&Object, FuncId),
+    solver: Option<&Solver>,
+    limits: &ProofLimits,
+) -> ProofResult {
     let start = Instant::now();
     let mut proof = ProofResult::nothing();
     match pair(a, b) {
@@ -138,7 +148,10 @@ pub fn differ(a: (&Object, FuncId), b: (&Object, FuncId), tries: usize, seed: u6
 }
 
 /// Links the two.
-pub(crate) fn pair(a: (&Object, FuncId), b: (&Object, FuncId)) -> Result<(UnifiedMaps, [ProofProgram; 2]), ProofError> {
+pub(crate) fn pair(
+    a: (&Object, FuncId),
+    b: (&Object, FuncId),
+) -> Result<(UnifiedMaps, [ProofProgram; 2]), ProofError> {
     let kind = |o: &Object, f| o.programs.iter().find(|p| p.func == f).map(|p| p.kind.program_type);
     if kind(a.0, a.1) != kind(b.0, b.1) {
         return Err(ProofError::new("the two programs are of different types"));
@@ -280,7 +293,8 @@ fn decide(
                 Ok(()) | Err(EarlyVerdict::Differs(_)) => false,
                 // A program that is too large as a whole is no smaller with them.
                 Err(_) if !unwritten.followed => {
-                    unwritten.followed = unwritten.missed && !(is_large && way == ProofStrategy::Regions(FIRST));
+                    unwritten.followed =
+                        unwritten.missed && !(is_large && way == ProofStrategy::Regions(FIRST));
                     unwritten.followed
                 }
                 Err(_) => {
@@ -308,7 +322,11 @@ fn decide(
         why.get_or_insert(said);
     }
     let why = why.unwrap_or_else(|| "nothing was tried".to_owned());
-    if looked { ProofVerdict::Unknown { reason: why } } else { decision.look(&maps, ReplayInput::default(), why) }
+    if looked {
+        ProofVerdict::Unknown { reason: why }
+    } else {
+        decision.look(&maps, ReplayInput::default(), why)
+    }
 }
 
 impl EquivalenceCheck<'_> {
@@ -436,7 +454,8 @@ fn ask(
 ) -> Result<Option<RefutedObservable>, ProofError> {
     let solver = solver.ok_or_else(|| ProofError::new(format!("{}: no solver at hand", open[0].0)))?;
     // A cache without answers of other proofs.
-    let fresh = (!limits.uses(ProofAblation::Cache)).then(|| solver.clone().with_cache(ProofCache::in_memory()));
+    let fresh =
+        (!limits.uses(ProofAblation::Cache)).then(|| solver.clone().with_cache(ProofCache::in_memory()));
     let mut session =
         fresh.as_ref().unwrap_or(solver).start(limits).map_err(|e| ProofError::new(e.to_string()))?;
     let found = put(world, &mut session, open, limits.uses(ProofAblation::Sweep), deadline, proof);
@@ -491,7 +510,11 @@ fn put(
 
 /// Equations to prove, by name: the conditions under which the two end must be the same, and under these all
 /// observables.
-fn goals(w: &mut ProofContext, a: &SymbolicState, b: &SymbolicState) -> Result<Vec<(String, TermId)>, ProofError> {
+fn goals(
+    w: &mut ProofContext,
+    a: &SymbolicState,
+    b: &SymbolicState,
+) -> Result<Vec<(String, TermId)>, ProofError> {
     let ends = w.terms.equal(a.path, b.path);
     let mut out = vec![("where they end".to_owned(), ends)];
     let result = |w: &mut ProofContext, s: &SymbolicState| {

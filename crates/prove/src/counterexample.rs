@@ -8,7 +8,7 @@ use millstream_object::{FuncId, Object};
 use crate::explore::InputGenerator;
 use crate::localization::{self, InsnLocation};
 use crate::program::{ContextLayout, MapSignature, ProofProgram};
-use crate::replay::{OutcomeDifference, MapKeyValue, ReplayInput, ReplayHarness, hex};
+use crate::replay::{MapKeyValue, OutcomeDifference, ReplayHarness, ReplayInput, hex};
 
 /// A run of two programs that shows that they differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -154,7 +154,11 @@ fn longer(
 const LENGTHS: [usize; 9] = [SHORTEST, 34, 42, 54, 60, 64, 128, 256, 1500];
 
 /// Shrinks a scene as far as the same observable still differs.
-fn smaller(stage: &ReplayHarness<'_>, mut scene: ReplayInput, mut difference: OutcomeDifference) -> (ReplayInput, OutcomeDifference) {
+fn smaller(
+    stage: &ReplayHarness<'_>,
+    mut scene: ReplayInput,
+    mut difference: OutcomeDifference,
+) -> (ReplayInput, OutcomeDifference) {
     let mut attempt = |scene: &mut ReplayInput, change: &dyn Fn(&mut ReplayInput)| {
         let mut candidate = scene.clone();
         change(&mut candidate);
@@ -185,7 +189,12 @@ fn smaller(stage: &ReplayHarness<'_>, mut scene: ReplayInput, mut difference: Ou
     (scene, difference)
 }
 
-fn shown(stage: &ReplayHarness<'_>, origin: CounterexampleSource, scene: ReplayInput, difference: OutcomeDifference) -> Counterexample {
+fn shown(
+    stage: &ReplayHarness<'_>,
+    origin: CounterexampleSource,
+    scene: ReplayInput,
+    difference: OutcomeDifference,
+) -> Counterexample {
     let (scene, difference) = smaller(stage, scene, difference);
     let slots = [0, 1].map(|which| localization::slot(stage, which, &scene, &difference.place));
     let name = |(map, entry): (usize, MapKeyValue)| (stage.maps[map].name.clone(), entry);

@@ -15,8 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::state::{SymbolicByte, SymbolicFrame, SymbolicState};
 use crate::sweep::cone;
-use crate::term::{ADDRESS, TermNode, Sort, TermId, TermPool};
-use crate::value::{ValueKind, PointerRegion, ValueId, SymbolicValues};
+use crate::term::{ADDRESS, Sort, TermId, TermNode, TermPool};
+use crate::value::{PointerRegion, SymbolicValues, ValueId, ValueKind};
 
 /// Largest terms that are kept, in distinct subterms.
 const SMALL: usize = 10;
@@ -101,7 +101,11 @@ impl<'a> Cut<'a> {
 
     /// Conditions for the states of both sides, which are equal group by group. A state in a group by itself
     /// keeps at most the facts that always hold under its condition.
-    pub(crate) fn conditions(&mut self, paths: &[Vec<TermId>; 2], groups: &[[Vec<usize>; 2]]) -> [Vec<TermId>; 2] {
+    pub(crate) fn conditions(
+        &mut self,
+        paths: &[Vec<TermId>; 2],
+        groups: &[[Vec<usize>; 2]],
+    ) -> [Vec<TermId>; 2] {
         let mut rest = self.new.truth(true);
         let mut out = paths.each_ref().map(|list| vec![rest; list.len()]);
         for (n, group) in groups.iter().enumerate() {
@@ -253,7 +257,9 @@ impl<'a> Cut<'a> {
             TermNode::Truth(_) | TermNode::Const(_) => false,
             // A later comparison may ask for a small term again.
             TermNode::App(_, args) => !args.is_empty() && self.depth(t, SMALL) > SMALL,
-            TermNode::Extract(..) | TermNode::SignExtend(_) | TermNode::Concat(_) | TermNode::Select(..) => false,
+            TermNode::Extract(..) | TermNode::SignExtend(_) | TermNode::Concat(_) | TermNode::Select(..) => {
+                false
+            }
             TermNode::Compare(..) => false,
             TermNode::Sum(list, _) if list.len() <= 2 => false,
             TermNode::Store(..) => self.stores(t) > MOST_STORES,

@@ -6,14 +6,14 @@ use std::time::Instant;
 use millstream_isa::Insn;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::exec::{SymbolicExecutor, ComparedProgram, ProofContext};
+use crate::exec::{ComparedProgram, ProofContext, SymbolicExecutor};
 use crate::program::{ContextLayout, ProofProgram};
 use crate::state::{SymbolicState, initial_memory};
 use crate::sweep::cone;
-use crate::term::{TermNode, TermId, TermPool};
+use crate::term::{TermId, TermNode, TermPool};
 use crate::uninitialized::UninitializedStack;
-use crate::value::{PointerRegion, MemorySpace, SymbolicValues};
-use crate::{ProofLimits, ProofError};
+use crate::value::{MemorySpace, PointerRegion, SymbolicValues};
+use crate::{ProofError, ProofLimits};
 
 /// Outcome of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,11 @@ impl SymbolicProgram {
     ///
     /// # Errors
     /// If part of the program is not modelled.
-    pub fn on_packets(insns: &[Insn], length: usize, limits: &ProofLimits) -> Result<SymbolicProgram, ProofError> {
+    pub fn on_packets(
+        insns: &[Insn],
+        length: usize,
+        limits: &ProofLimits,
+    ) -> Result<SymbolicProgram, ProofError> {
         SymbolicProgram::new(insns, ContextLayout::Xdp, MemorySpace::Packet, length, limits, |_, _| ())
     }
 
@@ -106,7 +110,13 @@ impl SymbolicProgram {
             unwritten: UninitializedStack::default(),
         };
         let deadline = Instant::now() + limits.time;
-        let end = SymbolicExecutor::run_from(&mut w, &mut ComparedProgram::new(&program, 'A'), limits, deadline, begin)?;
+        let end = SymbolicExecutor::run_from(
+            &mut w,
+            &mut ComparedProgram::new(&program, 'A'),
+            limits,
+            deadline,
+            begin,
+        )?;
         let result = w.values.numeric(&mut w.terms, end.regs[0]);
         let result = result.ok_or_else(|| ProofError::new("a result that is not defined"))?;
         let memory = end.memory(&mut w.terms, space);
@@ -178,7 +188,14 @@ impl SymbolicProgram {
     }
 
     /// A byte of a memory.
-    fn byte(&self, memory: TermId, object: u64, at: u64, v: &impl Fn(TermId) -> u64, input: &[u8]) -> Option<u64> {
+    fn byte(
+        &self,
+        memory: TermId,
+        object: u64,
+        at: u64,
+        v: &impl Fn(TermId) -> u64,
+        input: &[u8],
+    ) -> Option<u64> {
         let mut memory = memory;
         loop {
             memory = match self.terms.node(memory) {

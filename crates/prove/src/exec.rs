@@ -16,13 +16,13 @@ use rustc_hash::FxHashMap;
 
 use crate::access::STACK_SIZE;
 use crate::flow::{FunctionCfg, ProgramPoint};
-use crate::program::{MapSignature, ProofProgram, InsnReference};
-use crate::range::{ValueRanges, RangeTest};
-use crate::state::{SymbolicByte, EventChain, SymbolicFrame, SymbolicState};
+use crate::program::{InsnReference, MapSignature, ProofProgram};
+use crate::range::{RangeTest, ValueRanges};
+use crate::state::{EventChain, SymbolicByte, SymbolicFrame, SymbolicState};
 use crate::term::{Sort, TermId, TermPool, mask};
 use crate::uninitialized::UninitializedStack;
-use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId, SymbolicValues};
-use crate::{ProofLimits, ProofError};
+use crate::value::{MemorySpace, PointerRegion, SymbolicValues, ValueId, ValueKind};
+use crate::{ProofError, ProofLimits};
 
 /// Nested frames, as in the kernel.
 pub(crate) const MAX_FRAMES: usize = 8;
@@ -212,7 +212,12 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
 
     /// Puts a state at its location, joined with the state that waits there already. A state from which the
     /// program soon ends goes there at once.
-    pub(crate) fn merge_pending(&mut self, waiting: &mut PendingStates, key: StateLocation, state: SymbolicState) -> Result<(), ProofError> {
+    pub(crate) fn merge_pending(
+        &mut self,
+        waiting: &mut PendingStates,
+        key: StateLocation,
+        state: SymbolicState,
+    ) -> Result<(), ProofError> {
         if let [place] = key[..]
             && self.side.flow(place.entry)?.is_tail(place.slot)
         {
@@ -262,7 +267,11 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
     }
 
     /// Runs from a place to the end of its block.
-    fn block(&mut self, mut key: StateLocation, mut state: SymbolicState) -> Result<Vec<(StateLocation, SymbolicState)>, ProofError> {
+    fn block(
+        &mut self,
+        mut key: StateLocation,
+        mut state: SymbolicState,
+    ) -> Result<Vec<(StateLocation, SymbolicState)>, ProofError> {
         let Some(place) = key.last().copied() else { return Err(ProofError::new("a place in no function")) };
         let flow = self.side.flow(place.entry)?;
         let mut slot = place.slot;
@@ -317,7 +326,11 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
     }
 
     /// Returns from a function to its caller, where `key` is the place of the exit.
-    fn leave(&mut self, mut key: StateLocation, state: SymbolicState) -> Result<Vec<(StateLocation, SymbolicState)>, ProofError> {
+    fn leave(
+        &mut self,
+        mut key: StateLocation,
+        state: SymbolicState,
+    ) -> Result<Vec<(StateLocation, SymbolicState)>, ProofError> {
         let Some(place) = key.pop() else {
             self.end(state);
             return Ok(Vec::new());
@@ -339,7 +352,12 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
         Ok(state)
     }
 
-    fn step(&mut self, slot: usize, insn: Insn, state: &mut SymbolicState) -> Result<ControlTransfer, ProofError> {
+    fn step(
+        &mut self,
+        slot: usize,
+        insn: Insn,
+        state: &mut SymbolicState,
+    ) -> Result<ControlTransfer, ProofError> {
         match insn {
             Insn::Alu { width, op, dst, src } => {
                 let (a, b) = (self.get(state, dst), self.operand(slot, state, src));
@@ -438,7 +456,8 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
 
     /// A comparison of a number with a constant.
     fn test(&mut self, cond: Cond, width: Width, a: ValueId, b: ValueId) -> Option<RangeTest> {
-        let (ValueKind::Number(a), ValueKind::Number(b)) = (self.w.values.kind(a), self.w.values.kind(b)) else {
+        let (ValueKind::Number(a), ValueKind::Number(b)) = (self.w.values.kind(a), self.w.values.kind(b))
+        else {
             return None;
         };
         let bits = if width == Width::W64 { 64 } else { 32 };
@@ -448,7 +467,14 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
     }
 
     /// Both successors of a branch, as far as they can be reached.
-    fn fork(&mut self, slot: usize, state: &SymbolicState, taken: TermId, test: Option<RangeTest>, off: i16) -> ControlTransfer {
+    fn fork(
+        &mut self,
+        slot: usize,
+        state: &SymbolicState,
+        taken: TermId,
+        test: Option<RangeTest>,
+        off: i16,
+    ) -> ControlTransfer {
         let target = ((slot + 1) as i64 + i64::from(off)) as usize;
         let taken = state.ranges.settle(&mut self.w.terms, taken);
         if let Some(taken) = test.as_ref().and_then(|test| state.ranges.decide(test)) {
@@ -529,7 +555,12 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
         Ok(ControlTransfer::Fall)
     }
 
-    fn call(&mut self, slot: usize, state: &mut SymbolicState, callee: Callee) -> Result<ControlTransfer, ProofError> {
+    fn call(
+        &mut self,
+        slot: usize,
+        state: &mut SymbolicState,
+        callee: Callee,
+    ) -> Result<ControlTransfer, ProofError> {
         match callee {
             Callee::Local(off) => {
                 let target = (slot as i64 + 1 + i64::from(off)) as usize;
@@ -555,7 +586,11 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
     }
 
     /// Makes the initial state of a function of the program.
-    pub(crate) fn enter(&mut self, target: usize, state: &mut SymbolicState) -> Result<ControlTransfer, ProofError> {
+    pub(crate) fn enter(
+        &mut self,
+        target: usize,
+        state: &mut SymbolicState,
+    ) -> Result<ControlTransfer, ProofError> {
         let depth = state.frames.len();
         if depth >= MAX_FRAMES {
             return Err(ProofError::new("calls nest too deep"));

@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 
 use crate::solver::SolverModel;
 use crate::state::SymbolicState;
-use crate::term::{TermNode, Sort, TermId, TermPool};
+use crate::term::{Sort, TermId, TermNode, TermPool};
 
 /// Depth to which terms are written out.
 const DEPTH: u32 = 5;

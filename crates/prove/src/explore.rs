@@ -10,7 +10,7 @@ use millstream_interp::KERNEL_MEMORY;
 use millstream_isa::{Insn, Operand};
 
 use crate::program::ProofProgram;
-use crate::replay::{OutcomeDifference, MapKeyValue, ReplayInput, ReplayHarness};
+use crate::replay::{MapKeyValue, OutcomeDifference, ReplayHarness, ReplayInput};
 
 /// Rounds of filling in keys.
 const ROUNDS: usize = 5;
@@ -53,7 +53,11 @@ pub(crate) struct InputGenerator<'a> {
 }
 
 impl<'a> InputGenerator<'a> {
-    pub(crate) fn new(stage: &'a ReplayHarness<'a>, programs: [&ProofProgram; 2], seed: u64) -> InputGenerator<'a> {
+    pub(crate) fn new(
+        stage: &'a ReplayHarness<'a>,
+        programs: [&ProofProgram; 2],
+        seed: u64,
+    ) -> InputGenerator<'a> {
         let (mut constants, mut offsets) = (vec![0, 1, u64::MAX], vec![0, 12, 14, 23]);
         for insn in programs.iter().flat_map(|p| p.insns.iter().flatten()) {
             match *insn {
@@ -76,7 +80,11 @@ impl<'a> InputGenerator<'a> {
     }
 
     /// Tries scenes until one shows a difference.
-    pub(crate) fn search(&mut self, tries: usize, deadline: Instant) -> Option<(ReplayInput, OutcomeDifference)> {
+    pub(crate) fn search(
+        &mut self,
+        tries: usize,
+        deadline: Instant,
+    ) -> Option<(ReplayInput, OutcomeDifference)> {
         for _ in 0..tries {
             if Instant::now() >= deadline {
                 return None;

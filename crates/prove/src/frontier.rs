@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::exec::{SymbolicExecutor, StateLocation, PendingStates, ProofContext};
+use crate::exec::{PendingStates, ProofContext, StateLocation, SymbolicExecutor};
 use crate::state::{SymbolicByte, SymbolicState, where_put};
 use crate::term::TermPool;
 use crate::value::SymbolicValues;
@@ -29,7 +29,11 @@ impl ExecutionFrontier {
 impl SymbolicExecutor<'_, '_> {
     /// A state that waits at a place, or has ended, without dead registers and stack bytes, and with all
     /// others simplified under its condition.
-    pub(crate) fn simplified_state(&mut self, key: Option<&StateLocation>, state: &SymbolicState) -> SymbolicState {
+    pub(crate) fn simplified_state(
+        &mut self,
+        key: Option<&StateLocation>,
+        state: &SymbolicState,
+    ) -> SymbolicState {
         let mut state = state.clone();
         if let Some(key) = key {
             self.forget_dead(key, &mut state);

@@ -16,10 +16,12 @@ use rustc_hash::FxHashMap;
 
 use crate::explain::shown;
 use crate::range::ValueRanges;
-use crate::state::{SymbolicByte, SymbolicFrame, SymbolicState, byte, initial_chain, initial_memory, put, where_put, whole};
-use crate::term::{ADDRESS, Literal, MOST_LITERALS, TermNode, Sort, TermId, TermPool};
+use crate::state::{
+    SymbolicByte, SymbolicFrame, SymbolicState, byte, initial_chain, initial_memory, put, where_put, whole,
+};
+use crate::term::{ADDRESS, Literal, MOST_LITERALS, Sort, TermId, TermNode, TermPool};
 use crate::uninitialized::{UninitializedJoin, UninitializedStack};
-use crate::value::{ValueKind, PointerRegion, ValueId, SymbolicValues};
+use crate::value::{PointerRegion, SymbolicValues, ValueId, ValueKind};
 
 /// Most constants that are kept as a choice between them.
 const MOST_CONSTANTS: usize = 4;
@@ -283,7 +285,9 @@ impl StateJoin<'_> {
             }
             (ValueKind::Pointer(r, x), ValueKind::Pointer(s, y)) if self.same_region(r, s) => {
                 let region = match (r, s) {
-                    (PointerRegion::In(space, o), PointerRegion::In(_, p)) => PointerRegion::In(space, self.any(o, p)),
+                    (PointerRegion::In(space, o), PointerRegion::In(_, p)) => {
+                        PointerRegion::In(space, self.any(o, p))
+                    }
                     (PointerRegion::InnerMap(map, o), PointerRegion::InnerMap(_, p)) => {
                         PointerRegion::InnerMap(map, self.any(o, p))
                     }

@@ -16,6 +16,7 @@
 //! Architecture Invariant: the meaning of an instruction is `isa::semantics`, at terms; there is no second
 //! description.
 
+mod ablation;
 mod access;
 mod args;
 mod cache;
@@ -29,12 +30,12 @@ mod exec;
 mod explain;
 mod explore;
 mod flow;
+mod frontier;
 mod join;
 mod library;
+mod localization;
 mod lockstep;
 mod model;
-mod frontier;
-mod localization;
 mod program;
 mod query;
 mod range;
@@ -48,22 +49,21 @@ mod term;
 mod uninitialized;
 mod value;
 pub mod window;
-mod ablation;
 
 use std::time::Duration;
 
+pub use ablation::ProofAblation;
 pub use cache::{
-    ProofCache, CacheStats, CachedAnswer as CacheEntry, CacheHit, QueryDigest as CacheKey, RedisError, CachedVerdict, RedisValue, TrustLevel,
-    StoreKey, StoreKeyError,
+    CacheHit, CacheStats, CachedAnswer as CacheEntry, CachedVerdict, ProofCache, QueryDigest as CacheKey,
+    RedisError, RedisValue, StoreKey, StoreKeyError, TrustLevel,
 };
-pub use check::{ProofResult, ProofVerdict, differ, compare_instructions, prove};
+pub use check::{ProofResult, ProofVerdict, compare_instructions, differ, prove};
 pub use counterexample::{Counterexample, CounterexampleSource};
 pub use evaluate::{EvaluationResult, SymbolicProgram};
-pub use localization::{SourceLineText, InsnLocation};
-pub use query::{QueryResult, SmtQuery, BoolTerm, BitVecTerm};
+pub use localization::{InsnLocation, SourceLineText};
+pub use query::{BitVecTerm, BoolTerm, QueryResult, SmtQuery};
 pub use replay::MapKeyValue;
-pub use solver::{SolverUsage, BackendStats, Solver, SolverError};
-pub use ablation::ProofAblation;
+pub use solver::{BackendStats, Solver, SolverError, SolverUsage};
 
 /// Reason why a proof could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

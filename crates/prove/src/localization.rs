@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use millstream_isa::{Callee, Insn, Operand, Reg};
 use millstream_object::{FuncId, Object};
 
-use crate::replay::{ObservableKind, ReplayInput, ReplayHarness};
+use crate::replay::{ObservableKind, ReplayHarness, ReplayInput};
 
 /// Most steps back.
 const MOST: u64 = 1 << 14;
@@ -48,7 +48,12 @@ impl std::fmt::Display for InsnLocation {
 
 /// The slot that gave an observable of one run its final value: the instruction that wrote it, or, if the
 /// result is a constant, the last branch, which chose it.
-pub(crate) fn slot(stage: &ReplayHarness<'_>, which: usize, scene: &ReplayInput, observable: &ObservableKind) -> Option<usize> {
+pub(crate) fn slot(
+    stage: &ReplayHarness<'_>,
+    which: usize,
+    scene: &ReplayInput,
+    observable: &ObservableKind,
+) -> Option<usize> {
     let deadline = Instant::now() + PATIENCE;
     let end = stage.stop(which, scene, u64::MAX)?;
     let last = end.executed;

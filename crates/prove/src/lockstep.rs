@@ -17,14 +17,14 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use crate::cut::Cut;
-use crate::exec::{SymbolicExecutor, StateLocation, ComparedProgram, TERMS, PendingStates, ProofContext};
-use crate::join::{StatePair, PathRelation, join};
+use crate::exec::{ComparedProgram, PendingStates, ProofContext, StateLocation, SymbolicExecutor, TERMS};
 use crate::frontier::ExecutionFrontier;
+use crate::join::{PathRelation, StatePair, join};
 use crate::program::ProofProgram;
 use crate::state::{SymbolicByte, SymbolicState};
 use crate::term::{TermId, TermPool};
-use crate::value::{ValueKind, ValueId};
-use crate::{ProofLimits, ProofError};
+use crate::value::{ValueId, ValueKind};
+use crate::{ProofError, ProofLimits};
 
 /// Most moments of a run that are compared with those of the other.
 const MOST_MOMENTS: usize = 160;
@@ -175,7 +175,11 @@ impl<'a> LockstepWalk<'a> {
     }
 
     /// Runs both from a point to the next ones.
-    fn step(&mut self, point: &LocationPair, pair: StatePair) -> Result<Vec<(LocationPair, [SymbolicState; 2])>, ProofError> {
+    fn step(
+        &mut self,
+        point: &LocationPair,
+        pair: StatePair,
+    ) -> Result<Vec<(LocationPair, [SymbolicState; 2])>, ProofError> {
         if Instant::now() >= self.deadline {
             return Err(ProofError::new("the time was over before all places were"));
         }
@@ -232,7 +236,11 @@ impl<'a> LockstepWalk<'a> {
     }
 
     /// Runs both until they have states under the same conditions, more than one if they branch at all.
-    fn meet(&mut self, point: &LocationPair, states: [SymbolicState; 2]) -> Result<[Vec<(RunLocation, SymbolicState)>; 2], ProofError> {
+    fn meet(
+        &mut self,
+        point: &LocationPair,
+        states: [SymbolicState; 2],
+    ) -> Result<[Vec<(RunLocation, SymbolicState)>; 2], ProofError> {
         let [a, b] = states;
         let mut moments = [vec![start(&point[0], a)], vec![start(&point[1], b)]];
         let mut known: [FxHashMap<BTreeSet<TermId>, usize>; 2] = Default::default();
@@ -318,7 +326,8 @@ impl<'a> LockstepWalk<'a> {
 
     /// Reason why the two do not meet.
     fn lost(&mut self, point: &LocationPair, moments: &[Vec<ExecutionFrontier>; 2]) -> ProofError {
-        let last = moments.each_ref().map(|list| list.iter().rev().take(1).flat_map(ExecutionFrontier::states));
+        let last =
+            moments.each_ref().map(|list| list.iter().rev().take(1).flat_map(ExecutionFrontier::states));
         let [ours, theirs] = last;
         for (a, b) in ours.zip(theirs) {
             self.world.match_states(a, b);
@@ -342,7 +351,8 @@ impl<'a> LockstepWalk<'a> {
         self.count += 1;
         let number = self.count;
         if let Some(mut before) = self.waiting.remove(&to) {
-            let ways = if self.keep == JoinPrecision::Constants { PathRelation::Kept } else { PathRelation::Meet };
+            let ways =
+                if self.keep == JoinPrecision::Constants { PathRelation::Kept } else { PathRelation::Meet };
             let joined = join(&mut before, &mut pair, &self.world.unwritten, number, MOST_TERMS, ways);
             self.world.unwritten.count_matches(joined.met);
             let joined = joined.pair;
@@ -455,7 +465,9 @@ fn constants(pair: &StatePair, side: usize) -> FxHashMap<(usize, i64), u64> {
 /// The moment at which a run begins.
 fn start(at: &RunLocation, state: SymbolicState) -> ExecutionFrontier {
     match at {
-        RunLocation::Place(key) => ExecutionFrontier { waiting: PendingStates::from([(key.clone(), state)]), ended: None },
+        RunLocation::Place(key) => {
+            ExecutionFrontier { waiting: PendingStates::from([(key.clone(), state)]), ended: None }
+        }
         RunLocation::End => ExecutionFrontier { waiting: PendingStates::new(), ended: Some(state) },
     }
 }
@@ -463,6 +475,8 @@ fn start(at: &RunLocation, state: SymbolicState) -> ExecutionFrontier {
 /// The states of one moment of each run.
 fn taken(moments: [Vec<ExecutionFrontier>; 2], at: [usize; 2]) -> [Vec<(RunLocation, SymbolicState)>; 2] {
     let [a, b] = moments;
-    let one = |list: Vec<ExecutionFrontier>, n: usize| list.into_iter().nth(n).map(ExecutionFrontier::places).unwrap_or_default();
+    let one = |list: Vec<ExecutionFrontier>, n: usize| {
+        list.into_iter().nth(n).map(ExecutionFrontier::places).unwrap_or_default()
+    };
     [one(a, at[0]), one(b, at[1])]
 }

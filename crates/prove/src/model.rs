@@ -6,7 +6,7 @@ use crate::program::MapSignature;
 use crate::replay::ReplayInput;
 use crate::solver::SolverModel;
 use crate::state::initial_memory;
-use crate::term::{ENTRY, FOUND, MATCH, TermNode, Sort, TermId, TermPool};
+use crate::term::{ENTRY, FOUND, MATCH, Sort, TermId, TermNode, TermPool};
 use crate::value::MemorySpace;
 
 /// Largest packet that is put together.
@@ -37,7 +37,12 @@ pub(crate) fn wanted(terms: &TermPool, cone: &[TermId]) -> Vec<TermId> {
 }
 
 /// The scene that a model describes; everything that it leaves open is zero.
-pub(crate) fn scene(terms: &mut TermPool, cone: &[TermId], model: &SolverModel, maps: &[MapSignature]) -> ReplayInput {
+pub(crate) fn scene(
+    terms: &mut TermPool,
+    cone: &[TermId],
+    model: &SolverModel,
+    maps: &[MapSignature],
+) -> ReplayInput {
     let roots = roots(terms, maps);
     let value = |t: TermId, terms: &TermPool| terms.value(t).or_else(|| model.get(&t).copied());
     let mut scene = ReplayInput { time: 1 << 30, seed: 1, ..ReplayInput::default() };
@@ -112,7 +117,9 @@ pub(crate) fn scene(terms: &mut TermPool, cone: &[TermId], model: &SolverModel, 
 
 /// The memories that are there before a program runs.
 fn roots(terms: &mut TermPool, maps: &[MapSignature]) -> FxHashMap<TermId, MemorySpace> {
-    let spaces = [MemorySpace::Packet, MemorySpace::Context].into_iter().chain((0..maps.len() as u32).map(MemorySpace::Map));
+    let spaces = [MemorySpace::Packet, MemorySpace::Context]
+        .into_iter()
+        .chain((0..maps.len() as u32).map(MemorySpace::Map));
     spaces.map(|s| (initial_memory(terms, s), s)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Linked programs as the subjects of proofs, with maps and externs by name, so that two objects can be
 //! compared.
 
-use millstream_btf::{Btf, CoreKind, TypeKind, TypeId};
+use millstream_btf::{Btf, CoreKind, TypeId, TypeKind};
 use millstream_isa::{Insn, RawInsn, Size, decode};
 use millstream_object::{ExternKind, FuncId, Object, RelocKind, Variable};
 use rustc_hash::FxHashMap;
@@ -122,7 +122,9 @@ impl ProofProgram {
                 RelocKind::Extern(id) => {
                     let e = &object.externs[id.index()];
                     match e.kind {
-                        ExternKind::Kconfig { map, offset, .. } => InsnReference::Value(by_id[map.index()], offset),
+                        ExternKind::Kconfig { map, offset, .. } => {
+                            InsnReference::Value(by_id[map.index()], offset)
+                        }
                         _ => InsnReference::Extern(e.name.clone()),
                     }
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use millstream_isa::semantics::{Domain, Pred, Prim};
 
 use crate::ProofLimits;
-use crate::solver::{self, SolverAnswer, SolverSession, Solver, SolverError};
+use crate::solver::{self, Solver, SolverAnswer, SolverError, SolverSession};
 use crate::term::{Sort, TermId, TermPool};
 
 /// Most terms kept from one question to the next; beyond that all are forgotten.

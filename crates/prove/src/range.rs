@@ -13,7 +13,7 @@ use millstream_isa::Cond;
 use millstream_isa::semantics::Pred;
 use rustc_hash::FxHashMap;
 
-use crate::term::{TermNode, TermId, TermPool, mask};
+use crate::term::{TermId, TermNode, TermPool, mask};
 
 /// Disjoint intervals, both ends included, in ascending order.
 type IntervalSet = Vec<(u64, u64)>;
@@ -72,7 +72,8 @@ impl RangeTest {
         if u32::from(hi) + 1 != terms.bits(whole) || lo == 0 {
             return None;
         }
-        let wider = |set: &IntervalSet| set.iter().map(|(a, b)| (a << lo, b << lo | mask(u32::from(lo)))).collect();
+        let wider =
+            |set: &IntervalSet| set.iter().map(|(a, b)| (a << lo, b << lo | mask(u32::from(lo)))).collect();
         let [holds, fails]: [IntervalSet; 2] = self.sets.each_ref().map(wider);
         let ((number, holds), (_, fails)) = (base(terms, whole, holds), base(terms, whole, fails));
         Some(RangeTest { number, sets: [holds, fails] })
@@ -92,7 +93,12 @@ impl ValueRanges {
         self.settled(terms, condition, &mut known)
     }
 
-    fn settled(&self, terms: &mut TermPool, condition: TermId, known: &mut FxHashMap<TermId, TermId>) -> TermId {
+    fn settled(
+        &self,
+        terms: &mut TermPool,
+        condition: TermId,
+        known: &mut FxHashMap<TermId, TermId>,
+    ) -> TermId {
         if let Some(out) = known.get(&condition) {
             return *out;
         }

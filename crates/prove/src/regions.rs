@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::cut::Cut;
-use crate::exec::{SymbolicExecutor, ComparedProgram, TERMS, PendingStates, ProofContext};
+use crate::exec::{ComparedProgram, PendingStates, ProofContext, SymbolicExecutor, TERMS};
 use crate::frontier::ExecutionFrontier;
 use crate::program::ProofProgram;
 use crate::state::SymbolicState;
 use crate::term::{TermId, TermPool};
-use crate::{ProofLimits, ProofError};
+use crate::{ProofError, ProofLimits};
 
 /// Most moments of a run that are compared with those of the other: the last ones.
 const MOST_MOMENTS: usize = 300;
@@ -122,7 +122,12 @@ impl<'a> RegionRunner<'a> {
     }
 
     /// Runs one program until it has made so many terms, or has ended.
-    fn stretch(&mut self, side: usize, front: &ExecutionFrontier, room: usize) -> Result<RunRegion, ProofError> {
+    fn stretch(
+        &mut self,
+        side: usize,
+        front: &ExecutionFrontier,
+        room: usize,
+    ) -> Result<RunRegion, ProofError> {
         self.world.terms.allow(room);
         let mut exec = self.exec(side);
         let ExecutionFrontier { mut waiting, ended } = front.clone();
@@ -147,7 +152,11 @@ impl<'a> RegionRunner<'a> {
     }
 
     /// Checks that all states at the beginning of a region end in it or wait at its end, in both.
-    fn covers(&mut self, fronts: &[ExecutionFrontier; 2], moments: [&ExecutionFrontier; 2]) -> Result<(), ProofError> {
+    fn covers(
+        &mut self,
+        fronts: &[ExecutionFrontier; 2],
+        moments: [&ExecutionFrontier; 2],
+    ) -> Result<(), ProofError> {
         self.world.terms.allow(self.limits.terms);
         for side in [0, 1] {
             let before: Vec<TermId> = fronts[side].states().map(|s| s.path).collect();
@@ -187,7 +196,9 @@ impl<'a> RegionRunner<'a> {
         }
         let conditions = stretches.each_ref().map(|s| {
             let states = s.moments.iter().flat_map(|m| m.waiting.iter());
-            states.map(|(key, state)| (state.path, key.last().map(|p| p.slot))).collect::<BTreeMap<TermId, _>>()
+            states
+                .map(|(key, state)| (state.path, key.last().map(|p| p.slot)))
+                .collect::<BTreeMap<TermId, _>>()
         });
         for (side, ours) in conditions.iter().enumerate() {
             let theirs = &conditions[1 - side];
@@ -199,11 +210,17 @@ impl<'a> RegionRunner<'a> {
     }
 
     /// Cuts both at their waiting states; keeps the states that have ended unless they are settled.
-    fn cut(&mut self, moments: [&ExecutionFrontier; 2], settled: bool, number: usize) -> Result<[ExecutionFrontier; 2], ProofError> {
+    fn cut(
+        &mut self,
+        moments: [&ExecutionFrontier; 2],
+        settled: bool,
+        number: usize,
+    ) -> Result<[ExecutionFrontier; 2], ProofError> {
         let clean = [0, 1].map(|side| {
             let waiting = moments[side].waiting.iter().map(|(key, state)| (Some(key), state));
             let ended = moments[side].ended.iter().filter(|_| !settled).map(|state| (None, state));
-            let states = waiting.chain(ended).map(|(key, state)| self.exec(side).simplified_state(key, state));
+            let states =
+                waiting.chain(ended).map(|(key, state)| self.exec(side).simplified_state(key, state));
             states.collect::<Vec<SymbolicState>>()
         });
         let paths = clean.each_ref().map(|states| states.iter().map(|s| s.path).collect::<Vec<TermId>>());

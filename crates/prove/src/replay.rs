@@ -4,10 +4,12 @@
 //! accept such a program, or the interpreter does not model part of it.
 
 use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram as Code};
-use millstream_interp::{ContextKind as Kind, SideEffect, Fault, MachineState, MapId, MapKind, MapConfig, RedirectTarget};
+use millstream_interp::{
+    ContextKind as Kind, Fault, MachineState, MapConfig, MapId, MapKind, RedirectTarget, SideEffect,
+};
 use millstream_isa::{Insn, Pseudo};
 
-use crate::program::{ContextLayout, MapSignature, ProofProgram, InsnReference};
+use crate::program::{ContextLayout, InsnReference, MapSignature, ProofProgram};
 
 /// Instructions that one run may take.
 const FUEL: u64 = 1 << 20;
@@ -110,7 +112,10 @@ pub(crate) struct ReplayHarness<'a> {
 impl<'a> ReplayHarness<'a> {
     /// # Errors
     /// If the interpreter does not model part of the programs, with the reason.
-    pub(crate) fn new(maps: &'a [MapSignature], programs: [&'a ProofProgram; 2]) -> Result<ReplayHarness<'a>, String> {
+    pub(crate) fn new(
+        maps: &'a [MapSignature],
+        programs: [&'a ProofProgram; 2],
+    ) -> Result<ReplayHarness<'a>, String> {
         let specs: Vec<MapConfig> = maps.iter().map(spec).collect();
         let bytes: u64 = specs.iter().filter(|s| dense(s)).map(size).sum();
         if bytes > MOST_BYTES {
@@ -208,7 +213,11 @@ impl<'a> ReplayHarness<'a> {
     }
 
     /// Runs both; returns their difference, if neither faults and they differ.
-    pub(crate) fn compare(&self, scene: &ReplayInput, missed: &mut Vec<(usize, Vec<u8>)>) -> Option<OutcomeDifference> {
+    pub(crate) fn compare(
+        &self,
+        scene: &ReplayInput,
+        missed: &mut Vec<(usize, Vec<u8>)>,
+    ) -> Option<OutcomeDifference> {
         let a = self.run(0, scene, missed)?;
         let b = self.run(1, scene, missed)?;
         self.difference(&a, &b)
@@ -251,7 +260,12 @@ impl<'a> ReplayHarness<'a> {
             );
         }
         if a.events != b.events {
-            return at(ObservableKind::Events, "events", format!("{:?}", a.events), format!("{:?}", b.events));
+            return at(
+                ObservableKind::Events,
+                "events",
+                format!("{:?}", a.events),
+                format!("{:?}", b.events),
+            );
         }
         let n = a.maps.iter().zip(&b.maps).position(|(x, y)| x != y)?;
         let (x, y, map) = (&a.maps[n], &b.maps[n], &self.maps[n]);

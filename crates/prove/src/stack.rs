@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_isa::helpers::{HelperEffects, Helper};
+use millstream_isa::helpers::{Helper, HelperEffects};
 use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size, Width};
 use rustc_hash::FxHashMap;
 
@@ -86,7 +86,11 @@ impl FrameLiveness {
 }
 
 /// Bytes that each slot reads and those that it writes.
-fn uses(p: &ProofProgram, entry: usize, edges: &SlotSuccessors) -> Result<FxHashMap<usize, (FrameBytes, FrameBytes)>, EscapedPointer> {
+fn uses(
+    p: &ProofProgram,
+    entry: usize,
+    edges: &SlotSuccessors,
+) -> Result<FxHashMap<usize, (FrameBytes, FrameBytes)>, EscapedPointer> {
     let mut regs = [AbstractPointer::Other; 11];
     regs[10] = AbstractPointer::At(0);
     let mut known = FxHashMap::from_iter([(entry, StackFacts { regs, spilled: BTreeMap::new() })]);
@@ -234,7 +238,12 @@ impl LivenessWalk {
         Ok(())
     }
 
-    fn load(&mut self, slot: usize, s: &StackFacts, range: Option<(i64, i64)>) -> Result<AbstractPointer, EscapedPointer> {
+    fn load(
+        &mut self,
+        slot: usize,
+        s: &StackFacts,
+        range: Option<(i64, i64)>,
+    ) -> Result<AbstractPointer, EscapedPointer> {
         let Some((at, end)) = range else { return Ok(AbstractPointer::Other) };
         self.note(slot, Some((at, end)), None);
         match s.spilled.get(&at) {
@@ -281,7 +290,9 @@ impl LivenessWalk {
         for holds in &s.regs[1..=count] {
             match holds {
                 AbstractPointer::Other => {}
-                AbstractPointer::At(k) if helper.is_some() => lowest = Some(lowest.map_or(*k, |l: i64| l.min(*k))),
+                AbstractPointer::At(k) if helper.is_some() => {
+                    lowest = Some(lowest.map_or(*k, |l: i64| l.min(*k)))
+                }
                 _ => return Err(EscapedPointer),
             }
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::range::ValueRanges;
 use crate::term::{Sort, TermId, TermPool};
-use crate::value::{MemorySpace, ValueId, SymbolicValues};
+use crate::value::{MemorySpace, SymbolicValues, ValueId};
 
 /// A byte of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +97,12 @@ impl SymbolicState {
     }
 
     /// Joins a state of another path that arrives at the same place: the paths exclude each other.
-    pub(crate) fn join(self, terms: &mut TermPool, values: &mut SymbolicValues, other: SymbolicState) -> SymbolicState {
+    pub(crate) fn join(
+        self,
+        terms: &mut TermPool,
+        values: &mut SymbolicValues,
+        other: SymbolicState,
+    ) -> SymbolicState {
         let either = terms.or(&[self.path, other.path]);
         let c = terms.under(self.path, either);
         let facts = self.facts.intersection(&other.facts).copied().collect();
@@ -138,10 +143,18 @@ fn join_terms<K: Ord + Copy>(
     }
 }
 
-fn join_frames(terms: &mut TermPool, values: &mut SymbolicValues, c: TermId, a: &SymbolicFrame, b: &SymbolicFrame) -> SymbolicFrame {
+fn join_frames(
+    terms: &mut TermPool,
+    values: &mut SymbolicValues,
+    c: TermId,
+    a: &SymbolicFrame,
+    b: &SymbolicFrame,
+) -> SymbolicFrame {
     let mut out = SymbolicFrame::new();
     // A pointer on one path and a number on the other stay a value.
-    for at in a.iter().chain(b).filter(|(_, cell)| matches!(cell, SymbolicByte::Part(_, 0))).map(|(at, _)| *at) {
+    for at in
+        a.iter().chain(b).filter(|(_, cell)| matches!(cell, SymbolicByte::Part(_, 0))).map(|(at, _)| *at)
+    {
         if let (Some(v), Some(w)) = (whole(terms, values, a, at), whole(terms, values, b, at)) {
             let v = values.choice(terms, c, v, w);
             out.extend((0..8u8).map(|i| (at + i64::from(i), SymbolicByte::Part(v, i))));
@@ -173,7 +186,11 @@ fn join_frames(terms: &mut TermPool, values: &mut SymbolicValues, c: TermId, a: 
 }
 
 /// Condition under which something was put in a cell, and its byte.
-pub(crate) fn put(terms: &mut TermPool, values: &mut SymbolicValues, cell: Option<SymbolicByte>) -> (TermId, Option<TermId>) {
+pub(crate) fn put(
+    terms: &mut TermPool,
+    values: &mut SymbolicValues,
+    cell: Option<SymbolicByte>,
+) -> (TermId, Option<TermId>) {
     let (defined, t) = match cell {
         None => (None, None),
         Some(SymbolicByte::Half(defined, t)) => (Some(defined), Some(t)),
@@ -192,7 +209,12 @@ pub(crate) fn where_put(terms: &TermPool, defined: TermId, t: TermId) -> Option<
 }
 
 /// The 8 bytes at an offset as one value, if all were put.
-pub(crate) fn whole(terms: &mut TermPool, values: &mut SymbolicValues, frame: &SymbolicFrame, at: i64) -> Option<ValueId> {
+pub(crate) fn whole(
+    terms: &mut TermPool,
+    values: &mut SymbolicValues,
+    frame: &SymbolicFrame,
+    at: i64,
+) -> Option<ValueId> {
     if let Some(SymbolicByte::Part(v, 0)) = frame.get(&at)
         && (1..8u8).all(|i| frame.get(&(at + i64::from(i))) == Some(&SymbolicByte::Part(*v, i)))
     {

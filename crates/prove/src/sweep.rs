@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::solver::{SolverAnswer, SolverSession};
-use crate::term::{TermNode, Sort, TermId, TermPool, mask};
+use crate::term::{Sort, TermId, TermNode, TermPool, mask};
 
 /// Assignments.
 const ROUNDS: usize = 192;

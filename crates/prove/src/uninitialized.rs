@@ -20,8 +20,8 @@ use rustc_hash::FxHashSet;
 use crate::access::STACK_SIZE;
 use crate::exec::ProofContext;
 use crate::state::SymbolicState;
-use crate::term::{TermNode, Sort, TermId, TermPool};
-use crate::value::{ValueKind, ValueId, SymbolicValues};
+use crate::term::{Sort, TermId, TermNode, TermPool};
+use crate::value::{SymbolicValues, ValueId, ValueKind};
 
 /// Prefix of the names of such bytes.
 const NAME: &str = "unwritten ";

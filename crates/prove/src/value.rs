@@ -108,7 +108,10 @@ impl SymbolicValues {
                 let t = terms.ite(c, x, y);
                 self.pointer(r, t)
             }
-            (ValueKind::Pointer(PointerRegion::In(s, o), x), ValueKind::Pointer(PointerRegion::In(t, p), y)) if s == t => {
+            (
+                ValueKind::Pointer(PointerRegion::In(s, o), x),
+                ValueKind::Pointer(PointerRegion::In(t, p), y),
+            ) if s == t => {
                 let (object, offset) = (terms.ite(c, o, p), terms.ite(c, x, y));
                 self.pointer(PointerRegion::In(s, object), offset)
             }
@@ -166,7 +169,14 @@ impl SymbolicValues {
         })
     }
 
-    pub(crate) fn alu(&mut self, terms: &mut TermPool, op: AluOp, width: Width, a: ValueId, b: ValueId) -> ValueId {
+    pub(crate) fn alu(
+        &mut self,
+        terms: &mut TermPool,
+        op: AluOp,
+        width: Width,
+        a: ValueId,
+        b: ValueId,
+    ) -> ValueId {
         match (self.kind(a), self.kind(b)) {
             (ValueKind::Undefined, _) | (_, ValueKind::Undefined) => self.undefined(),
             (ValueKind::Choice(c, x, y), _) => {
@@ -202,7 +212,12 @@ impl SymbolicValues {
     }
 
     /// Applies a function of one number.
-    pub(crate) fn map(&mut self, terms: &mut TermPool, v: ValueId, f: &dyn Fn(&mut TermPool, TermId) -> TermId) -> ValueId {
+    pub(crate) fn map(
+        &mut self,
+        terms: &mut TermPool,
+        v: ValueId,
+        f: &dyn Fn(&mut TermPool, TermId) -> TermId,
+    ) -> ValueId {
         match self.kind(v) {
             ValueKind::Undefined => v,
             ValueKind::Choice(c, a, b) => {
@@ -218,7 +233,14 @@ impl SymbolicValues {
     }
 
     /// Condition under which a branch is taken; [`None`] if it depends on an undefined value.
-    pub(crate) fn compare(&mut self, terms: &mut TermPool, cond: Cond, width: Width, a: ValueId, b: ValueId) -> Option<TermId> {
+    pub(crate) fn compare(
+        &mut self,
+        terms: &mut TermPool,
+        cond: Cond,
+        width: Width,
+        a: ValueId,
+        b: ValueId,
+    ) -> Option<TermId> {
         match (self.kind(a), self.kind(b)) {
             (ValueKind::Undefined, _) | (_, ValueKind::Undefined) => None,
             (ValueKind::Choice(c, x, y), _) => {
@@ -232,7 +254,9 @@ impl SymbolicValues {
                 Some(terms.ite(c, x, y))
             }
             // No object lies at address 0, or wraps around the end of the address space.
-            (ValueKind::Pointer(..), ValueKind::Number(n)) if terms.value(n) == Some(0) && width == Width::W64 => {
+            (ValueKind::Pointer(..), ValueKind::Number(n))
+                if terms.value(n) == Some(0) && width == Width::W64 =>
+            {
                 not_null(terms, cond)
             }
             (ValueKind::Pointer(r, o), ValueKind::Pointer(s, p)) if r == s && width == Width::W64 => {
@@ -262,8 +286,10 @@ fn is_on_stack(terms: &TermPool, region: PointerRegion, offset: TermId) -> bool 
 
 /// Returns true if a pointer points to the first byte of an object outside the stack.
 fn begins(terms: &TermPool, region: PointerRegion, offset: TermId) -> bool {
-    matches!(region, PointerRegion::In(MemorySpace::Map(_) | MemorySpace::Inner(_) | MemorySpace::Allocated, _))
-        && terms.value(offset) == Some(0)
+    matches!(
+        region,
+        PointerRegion::In(MemorySpace::Map(_) | MemorySpace::Inner(_) | MemorySpace::Allocated, _)
+    ) && terms.value(offset) == Some(0)
 }
 
 /// The comparison of a pointer with 0.
@@ -293,7 +319,9 @@ fn base(terms: &mut TermPool, region: PointerRegion) -> TermId {
         PointerRegion::In(space, object) => terms.app(&format!("{ADDRESS}{space:?}"), &[object], bits),
         PointerRegion::Stack(frame) => terms.var(&format!("{ADDRESS}frame {frame}"), bits),
         PointerRegion::Map(map) => terms.var(&format!("{ADDRESS}map {map}"), bits),
-        PointerRegion::InnerMap(map, handle) => terms.app(&format!("{ADDRESS}inner map {map}"), &[handle], bits),
+        PointerRegion::InnerMap(map, handle) => {
+            terms.app(&format!("{ADDRESS}inner map {map}"), &[handle], bits)
+        }
         PointerRegion::Func(slot) => terms.var(&format!("{ADDRESS}function {slot}"), bits),
     }
 }

@@ -21,7 +21,7 @@ use crate::solver::{SolverAnswer as Said, SolverSession};
 use crate::term::{Sort, TermId, TermPool, mask};
 use crate::{ProofLimits, Solver, SolverError};
 use synthesis::SketchSolver;
-pub use synthesis::{SketchLine, SketchCompletion, InsnSketch};
+pub use synthesis::{InsnSketch, SketchCompletion, SketchLine};
 use values::{given, valuation, wanted};
 
 /// Distinct terms after which the collection starts afresh.
@@ -173,7 +173,12 @@ impl WindowProver {
         }
     }
 
-    fn claim(&mut self, place: &WindowContext, a: &[WindowStep], b: &[WindowStep]) -> Result<TermId, &'static str> {
+    fn claim(
+        &mut self,
+        place: &WindowContext,
+        a: &[WindowStep],
+        b: &[WindowStep],
+    ) -> Result<TermId, &'static str> {
         let one = WindowExecutor::new(&mut self.terms, place).over(a)?;
         let two = WindowExecutor::new(&mut self.terms, place).over(b)?;
         if one.len() != two.len() {
@@ -198,7 +203,9 @@ impl WindowProver {
     }
 
     fn ask(&mut self, place: &WindowContext, claim: TermId) -> Result<WindowVerdict, SolverError> {
-        let Some(solver) = &self.solver else { return Ok(WindowVerdict::Unknown("no solver at hand".into())) };
+        let Some(solver) = &self.solver else {
+            return Ok(WindowVerdict::Unknown("no solver at hand".into()));
+        };
         self.asked += 1;
         if self.session.is_none() {
             let limits = ProofLimits { memory: self.memory, ..ProofLimits::default() };
@@ -273,7 +280,13 @@ struct ExitValues {
 }
 
 /// Collects the equations between two windows at one exit.
-fn same(terms: &mut TermPool, live: &LiveOut, x: &ExitValues, y: &ExitValues, parts: &mut Vec<TermId>) -> Result<(), &'static str> {
+fn same(
+    terms: &mut TermPool,
+    live: &LiveOut,
+    x: &ExitValues,
+    y: &ExitValues,
+    parts: &mut Vec<TermId>,
+) -> Result<(), &'static str> {
     parts.push(terms.equal(x.taken, y.taken));
     for (n, &bits) in live.regs.iter().enumerate().filter(|(_, bits)| **bits != 0) {
         let (Some(a), Some(b)) = (x.regs[n], y.regs[n]) else { return Err("a register is not defined") };

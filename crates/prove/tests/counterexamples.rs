@@ -8,7 +8,7 @@ mod written;
 use std::time::Duration;
 
 use millstream_object::{Object, ProgramType};
-use millstream_prove::{Counterexample, ProofLimits, CounterexampleSource, Solver, ProofVerdict, prove};
+use millstream_prove::{Counterexample, CounterexampleSource, ProofLimits, ProofVerdict, Solver, prove};
 use written::object;
 
 /// Counterexample of the two programs of a name.
@@ -129,7 +129,8 @@ fn tracing_programs_differ_by_what_the_kernel_holds() {
     ];
     for (one, other) in pairs {
         let ((a, f), (b, g)) = (object(ProgramType::KPROBE, &one), object(ProgramType::KPROBE, &other));
-        let ProofVerdict::Differs(found) = prove((&a, f), (&b, g), None, &ProofLimits::default()).verdict else {
+        let ProofVerdict::Differs(found) = prove((&a, f), (&b, g), None, &ProofLimits::default()).verdict
+        else {
             panic!("not found:\n{one}\n{other}");
         };
         assert!(found.shows((&a, f), (&b, g)), "{found}");

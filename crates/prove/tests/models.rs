@@ -6,13 +6,13 @@ mod written;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use millstream_btf::{Btf, BtfBuilder, Composite, CoreKind, TypeKind, Member};
+use millstream_btf::{Btf, BtfBuilder, Composite, CoreKind, Member, TypeKind};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_object::{
     CoreRelo, Extern, ExternId, ExternKind, FuncId, MapId, Object, ProgramType, Reloc, RelocKind,
 };
-use millstream_prove::{ProofAblation, ProofLimits, ProofResult, Solver, ProofVerdict, prove};
+use millstream_prove::{ProofAblation, ProofLimits, ProofResult, ProofVerdict, Solver, prove};
 use written::object;
 
 fn proof(kind: ProgramType, a: &str, b: &str, limits: &ProofLimits) -> ProofResult {
@@ -91,14 +91,19 @@ fn what_is_left_out_makes_no_false_proof() {
     let other = tests_of_bytes(4, true, Some(2));
     assert!(equivalent(kind, &a, &same, &ProofLimits::default()));
     for left_out in ProofAblation::ALL {
-        let limits = ProofLimits { without: vec![left_out], time: Duration::from_secs(10), ..ProofLimits::default() };
+        let limits =
+            ProofLimits { without: vec![left_out], time: Duration::from_secs(10), ..ProofLimits::default() };
         assert!(!equivalent(kind, &a, &other, &limits), "without {}", left_out.name());
     }
 }
 
 /// Without a comparison as a whole.
 fn by_steps() -> ProofLimits {
-    ProofLimits { without: vec![ProofAblation::Whole], time: Duration::from_secs(10), ..ProofLimits::default() }
+    ProofLimits {
+        without: vec![ProofAblation::Whole],
+        time: Duration::from_secs(10),
+        ..ProofLimits::default()
+    }
 }
 
 #[test]
@@ -257,7 +262,10 @@ fn a_limit_of_terms_ends_a_proof_wherever_it_is_reached() {
     let ((a, f), (b, g)) = (calling("", text), calling("", &text.replace("== 7", "== 8")));
     for terms in (0..400).step_by(7) {
         let limits = ProofLimits { terms, tries: 0, ..ProofLimits::default() };
-        assert!(matches!(prove((&a, f), (&b, g), None, &limits).verdict, ProofVerdict::Unknown { .. }), "{terms}");
+        assert!(
+            matches!(prove((&a, f), (&b, g), None, &limits).verdict, ProofVerdict::Unknown { .. }),
+            "{terms}"
+        );
     }
 }
 
@@ -355,7 +363,10 @@ fn quotients_are_the_same_as_products_where_they_are() {
     };
     assert!(equivalent(kind, divided, &product(16, 0x10003, 31), &ProofLimits::default()));
     for (factor, shift) in [(0x10002, 31), (0x10003, 32), (0x20003, 31)] {
-        assert!(!equivalent(kind, divided, &product(16, factor, shift), &ProofLimits::default()), "{factor:#x}");
+        assert!(
+            !equivalent(kind, divided, &product(16, factor, shift), &ProofLimits::default()),
+            "{factor:#x}"
+        );
     }
     let wide = divided.replace("u16", "u32");
     assert!(!equivalent(kind, &wide, &product(32, 0x10003, 31), &ProofLimits::default()));

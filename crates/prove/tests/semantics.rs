@@ -13,7 +13,7 @@ use std::time::Instant;
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, TestOutput, TestRun, testing};
-use millstream_prove::{SymbolicProgram, ProofLimits};
+use millstream_prove::{ProofLimits, SymbolicProgram};
 use snippets::{RESULTS, ROOM, Random, SEED, program, snippets};
 
 /// Pairs of operands for each instruction, unless the environment says otherwise.
@@ -34,7 +34,8 @@ fn compare(group: &[String], random: &mut Random, cases: usize) -> usize {
     };
     let loaded = KernelProgram::load(&spec).unwrap_or_else(|e| panic!("{e}\n{}", program(group)));
     let length = RESULTS + 8 * group.len();
-    let terms = SymbolicProgram::on_packets(&insns, length, &ProofLimits::default()).expect("they are modelled");
+    let terms =
+        SymbolicProgram::on_packets(&insns, length, &ProofLimits::default()).expect("they are modelled");
     let word = |bytes: &[u8], n: usize| {
         let at = RESULTS + 8 * n;
         u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))

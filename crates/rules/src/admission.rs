@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millstream_bpf::module::lift_object;
 use millstream_object::Object;
-use millstream_passes::rules::{StoredRule, RuleOrigin, RewriteRule, RuleSet, RuleStore};
+use millstream_passes::rules::{RewriteRule, RuleOrigin, RuleSet, RuleStore, StoredRule};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 use millstream_prove::{ProofLimits, Solver, SolverError};
 
@@ -51,7 +51,13 @@ pub fn admit(
 
 /// A rule that was just found, as it stands in a store before it is proven.
 pub fn unproven_entry(rule: RewriteRule, origin: RuleOrigin) -> StoredRule {
-    StoredRule { rule: RewriteRule { learnt: true, ..rule }, origin, prover: String::new(), seconds: 0.0, fires: 0 }
+    StoredRule {
+        rule: RewriteRule { learnt: true, ..rule },
+        origin,
+        prover: String::new(),
+        seconds: 0.0,
+        fires: 0,
+    }
 }
 
 /// The rules of a store behind those written by hand.

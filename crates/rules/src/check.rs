@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_ir::AluOp;
-use millstream_passes::rules::{ConstExpr, Func, PatternOp, RulePattern, RewriteRule, RuleCondition};
-use millstream_prove::{QueryResult, ProofLimits, SmtQuery, Solver, SolverError};
+use millstream_passes::rules::{ConstExpr, Func, PatternOp, RewriteRule, RuleCondition, RulePattern};
+use millstream_prove::{ProofLimits, QueryResult, SmtQuery, Solver, SolverError};
 
-use crate::claim::{FixedConstants, RuleInstance, unsatisfiable_tests, claim};
+use crate::claim::{FixedConstants, RuleInstance, claim, unsatisfiable_tests};
 
 /// Result of a check of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,8 +6,11 @@
 
 use millstream_ir::{Cond, Width};
 use millstream_isa::semantics::{self, Domain, Pred, Prim};
-use millstream_passes::rules::{RuleReplacement, CondPat, ConstExpr, Func, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
-use millstream_prove::{SmtQuery, BoolTerm, BitVecTerm};
+use millstream_passes::rules::{
+    CondPat, ConstExpr, Func, NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, RuleReplacement,
+    WidthPat,
+};
+use millstream_prove::{BitVecTerm, BoolTerm, SmtQuery};
 
 /// Names of values in a question.
 const VALUES: [&str; NAMES] = ["x", "y", "z", "u"];
@@ -72,7 +75,10 @@ impl RuleNames {
             RulePattern::Number(_) => {}
             RulePattern::Node { head, args, .. } => {
                 match head {
-                    PatternOp::Alu(_, w) | PatternOp::Neg(w) | PatternOp::Sext(_, w) | PatternOp::Cmp(_, w) => self.width(*w),
+                    PatternOp::Alu(_, w)
+                    | PatternOp::Neg(w)
+                    | PatternOp::Sext(_, w)
+                    | PatternOp::Cmp(_, w) => self.width(*w),
                     PatternOp::Zext | PatternOp::Swap(..) | PatternOp::Select => {}
                 }
                 self.cond |= matches!(head, PatternOp::Cmp(CondPat::Bound, _));
@@ -100,14 +106,24 @@ pub fn claim(q: &mut SmtQuery, rule: &RewriteRule, at: RuleInstance, given: &Fix
 }
 
 /// Puts the claim into a query that no values and constants pass the tests of a rule.
-pub fn unsatisfiable_tests(q: &mut SmtQuery, rule: &RewriteRule, at: RuleInstance, given: &FixedConstants) -> BoolTerm {
+pub fn unsatisfiable_tests(
+    q: &mut SmtQuery,
+    rule: &RewriteRule,
+    at: RuleInstance,
+    given: &FixedConstants,
+) -> BoolTerm {
     sides(q, rule, at, given);
     let zero = q.constant(64, 0);
     q.compare(Pred::Ult, 64, &zero, &zero)
 }
 
 /// Variables and assumptions of a rule.
-fn sides<'q>(q: &'q mut SmtQuery, rule: &RewriteRule, at: RuleInstance, given: &FixedConstants) -> RuleTermBuilder<'q> {
+fn sides<'q>(
+    q: &'q mut SmtQuery,
+    rule: &RewriteRule,
+    at: RuleInstance,
+    given: &FixedConstants,
+) -> RuleTermBuilder<'q> {
     let mut named = RuleNames::default();
     named.pattern(&rule.pattern);
     let values = VALUES[..named.values].iter().map(|name| q.variable(name, 64)).collect();

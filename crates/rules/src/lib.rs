@@ -6,11 +6,11 @@
 //!
 //! Architecture Invariant: no rule of a store is handed to `passes` whose proof was not made or found again here.
 
+mod admission;
 mod check;
 mod claim;
-mod admission;
 pub mod learn;
 
-pub use check::{CheckedRule, RuleVerdict, RuleProver, check_all, questions};
-pub use claim::{FixedConstants, RuleInstance, unsatisfiable_tests, claim};
-pub use admission::{AdmittedRules, admit, application_counts, unproven_entry, rule_set};
+pub use admission::{AdmittedRules, admit, application_counts, rule_set, unproven_entry};
+pub use check::{CheckedRule, RuleProver, RuleVerdict, check_all, questions};
+pub use claim::{FixedConstants, RuleInstance, claim, unsatisfiable_tests};

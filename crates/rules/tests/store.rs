@@ -1,6 +1,6 @@
 //! The store that is shipped: each rule proven, each of use, none made superfluous by the others.
 
-use millstream_passes::rules::{RuleOrigin, RewriteRule, RuleSet, parse_rule};
+use millstream_passes::rules::{RewriteRule, RuleOrigin, RuleSet, parse_rule};
 use millstream_prove::{ProofLimits, Solver};
 use millstream_rules::learn::is_superfluous;
 use millstream_rules::{RuleVerdict, admit, check_all, unproven_entry};

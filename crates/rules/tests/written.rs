@@ -2,7 +2,7 @@
 
 use millstream_passes::rules::{RuleSet, parse_rule};
 use millstream_prove::{ProofLimits, Solver};
-use millstream_rules::{RuleVerdict, RuleProver, check_all};
+use millstream_rules::{RuleProver, RuleVerdict, check_all};
 
 #[test]
 fn every_rule_written_by_hand_is_proven() {

@@ -28,7 +28,9 @@ impl SearchAblation {
     /// All of them.
     pub fn all() -> impl Iterator<Item = SearchAblation> {
         let engines = SearchEngine::ALL.into_iter().map(SearchAblation::Engine);
-        std::iter::once(SearchAblation::Static).chain(engines).chain((0..SearchAblation::RULES.len()).map(SearchAblation::Rule))
+        std::iter::once(SearchAblation::Static)
+            .chain(engines)
+            .chain((0..SearchAblation::RULES.len()).map(SearchAblation::Rule))
     }
 
     /// Its name on the command line.

@@ -3,9 +3,11 @@
 use millstream_bpf::cost::{CodeCost, OptimizationGoal, window_cycles};
 use millstream_bpf::jit::jited_bytes;
 use millstream_isa::Insn;
-use millstream_prove::window::{SketchCompletion, WindowVerdict, InsnSketch, WindowStep, InitialValues, WindowProver};
+use millstream_prove::window::{
+    InitialValues, InsnSketch, SketchCompletion, WindowProver, WindowStep, WindowVerdict,
+};
 
-use crate::machine::{WindowMachine, SearchRng, TestSuite, WindowTest};
+use crate::machine::{SearchRng, TestSuite, WindowMachine, WindowTest};
 use crate::verifier_rules::AllowedAccesses;
 use crate::window::{InsnWindow, insns};
 

@@ -1,7 +1,7 @@
 //! A function as blocks of instructions whose jumps name blocks, so that lines can be inserted and removed.
 
 use millstream_isa::{Insn, decode_all, encode_all};
-use millstream_object::{CoreRelo, ObjectFunction, LineInfo, NewFunction, Reloc, RelocKind};
+use millstream_object::{CoreRelo, LineInfo, NewFunction, ObjectFunction, Reloc, RelocKind};
 
 /// An instruction with its target, relocations and source line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

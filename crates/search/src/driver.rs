@@ -12,24 +12,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::{self, CodeCost, OptimizationGoal, CostModel, BlockFrequencies};
+use millstream_bpf::cost::{self, BlockFrequencies, CodeCost, CostModel, OptimizationGoal};
 use millstream_bpf::threads::STACK;
 use millstream_object::{FuncId, NewFunction, Object, RelocKind};
 use millstream_prove::Solver;
-use millstream_prove::window::{WindowStep, WindowProver};
+use millstream_prove::window::{WindowProver, WindowStep};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
+use crate::ablation::SearchAblation;
 use crate::code::FunctionCode;
-use crate::engines::{WindowEffort, SearchEngine, LEVELS, TaskOutcome, RULES, WindowTask, EngineWork, effort, work};
+use crate::engines::{
+    EngineWork, LEVELS, RULES, SearchEngine, TaskOutcome, WindowEffort, WindowTask, effort, work,
+};
 use crate::facts::{self, AbstractState, FunctionContext};
 use crate::liveness::{self, LiveValues};
 use crate::machine::mix;
-use crate::ablation::SearchAblation;
-use crate::rules::{RuleCandidate, PeepholeRuleSet};
-use crate::splice::{rule_candidate, replaced};
-use crate::store::{WindowResult, CanonicalWindow, RegisterRenaming, ResultStore};
-use crate::window::{FunctionAnalysis, WindowSpan, InsnWindow, chain, cut};
+use crate::rules::{PeepholeRuleSet, RuleCandidate};
+use crate::splice::{replaced, rule_candidate};
+use crate::store::{CanonicalWindow, RegisterRenaming, ResultStore, WindowResult};
+use crate::window::{FunctionAnalysis, InsnWindow, WindowSpan, chain, cut};
 
 /// Windows that are worked on at a time: the results of one are not known to the others.
 const BATCH: usize = 24;
@@ -244,7 +246,14 @@ impl Superoptimizer {
         let (function, after) = (code.function(), *after);
         let earlier = hunt.history.iter().skip(1).rev().skip(1).map(|(code, _)| code.function());
         let earlier = earlier.filter(|f| accepts(f)).take(hunt.options.keep).collect();
-        Some(ImprovedFunction { function, earlier, found: hunt.found, before: cost, after, tally: hunt.tally })
+        Some(ImprovedFunction {
+            function,
+            earlier,
+            found: hunt.found,
+            before: cost,
+            after,
+            tally: hunt.tally,
+        })
     }
 }
 
@@ -257,7 +266,8 @@ fn cost_of(code: &FunctionCode, world: &FunctionContext) -> CodeCost {
     };
     let maps: Vec<_> = relocs.iter().filter_map(map).collect();
     let symbols: Vec<u32> = relocs.iter().map(|r| r.0).collect();
-    cost::CostInput { insns: &insns, symbols: &symbols, maps: &maps }.cost(CostModel::current(), &BlockFrequencies::Static)
+    cost::CostInput { insns: &insns, symbols: &symbols, maps: &maps }
+        .cost(CostModel::current(), &BlockFrequencies::Static)
 }
 
 /// State of the search over a function.
@@ -308,7 +318,11 @@ type ReplacementOrigin = (SearchEngine, Option<usize>);
 type NumberedTask = (usize, WindowTask);
 
 impl<'a> FunctionSearch<'a> {
-    fn run(mut self, budget: &SearchBudget, accepts: &mut dyn FnMut(&NewFunction) -> bool) -> FunctionSearch<'a> {
+    fn run(
+        mut self,
+        budget: &SearchBudget,
+        accepts: &mut dyn FnMut(&NewFunction) -> bool,
+    ) -> FunctionSearch<'a> {
         let options = self.options;
         let (ask, questions) = mpsc::channel::<NumberedTask>();
         let (answer, answers) = mpsc::channel::<(usize, WindowTask, TaskOutcome)>();
@@ -397,7 +411,9 @@ impl<'a> FunctionSearch<'a> {
                     continue;
                 }
                 let stored = self.store.get(&form, effort.level);
-                let hint = match stored.filter(|_| !self.options.is_ablated(SearchAblation::Engine(SearchEngine::Store))) {
+                let hint = match stored
+                    .filter(|_| !self.options.is_ablated(SearchAblation::Engine(SearchEngine::Store)))
+                {
                     Some(WindowResult { better: None, .. }) => continue,
                     Some(WindowResult { better: Some(steps), .. }) => {
                         Some(steps.iter().map(|s| naming.rename(*s, false)).collect())
@@ -450,7 +466,8 @@ impl<'a> FunctionSearch<'a> {
             };
             let named = steps.iter().map(|s| naming.rename(*s, true)).collect();
             self.store.put(form.clone(), WindowResult { better: Some(named), effort: effort.level });
-            let engine = if task.hint.is_some() { SearchEngine::Store } else { engine.unwrap_or(SearchEngine::Chain) };
+            let engine =
+                if task.hint.is_some() { SearchEngine::Store } else { engine.unwrap_or(SearchEngine::Chain) };
             let how = (engine, outcome.rule);
             if self.history.len() == version {
                 self.put_in(&task.window, &steps, how, form, outcome.asked > 0);
@@ -472,7 +489,14 @@ impl<'a> FunctionSearch<'a> {
     }
 
     /// Makes a replacement that was found before the function changed, if it still holds.
-    fn again(&mut self, task: &WindowTask, steps: Vec<WindowStep>, how: ReplacementOrigin, form: &CanonicalWindow, prover: &mut WindowProver) {
+    fn again(
+        &mut self,
+        task: &WindowTask,
+        steps: Vec<WindowStep>,
+        how: ReplacementOrigin,
+        form: &CanonicalWindow,
+        prover: &mut WindowProver,
+    ) {
         let known = self.known();
         let Some(window) = cut(&known.analysis(), task.window.span).filter(|w| w.steps == task.window.steps)
         else {
@@ -505,7 +529,14 @@ impl<'a> FunctionSearch<'a> {
     }
 
     /// Makes a replacement, if it makes the function better.
-    fn put_in(&mut self, window: &InsnWindow, steps: &[WindowStep], (engine, rule): ReplacementOrigin, form: &CanonicalWindow, solver: bool) {
+    fn put_in(
+        &mut self,
+        window: &InsnWindow,
+        steps: &[WindowStep],
+        (engine, rule): ReplacementOrigin,
+        form: &CanonicalWindow,
+        solver: bool,
+    ) {
         let now = self.history[self.history.len() - 1].1;
         let code = replaced(self.code(), window, steps);
         let cost = cost_of(&code, self.world);

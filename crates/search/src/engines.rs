@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use millstream_prove::window::{WindowStep, WindowProver};
+use millstream_prove::window::{WindowProver, WindowStep};
 use serde::Serialize;
 
-use crate::mcmc;
+use crate::ablation::SearchAblation;
+use crate::candidate::{CandidateChecker, CandidateCounts, CandidateResult};
 use crate::driver::SearchOptions;
 use crate::enumerate;
 use crate::machine::mix;
-use crate::ablation::SearchAblation;
+use crate::mcmc;
 use crate::pool::CandidatePool;
 use crate::rules::LONGEST;
 use crate::synthesis;
-use crate::candidate::{CandidateCounts, CandidateResult, CandidateChecker};
 use crate::window::InsnWindow;
 
 /// Engine that finds replacements.
@@ -91,7 +91,8 @@ impl EngineWork {
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Pass over all windows before each first level.
-pub(crate) const RULES: WindowEffort = WindowEffort { level: 0, sizes: (1, LONGEST), stride: 1, work: EngineWork::Rules };
+pub(crate) const RULES: WindowEffort =
+    WindowEffort { level: 0, sizes: (1, LONGEST), stride: 1, work: EngineWork::Rules };
 
 /// The first levels; after these, chains get longer and longer.
 pub(crate) const LEVELS: [WindowEffort; 8] = [
@@ -142,7 +143,12 @@ pub(crate) struct TaskOutcome {
 }
 
 /// Works on a window.
-pub(crate) fn work(task: &WindowTask, options: &SearchOptions, prover: &mut WindowProver, until: Instant) -> TaskOutcome {
+pub(crate) fn work(
+    task: &WindowTask,
+    options: &SearchOptions,
+    prover: &mut WindowProver,
+    until: Instant,
+) -> TaskOutcome {
     let (by_form, asked) = (prover.by_form, prover.asked);
     let mut out = TaskOutcome::default();
     if let Some(mut t) = CandidateChecker::new(&task.window, options.goal, prover, task.seed) {
@@ -184,7 +190,12 @@ fn attempt(
         }
         EngineWork::Short(most) => {
             // A result that is no shorter is not worth the effort.
-            enumerate::enumerate_short(t, &pool, most.min(task.window.steps.len().saturating_sub(1)), deadline);
+            enumerate::enumerate_short(
+                t,
+                &pool,
+                most.min(task.window.steps.len().saturating_sub(1)),
+                deadline,
+            );
         }
         EngineWork::Sketches => {
             synthesis::synthesize(t, &pool, deadline);

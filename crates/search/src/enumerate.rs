@@ -12,9 +12,9 @@ use millstream_isa::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 use millstream_prove::window::WindowStep;
 use rustc_hash::{FxHashSet, FxHasher};
 
+use crate::candidate::{CandidateChecker, CandidateResult};
 use crate::machine::WindowMachine;
 use crate::pool::{CandidatePool, free, shift};
-use crate::candidate::{CandidateResult, CandidateChecker};
 use crate::verifier_rules::written;
 
 /// Most instructions for which sequences of three are enumerated.
@@ -43,7 +43,8 @@ fn round(t: &mut CandidateChecker<'_>, pool: &CandidatePool, now: &[WindowStep],
         without.push(left_out(now, &[i]));
         without.extend(places[n + 1..].iter().map(|&j| left_out(now, &[i, j])));
     }
-    let found = |t: &mut CandidateChecker<'_>, steps: &[WindowStep]| t.consider(steps) == CandidateResult::Best;
+    let found =
+        |t: &mut CandidateChecker<'_>, steps: &[WindowStep]| t.consider(steps) == CandidateResult::Best;
     if without.iter().rev().any(|steps| found(t, steps)) {
         return true;
     }
@@ -84,8 +85,9 @@ pub(crate) fn changes(step: WindowStep, pool: &CandidatePool) -> Vec<WindowStep>
     let any = || sources().chain(pool.constants.iter().map(|k| Operand::Imm(*k)));
     match step {
         WindowStep::Exit(n, Insn::Branch { width, cond, dst, src, off }) => {
-            let mut push =
-                |width, cond, dst, src| out.push(WindowStep::Exit(n, Insn::Branch { width, cond, dst, src, off }));
+            let mut push = |width, cond, dst, src| {
+                out.push(WindowStep::Exit(n, Insn::Branch { width, cond, dst, src, off }))
+            };
             pool.sources.iter().for_each(|&r| push(width, cond, r, src));
             if matches!(src, Operand::Reg(_)) {
                 any().for_each(|o| push(width, cond, dst, o));
@@ -204,7 +206,12 @@ struct PartialSequence {
 }
 
 /// Enumerates all sequences of at most `most` instructions, for windows without exits.
-pub(crate) fn enumerate_short(t: &mut CandidateChecker<'_>, pool: &CandidatePool, most: usize, deadline: Instant) {
+pub(crate) fn enumerate_short(
+    t: &mut CandidateChecker<'_>,
+    pool: &CandidatePool,
+    most: usize,
+    deadline: Instant,
+) {
     if !t.window.place.exits.is_empty() || t.window.steps.iter().any(|s| free(s).is_none()) {
         return;
     }
@@ -260,7 +267,8 @@ fn begin(t: &CandidateChecker<'_>) -> PartialSequence {
         m.start(test);
         m
     });
-    let mut begun = PartialSequence { steps: Vec::new(), machines: machines.collect(), wrong: 0, memory: false };
+    let mut begun =
+        PartialSequence { steps: Vec::new(), machines: machines.collect(), wrong: 0, memory: false };
     look(t, &mut begun);
     begun
 }

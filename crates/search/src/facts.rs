@@ -182,12 +182,19 @@ fn joined(block: usize, place: usize) -> u32 {
 fn join(a: RegisterFact, b: RegisterFact, id: u32, widen: bool) -> RegisterFact {
     let id = if a.id == b.id { a.id } else { id };
     let kind = match (a.kind, b.kind) {
-        (x, y) if x == y && (id == a.id || !matches!(x, RegisterKind::Address(AddressSpace::Other(_), _))) => x,
-        (RegisterKind::Uninit, _) | (_, RegisterKind::Uninit) => RegisterKind::Uninit,
-        (RegisterKind::Number(x), RegisterKind::Number(y)) => RegisterKind::Number(if widen { x.widen(&y) } else { x.join(&y) }),
-        (RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame, RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame) => {
-            RegisterKind::Frame
+        (x, y)
+            if x == y && (id == a.id || !matches!(x, RegisterKind::Address(AddressSpace::Other(_), _))) =>
+        {
+            x
         }
+        (RegisterKind::Uninit, _) | (_, RegisterKind::Uninit) => RegisterKind::Uninit,
+        (RegisterKind::Number(x), RegisterKind::Number(y)) => {
+            RegisterKind::Number(if widen { x.widen(&y) } else { x.join(&y) })
+        }
+        (
+            RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame,
+            RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame,
+        ) => RegisterKind::Frame,
         (RegisterKind::Address(s, x), RegisterKind::Address(t, y)) if s == t => {
             // Two offsets from one base are two places: the new base is neither.
             let id = if a.id == b.id && x != y { id ^ 1 << 30 } else { id };

@@ -15,7 +15,8 @@
 //! Architecture Invariant: no window is replaced without a proof of equality under its preconditions. The
 //! crate does no I/O except to the solver, and all random choices follow from a seed.
 
-mod mcmc;
+mod ablation;
+mod candidate;
 mod code;
 mod driver;
 mod engines;
@@ -23,7 +24,7 @@ mod enumerate;
 mod facts;
 mod liveness;
 mod machine;
-mod ablation;
+mod mcmc;
 mod pool;
 mod rules;
 mod splice;
@@ -32,14 +33,15 @@ mod synthesis;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod candidate;
-mod verifier_rules;
 mod verifier_cost;
+mod verifier_rules;
 mod window;
 
-pub use driver::{SearchBudget, WindowReplacement, ImprovedFunction, SearchOptions, Superoptimizer, SearchStats};
+pub use ablation::SearchAblation;
+pub use driver::{
+    ImprovedFunction, SearchBudget, SearchOptions, SearchStats, Superoptimizer, WindowReplacement,
+};
 pub use engines::SearchEngine;
 pub use millstream_bpf::cost::OptimizationGoal;
-pub use ablation::SearchAblation;
-pub use rules::{RuleCandidate, PeepholeRule, PeepholeRuleSet};
+pub use rules::{PeepholeRule, PeepholeRuleSet, RuleCandidate};
 pub use verifier_cost::{VerificationEffort, verification_effort};

@@ -4,7 +4,7 @@ use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Reg, Si
 use millstream_prove::window::LiveOut;
 
 use crate::code::FunctionCode;
-use crate::facts::{FRAME, AbstractState, FunctionContext};
+use crate::facts::{AbstractState, FRAME, FunctionContext};
 use crate::transfer;
 
 const ALL: u64 = u64::MAX;
@@ -208,7 +208,11 @@ fn call(l: &mut LiveValues, s: &AbstractState, callee: Callee, world: &FunctionC
 }
 
 /// Live values before each instruction, and after the last, of each block.
-pub(crate) fn analyze(code: &FunctionCode, facts: &[Option<AbstractState>], world: &FunctionContext) -> Vec<Vec<LiveValues>> {
+pub(crate) fn analyze(
+    code: &FunctionCode,
+    facts: &[Option<AbstractState>],
+    world: &FunctionContext,
+) -> Vec<Vec<LiveValues>> {
     let mut states: Vec<Vec<AbstractState>> = Vec::with_capacity(code.blocks.len());
     for (n, block) in code.blocks.iter().enumerate() {
         let mut list = Vec::new();

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use millstream_isa::semantics::eval;
 use millstream_isa::{Insn, Operand, Pseudo, Size};
-use millstream_prove::window::{EntryFact, LiveOut, AddressSpace, WindowStep, InitialValues};
+use millstream_prove::window::{AddressSpace, EntryFact, InitialValues, LiveOut, WindowStep};
 
 use crate::facts::RegisterKind;
 use crate::window::InsnWindow;
@@ -78,7 +78,9 @@ impl WindowTest {
     pub(crate) fn refuting(window: &InsnWindow, v: &InitialValues, random: &mut SearchRng) -> WindowTest {
         let mut test = WindowTest::random(window, 1, random);
         for (n, known) in window.place.entry.regs.iter().enumerate() {
-            if let (Some(x), false) = (v.regs[n], matches!(known, EntryFact::Address(AddressSpace::Stack, ..))) {
+            if let (Some(x), false) =
+                (v.regs[n], matches!(known, EntryFact::Address(AddressSpace::Stack, ..)))
+            {
                 test.regs[n] = x;
             }
         }
@@ -115,7 +117,9 @@ impl WindowTest {
                 continue;
             };
             let base = window.state.regs.iter().zip(self.regs).find_map(|(fact, r)| match fact.kind {
-                RegisterKind::Address(own, at) if own == *space && fact.id == *id => Some(r.wrapping_sub(at as u64)),
+                RegisterKind::Address(own, at) if own == *space && fact.id == *id => {
+                    Some(r.wrapping_sub(at as u64))
+                }
                 _ => None,
             })?;
             let byte =
@@ -305,7 +309,13 @@ impl WindowMachine {
 
     /// Distance of the state from the expected values, as the number of bits (or the size of the difference)
     /// by which they differ.
-    pub(crate) fn error(&self, live: &LiveOut, taken: bool, want: &ExitState, measure: DistanceMetric) -> u64 {
+    pub(crate) fn error(
+        &self,
+        live: &LiveOut,
+        taken: bool,
+        want: &ExitState,
+        measure: DistanceMetric,
+    ) -> u64 {
         let mut error = if taken == want.taken { 0 } else { 16 };
         for n in 0..10 {
             error += measure.of(self.regs[n] & live.regs[n], want.regs[n]);
@@ -409,12 +419,22 @@ impl TestSuite {
     }
 
     /// Returns true if a candidate passes all tests.
-    pub(crate) fn passes(&self, window: &InsnWindow, steps: &[WindowStep], machine: &mut WindowMachine) -> bool {
+    pub(crate) fn passes(
+        &self,
+        window: &InsnWindow,
+        steps: &[WindowStep],
+        machine: &mut WindowMachine,
+    ) -> bool {
         self.failed(window, steps, machine).is_none()
     }
 
     /// The first test that a candidate fails.
-    pub(crate) fn failed(&self, window: &InsnWindow, steps: &[WindowStep], machine: &mut WindowMachine) -> Option<usize> {
+    pub(crate) fn failed(
+        &self,
+        window: &InsnWindow,
+        steps: &[WindowStep],
+        machine: &mut WindowMachine,
+    ) -> Option<usize> {
         self.tests.iter().position(|(test, want)| {
             machine.start(test);
             let mut n = 0;

@@ -7,12 +7,12 @@ use millstream_bpf::cost::{OptimizationGoal, window_cycles};
 use millstream_isa::{Insn, Operand, Reg, Size};
 use millstream_prove::window::WindowStep;
 
+use crate::ablation::SearchAblation;
+use crate::candidate::{CandidateChecker, CandidateResult};
 use crate::driver::SearchOptions;
 use crate::enumerate::changes;
-use crate::machine::{WindowMachine, DistanceMetric, SearchRng};
-use crate::ablation::SearchAblation;
+use crate::machine::{DistanceMetric, SearchRng, WindowMachine};
 use crate::pool::CandidatePool;
-use crate::candidate::{CandidateResult, CandidateChecker};
 use crate::window::insns;
 
 /// Parameters of a chain: weights of errors and of the cost, and the probabilities of the six proposal rules.

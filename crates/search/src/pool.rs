@@ -228,7 +228,9 @@ fn accesses(window: &InsnWindow) -> (Vec<MemorySlot>, Vec<MemorySlot>) {
         let bases = (0..11).filter_map(register).filter_map(|r| {
             let fact = window.state.get(r);
             match fact.kind {
-                RegisterKind::Address(s, at) if s == space && (fact.id == id || s == AddressSpace::Stack) => Some((r, at)),
+                RegisterKind::Address(s, at) if s == space && (fact.id == id || s == AddressSpace::Stack) => {
+                    Some((r, at))
+                }
                 _ => None,
             }
         });

@@ -3,12 +3,16 @@
 use millstream_isa::Insn;
 use millstream_prove::window::WindowStep;
 
-use crate::code::{FunctionCode, CodeLine};
+use crate::code::{CodeLine, FunctionCode};
 use crate::rules::RuleCandidate;
-use crate::window::{FunctionAnalysis, WindowSpan, InsnWindow, chain, cut};
+use crate::window::{FunctionAnalysis, InsnWindow, WindowSpan, chain, cut};
 
 /// A replacement, and variants without the instructions with which both sides begin or end.
-pub(crate) fn rule_candidate(f: &FunctionAnalysis<'_>, window: &InsnWindow, steps: &[WindowStep]) -> RuleCandidate {
+pub(crate) fn rule_candidate(
+    f: &FunctionAnalysis<'_>,
+    window: &InsnWindow,
+    steps: &[WindowStep],
+) -> RuleCandidate {
     let (mut window, mut steps) = (window.clone(), steps.to_vec());
     let mut out = RuleCandidate::default();
     loop {
@@ -48,7 +52,9 @@ pub(crate) fn replaced(code: &FunctionCode, window: &InsnWindow, steps: &[Window
         let line = match step {
             WindowStep::Do(insn) => CodeLine::new(*insn),
             WindowStep::Opaque(_, insn) => own(step).unwrap_or(CodeLine::new(*insn)),
-            WindowStep::Exit(_, insn) => CodeLine { insn: *insn, ..exits.next().copied().unwrap_or(window.lines[0]) },
+            WindowStep::Exit(_, insn) => {
+                CodeLine { insn: *insn, ..exits.next().copied().unwrap_or(window.lines[0]) }
+            }
         };
         new[at].push(line);
         if matches!(step, WindowStep::Exit(..)) {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use millstream_isa::{Insn, Reg};
-use millstream_prove::window::{EntryFact, AddressSpace, WindowStep};
+use millstream_prove::window::{AddressSpace, EntryFact, WindowStep};
 use rustc_hash::FxHashMap;
 
 use crate::verifier_rules::{named, written};

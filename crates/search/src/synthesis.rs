@@ -13,12 +13,14 @@ use std::time::Instant;
 
 use millstream_isa::absint::Scalar;
 use millstream_isa::{AluOp, Insn, Operand, Pseudo, Reg, Size, Width};
-use millstream_prove::window::{SketchLine, SketchCompletion, EntryFact, InsnSketch, AddressSpace, WindowStep, InitialValues};
+use millstream_prove::window::{
+    AddressSpace, EntryFact, InitialValues, InsnSketch, SketchCompletion, SketchLine, WindowStep,
+};
 
+use crate::candidate::{CandidateChecker, CandidateResult};
 use crate::facts::RegisterKind;
 use crate::pool::{CandidatePool, MemorySlot, free, shift};
 use crate::rules::{imm, with_imm};
-use crate::candidate::{CandidateResult, CandidateChecker};
 use crate::verifier_rules::{named, written};
 use crate::window::InsnWindow;
 
@@ -258,8 +260,11 @@ fn cover(window: &InsnWindow, pool: &CandidatePool) -> Vec<MemorySlot> {
     for (space, id, bytes, _) in window.accesses.iter().filter(|a| a.3) {
         let here = |s: &&MemorySlot| {
             let fact = window.state.get(s.base);
-            let at =
-                if let RegisterKind::Address(own, at) = fact.kind { (own == *space).then_some(at) } else { None };
+            let at = if let RegisterKind::Address(own, at) = fact.kind {
+                (own == *space).then_some(at)
+            } else {
+                None
+            };
             at.filter(|_| fact.id == *id || *space == AddressSpace::Stack)
         };
         let mut left = bytes.clone();

@@ -5,19 +5,19 @@ use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
 use millstream_interp::{ContextKind as Kind, MachineState as Host};
 use millstream_isa::asm::assemble;
 use millstream_isa::{Insn, decode_all, encode_all};
-use millstream_object::{ObjectFunction, Linkage, MapType, NewFunction};
+use millstream_object::{Linkage, MapType, NewFunction, ObjectFunction};
 
-use crate::code::FunctionCode;
-use crate::driver::{SearchBudget, ImprovedFunction, SearchOptions, Superoptimizer};
-use crate::engines::SearchEngine;
-use crate::facts::{ContextType, MapSizes, FunctionContext};
-use crate::machine::SearchRng;
 use crate::ablation::SearchAblation;
+use crate::code::FunctionCode;
+use crate::driver::{ImprovedFunction, SearchBudget, SearchOptions, Superoptimizer};
+use crate::engines::SearchEngine;
+use crate::facts::{ContextType, FunctionContext, MapSizes};
+use crate::machine::SearchRng;
 use crate::rules::{PeepholeRule, PeepholeRuleSet};
-use crate::window::{FunctionAnalysis, WindowSpan, InsnWindow, cut};
+use crate::window::{FunctionAnalysis, InsnWindow, WindowSpan, cut};
 use millstream_bpf::cost::OptimizationGoal;
 use millstream_prove::Solver;
-use millstream_prove::window::{WindowVerdict, WindowProver};
+use millstream_prove::window::{WindowProver, WindowVerdict};
 
 /// Two pointers into a packet of 64 bytes that was checked, then the body.
 const CHECKED: &str = "r2 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +0)\nr3 = r6\nr3 += 64\nif r3 > r2 goto out\n";
@@ -121,13 +121,15 @@ fn a_mask_that_is_known_goes() {
 
 #[test]
 fn what_is_known_of_a_register_is_not_computed_again() {
-    let (body, _) = becomes("r0 = *(u16 *)(r6 +0)\nr0 &= 65535\nr1 = r0\nr0 = r1", OptimizationGoal::Balanced, 2);
+    let (body, _) =
+        becomes("r0 = *(u16 *)(r6 +0)\nr0 &= 65535\nr1 = r0\nr0 = r1", OptimizationGoal::Balanced, 2);
     assert_eq!(body, ["r0 = *(u16 *)(r6 +0)"]);
 }
 
 #[test]
 fn upper_halves_that_nobody_looks_at_do_not_count() {
-    let (body, _) = becomes("r0 = *(u32 *)(r6 +0)\nr0 <<= 32\nr0 >>= 32\nr0 += 3", OptimizationGoal::Balanced, 2);
+    let (body, _) =
+        becomes("r0 = *(u32 *)(r6 +0)\nr0 <<= 32\nr0 >>= 32\nr0 += 3", OptimizationGoal::Balanced, 2);
     assert_eq!(body.len(), 2, "{body:?}");
 }
 
@@ -194,8 +196,11 @@ fn a_load_stays_behind_its_check() {
 
 #[test]
 fn pointers_are_compared_and_moved_in_64_bits() {
-    let improved =
-        improve(&code("r0 = *(u8 *)(r6 +1)\nr3 = r6\nr3 += 8\nr0 = *(u8 *)(r3 +0)"), OptimizationGoal::Size, 5);
+    let improved = improve(
+        &code("r0 = *(u8 *)(r6 +1)\nr3 = r6\nr3 += 8\nr0 = *(u8 *)(r3 +0)"),
+        OptimizationGoal::Size,
+        5,
+    );
     for line in text(&improved.function) {
         assert!(!line.contains("w6") && !line.contains("if w3"), "{line}");
     }
@@ -373,13 +378,15 @@ fn the_control_block_of_a_socket_buffer_is_cleared_in_wide_stores() {
 
 /// A store of rules written by hand.
 fn store(rules: &str) -> PeepholeRuleSet {
-    PeepholeRuleSet::parse_unsealed("s", &format!("; millstream window rules, format 1\n{rules}\n")).expect("rules")
+    PeepholeRuleSet::parse_unsealed("s", &format!("; millstream window rules, format 1\n{rules}\n"))
+        .expect("rules")
 }
 
 /// A body after the rules alone, and the rules that were applied.
 fn by_rules(rules: &str, body: &str) -> (Vec<String>, Vec<String>) {
     let rules = store(rules);
-    let without = SearchAblation::all().filter(|p| *p != SearchAblation::Engine(SearchEngine::Rules)).collect();
+    let without =
+        SearchAblation::all().filter(|p| *p != SearchAblation::Engine(SearchEngine::Rules)).collect();
     let options = SearchOptions { rules: Arc::new(rules), without, ..options(OptimizationGoal::Balanced, 1) };
     let budget = SearchBudget { rounds: 1, ..SearchBudget::of(Duration::from_secs(60)) };
     let improved = Superoptimizer::new(options).improve_code(code(body), world(), &budget, &mut |_| true);
@@ -498,12 +505,14 @@ fn what_is_stored_through_computed_and_reloaded_addresses_of_the_stack_is_looked
 /// facts as possible.
 #[test]
 fn a_rule_is_learnt_from_what_is_found() {
-    let mut search = Superoptimizer::new(SearchOptions { learn: true, ..options(OptimizationGoal::Balanced, 1) });
+    let mut search =
+        Superoptimizer::new(SearchOptions { learn: true, ..options(OptimizationGoal::Balanced, 1) });
     let budget = SearchBudget { rounds: 2, ..SearchBudget::of(Duration::from_secs(60)) };
     let body = "*(u32 *)(r6 +24) = 7\n*(u32 *)(r6 +28) = 0\nr0 = 1";
     search.improve_code(code(body), world(), &budget, &mut |_| true).expect("it can be read");
     let mut prover = WindowProver::new(None, Duration::from_secs(1));
-    let rules: Vec<PeepholeRule> = search.take_rule_candidates().iter().filter_map(|l| l.rule("here", &mut prover)).collect();
+    let rules: Vec<PeepholeRule> =
+        search.take_rule_candidates().iter().filter_map(|l| l.rule("here", &mut prover)).collect();
     assert!(!rules.is_empty());
     for rule in &rules {
         assert_eq!(rule.prove(&mut prover), WindowVerdict::Equal, "{rule}");

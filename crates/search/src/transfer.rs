@@ -1,14 +1,17 @@
 //! Transfer functions of instructions on facts.
 
 use millstream_isa::absint::{AbstractDomain, Scalar};
-use millstream_isa::helpers::{ArgKind, HelperEffects, Helper, RetKind};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, Operand, Pseudo, Reg, Size, Width};
 use millstream_object::RelocKind;
 use millstream_prove::window::AddressSpace;
 
-use crate::code::{FunctionCode, CodeLine};
-use crate::facts::{CONTEXT, StackCell, ContextType, FRAME, RegisterFact, RegisterKind, PACKET, AbstractState, FunctionContext, values_of};
+use crate::code::{CodeLine, FunctionCode};
+use crate::facts::{
+    AbstractState, CONTEXT, ContextType, FRAME, FunctionContext, PACKET, RegisterFact, RegisterKind,
+    StackCell, values_of,
+};
 
 /// The state after an instruction; `id` is a name for its result.
 pub(crate) fn step(s: &mut AbstractState, line: &CodeLine, world: &FunctionContext, id: u32) {
@@ -28,7 +31,9 @@ pub(crate) fn step(s: &mut AbstractState, line: &CodeLine, world: &FunctionConte
             s.regs[dst.index()] =
                 number(semantics::movsx(&mut AbstractDomain::default(), width, u32::from(bits), &known));
         }
-        Insn::AddrSpaceCast { dst, .. } => s.regs[dst.index()] = RegisterFact { kind: RegisterKind::Other, id },
+        Insn::AddrSpaceCast { dst, .. } => {
+            s.regs[dst.index()] = RegisterFact { kind: RegisterKind::Other, id }
+        }
         Insn::Neg { width, dst } => {
             let known = numeric(s.get(dst));
             s.regs[dst.index()] = number(semantics::neg(&mut AbstractDomain::default(), width, &known));
@@ -73,7 +78,9 @@ pub(crate) fn step(s: &mut AbstractState, line: &CodeLine, world: &FunctionConte
 pub(crate) fn operand(s: &AbstractState, o: Operand) -> RegisterFact {
     match o {
         Operand::Reg(r) => s.get(r),
-        Operand::Imm(i) => RegisterFact { kind: RegisterKind::Number(Scalar::constant(i as i64 as u64)), id: u32::MAX },
+        Operand::Imm(i) => {
+            RegisterFact { kind: RegisterKind::Number(Scalar::constant(i as i64 as u64)), id: u32::MAX }
+        }
     }
 }
 
@@ -93,11 +100,15 @@ pub(crate) fn alu(width: Width, op: AluOp, a: RegisterFact, b: RegisterFact, id:
         (RegisterKind::Number(x), RegisterKind::Number(y)) => {
             RegisterKind::Number(semantics::alu(&mut AbstractDomain::default(), op, width, &x, &y))
         }
-        (RegisterKind::Address(space, at), RegisterKind::Number(k)) if sum => return moved(space, at, op, k, a.id, id),
+        (RegisterKind::Address(space, at), RegisterKind::Number(k)) if sum => {
+            return moved(space, at, op, k, a.id, id);
+        }
         (RegisterKind::Number(k), RegisterKind::Address(space, at)) if sum && op == AluOp::Add => {
             return moved(space, at, op, k, b.id, id);
         }
-        (RegisterKind::Frame, RegisterKind::Number(_)) | (RegisterKind::Number(_), RegisterKind::Frame) => RegisterKind::Frame,
+        (RegisterKind::Frame, RegisterKind::Number(_)) | (RegisterKind::Number(_), RegisterKind::Frame) => {
+            RegisterKind::Frame
+        }
         (RegisterKind::Address(x, _), RegisterKind::Address(y, _)) if x == y && op == AluOp::Sub && sum => {
             RegisterKind::Number(Scalar::UNKNOWN)
         }
@@ -134,12 +145,26 @@ fn symbol(line: &CodeLine, pseudo: Pseudo, imm: u64, id: u32) -> RegisterFact {
     RegisterFact { kind, id }
 }
 
-fn load(s: &AbstractState, world: &FunctionContext, size: Size, sext: bool, src: Reg, off: i16, id: u32) -> RegisterFact {
+fn load(
+    s: &AbstractState,
+    world: &FunctionContext,
+    size: Size,
+    sext: bool,
+    src: Reg,
+    off: i16,
+    id: u32,
+) -> RegisterFact {
     let base = s.get(src);
     let at = |offset: i64| offset + i64::from(off);
-    let plain = if sext { RegisterKind::Number(extended(size)) } else { RegisterKind::Number(Scalar::of_width(size.bits())) };
+    let plain = if sext {
+        RegisterKind::Number(extended(size))
+    } else {
+        RegisterKind::Number(Scalar::of_width(size.bits()))
+    };
     let kind = match base.kind {
-        RegisterKind::Address(AddressSpace::Stack, offset) => return stack_load(s, at(offset), size, sext, plain, id),
+        RegisterKind::Address(AddressSpace::Stack, offset) => {
+            return stack_load(s, at(offset), size, sext, plain, id);
+        }
         RegisterKind::Address(CONTEXT, offset) => field(world.context, at(offset), size, plain),
         RegisterKind::Address(..) => plain,
         _ if sext || size != Size::Dw => plain,
@@ -168,7 +193,14 @@ fn field(context: ContextType, at: i64, size: Size, plain: RegisterKind) -> Regi
     }
 }
 
-fn stack_load(s: &AbstractState, at: i64, size: Size, sext: bool, plain: RegisterKind, id: u32) -> RegisterFact {
+fn stack_load(
+    s: &AbstractState,
+    at: i64,
+    size: Size,
+    sext: bool,
+    plain: RegisterKind,
+    id: u32,
+) -> RegisterFact {
     if !(-(FRAME as i64)..=-i64::from(size.bytes())).contains(&at) {
         return RegisterFact { kind: plain, id };
     }
@@ -321,7 +353,11 @@ pub(crate) fn branch(s: &mut AbstractState, insn: &Insn, taken: bool) -> Option<
             if zero.as_constant() == Some(0) && matches!(cond, Cond::Eq | Cond::Ne) =>
         {
             let null = (cond == Cond::Eq) == taken;
-            let kind = if null { RegisterKind::Number(Scalar::constant(0)) } else { RegisterKind::Address(space, 0) };
+            let kind = if null {
+                RegisterKind::Number(Scalar::constant(0))
+            } else {
+                RegisterKind::Address(space, 0)
+            };
             learn(s, a.id, kind, RegisterKind::Maybe(space));
         }
         _ => {}
@@ -340,7 +376,11 @@ fn learn(s: &mut AbstractState, id: u32, kind: RegisterKind, was: RegisterKind) 
 }
 
 /// The bytes of the stack that a call may read: [`None`] for all.
-pub(crate) fn read_by_call(s: &AbstractState, callee: Callee, world: &FunctionContext) -> Option<Vec<(i64, i64)>> {
+pub(crate) fn read_by_call(
+    s: &AbstractState,
+    callee: Callee,
+    world: &FunctionContext,
+) -> Option<Vec<(i64, i64)>> {
     let Callee::Helper(n) = callee else { return None };
     let helper = Helper::get(n)?;
     if helper.effects.contains(HelperEffects::CALLBACK) || helper.effects.contains(HelperEffects::TAIL_CALL) {

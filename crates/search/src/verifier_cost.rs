@@ -20,8 +20,8 @@ use millstream_object::{FuncId, Linkage, Object, RelocKind};
 use millstream_prove::window::AddressSpace;
 use rustc_hash::FxHashMap;
 
-use crate::code::{FunctionCode, CodeLine};
-use crate::facts::{RegisterFact, RegisterKind, AbstractState, FunctionContext};
+use crate::code::{CodeLine, FunctionCode};
+use crate::facts::{AbstractState, FunctionContext, RegisterFact, RegisterKind};
 use crate::transfer;
 
 /// Rounds in which the numbers that matter are found.
@@ -310,7 +310,8 @@ impl VerifierWalker<'_> {
         let mut state = AbstractState::entry(&body.world);
         for (own, passed) in state.regs[1..6].iter_mut().zip(&caller.state.regs[1..6]) {
             // An address in another frame is no place in this one.
-            let foreign = matches!(passed.kind, RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame);
+            let foreign =
+                matches!(passed.kind, RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame);
             *own = if foreign { RegisterFact { kind: RegisterKind::Other, ..*passed } } else { *passed };
         }
         if path.frames.len() == FRAMES {
@@ -504,9 +505,13 @@ fn covers(old: &[WalkFrame], new: &[WalkFrame], bodies: &[Rc<WalkedFunction>]) -
 fn is_within(old: RegisterFact, new: RegisterFact, exact: bool, names: &mut FxHashMap<u32, u32>) -> bool {
     let mut named = || *names.entry(old.id).or_insert(new.id) == new.id;
     match (old.kind, new.kind) {
-        (RegisterKind::Uninit, _) | (RegisterKind::Frame, RegisterKind::Frame) | (RegisterKind::Other, RegisterKind::Other) => true,
+        (RegisterKind::Uninit, _)
+        | (RegisterKind::Frame, RegisterKind::Frame)
+        | (RegisterKind::Other, RegisterKind::Other) => true,
         (RegisterKind::Number(a), RegisterKind::Number(b)) => !exact || is_subset(&b, &a),
-        (RegisterKind::Number(_), RegisterKind::Other) | (RegisterKind::Other, RegisterKind::Number(_)) => !exact,
+        (RegisterKind::Number(_), RegisterKind::Other) | (RegisterKind::Other, RegisterKind::Number(_)) => {
+            !exact
+        }
         (RegisterKind::Address(s, x), RegisterKind::Address(t, y)) => s == t && x == y && named(),
         (RegisterKind::Maybe(s), RegisterKind::Maybe(t)) => s == t && named(),
         (RegisterKind::Map(a), RegisterKind::Map(b)) => a == b,

@@ -13,7 +13,9 @@ use millstream_prove::window::{AddressSpace, WindowStep};
 use rustc_hash::FxHasher;
 
 use crate::code::CodeLine;
-use crate::facts::{CONTEXT, StackCell, ContextType, FRAME, RegisterFact, RegisterKind, AbstractState, FunctionContext};
+use crate::facts::{
+    AbstractState, CONTEXT, ContextType, FRAME, FunctionContext, RegisterFact, RegisterKind, StackCell,
+};
 use crate::transfer;
 use crate::window::InsnWindow;
 
@@ -366,12 +368,20 @@ fn loose(bits: u64) -> bool {
 /// Returns true if two registers hold the same kind of value.
 fn matches(a: RegisterFact, b: RegisterFact) -> bool {
     match (a.kind, b.kind) {
-        (RegisterKind::Address(s, x), RegisterKind::Address(t, y)) => s == t && x == y && (a.id == b.id || s == AddressSpace::Stack),
+        (RegisterKind::Address(s, x), RegisterKind::Address(t, y)) => {
+            s == t && x == y && (a.id == b.id || s == AddressSpace::Stack)
+        }
         (x, y) => x == y,
     }
 }
 
-fn advance(window: &InsnWindow, world: &FunctionContext, s: &mut AbstractState, step: &WindowStep, passed: &mut usize) -> Option<()> {
+fn advance(
+    window: &InsnWindow,
+    world: &FunctionContext,
+    s: &mut AbstractState,
+    step: &WindowStep,
+    passed: &mut usize,
+) -> Option<()> {
     match *step {
         WindowStep::Do(insn) => {
             let id = made(s, insn);

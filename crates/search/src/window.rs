@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use millstream_isa::absint::Scalar;
 use millstream_isa::{Insn, Pseudo, Reg};
-use millstream_prove::window::{WindowEntry, EntryFact, LiveOut, WindowContext, AddressSpace, WindowStep};
+use millstream_prove::window::{AddressSpace, EntryFact, LiveOut, WindowContext, WindowEntry, WindowStep};
 
-use crate::code::{FunctionCode, CodeLine};
-use crate::facts::{StackCell, FRAME, RegisterKind, AbstractState, FunctionContext};
+use crate::code::{CodeLine, FunctionCode};
+use crate::facts::{AbstractState, FRAME, FunctionContext, RegisterKind, StackCell};
 use crate::liveness::LiveValues;
 use crate::transfer;
 
@@ -214,7 +214,9 @@ fn known(kind: RegisterKind, id: u32) -> EntryFact {
         RegisterKind::Uninit => EntryFact::Nothing,
         RegisterKind::Number(s) => EntryFact::Number(s, id),
         RegisterKind::Address(space, at) => EntryFact::Address(space, id, at),
-        RegisterKind::Frame | RegisterKind::Maybe(_) | RegisterKind::Map(_) | RegisterKind::Other => EntryFact::Value(id),
+        RegisterKind::Frame | RegisterKind::Maybe(_) | RegisterKind::Map(_) | RegisterKind::Other => {
+            EntryFact::Value(id)
+        }
     }
 }
 

@@ -13,18 +13,18 @@ use millstream_lab::compare::{ComparisonReport as Compared, compare_live};
 use millstream_lab::measure::MeasurementPlan as Measure;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::workload::{BuiltinWorkload, Workload, locality};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::{MapId, Object};
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{self, Route};
 use millstream_programs::traffic::FlowLocality;
 use millstream_specialize::VariantCompiler;
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::snapshot::{MapSnapshot, cacheable, sources};
-use millstream_specialize::policy::{self, PlanInputs, LookupStrategy, Tier};
+use millstream_specialize::policy::{self, LookupStrategy, PlanInputs, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{SampleMode, LookupSite, SiteId};
 use millstream_specialize::shadow_tables::ShadowTables;
+use millstream_specialize::snapshot::{MapSnapshot, cacheable, sources};
+use millstream_specialize::transform::{LookupSite, SampleMode, SiteId};
 use millstream_specialize::variant::{Variant, VariantRequest};
 
 type BoxedResult<T> = Result<T, Box<dyn std::error::Error>>;
@@ -45,7 +45,8 @@ fn main() -> BoxedResult<()> {
     println!("{}", load.description);
     let object = Object::parse(builtin.program.name, builtin.program.object)?;
     let compiler = VariantCompiler::new(&object, Some(builtin.program.function))?;
-    let original = ProgramUnderTest::prepare("original", compiler.object(), Some(builtin.program.function), None)?;
+    let original =
+        ProgramUnderTest::prepare("original", compiler.object(), Some(builtin.program.function), None)?;
     original.apply(&load.entries, rig.namespace())?;
     let sequence = load.flows.sequence(1, 65_536);
     rig.load_traffic(&TrafficSequence::new(&load.flows, &sequence))?;
@@ -105,7 +106,8 @@ fn specialised(
     }
     let start = Instant::now();
     let observed = MapSnapshot::new(&sources);
-    let known = PlanInputs { compiler, profiles: &profiles, observed: &observed, unfit: &unfit, cached: &cached };
+    let known =
+        PlanInputs { compiler, profiles: &profiles, observed: &observed, unfit: &unfit, cached: &cached };
     let mut planned = policy::plan(&known, compiler.guard(0, false), tier);
     for site in compiler.sites() {
         let looked_up = profiles.iter().find(|p| p.site == site.id).map_or(0, |p| p.total);
@@ -181,5 +183,10 @@ fn tell(report: &Compared) {
         report.sides[1].net_ns / report.sides[0].net_ns,
         report.sides[1].against_first
     );
-    println!("{} generations, disturbed {:.2}; {:?}", report.generations, report.disturbed, report.reliability_warnings());
+    println!(
+        "{} generations, disturbed {:.2}; {:?}",
+        report.generations,
+        report.disturbed,
+        report.reliability_warnings()
+    );
 }

@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use millstream_kernel::{AttachType, Hook, KernelMap, MapType, KernelProgram, ProgramType, interface};
+use millstream_kernel::{AttachType, Hook, KernelMap, KernelProgram, MapType, ProgramType, interface};
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, RelocKind};
 
 use crate::live::LiveError;
@@ -99,7 +99,12 @@ pub(crate) struct AttachedProgram {
 
 impl AttachedProgram {
     /// Finds the program on an interface; the one before a session of ours, if that was killed.
-    pub(crate) fn on(ifindex: u32, side: HookKind, name: &str, pins: &PinDir) -> Result<AttachedProgram, LiveError> {
+    pub(crate) fn on(
+        ifindex: u32,
+        side: HookKind,
+        name: &str,
+        pins: &PinDir,
+    ) -> Result<AttachedProgram, LiveError> {
         let (_, there) = side.find(ifindex, name, pins)?.ok_or(LiveError::NothingToAdopt)?;
         let program = pins.replaced_program(&side.label(&interface(ifindex)?.name), &there)?.unwrap_or(there);
         let ids = program.info()?.map_ids;
@@ -204,7 +209,11 @@ pub(crate) fn order_of(object: &Object, func: FuncId) -> Result<Vec<MapId>, Live
 }
 
 /// Refuses a program that is not the object's.
-pub(crate) fn same(original: &KernelProgram, present: &AttachedProgram, ifindex: u32) -> Result<(), LiveError> {
+pub(crate) fn same(
+    original: &KernelProgram,
+    present: &AttachedProgram,
+    ifindex: u32,
+) -> Result<(), LiveError> {
     let (ours, theirs) = (original.info()?, present.program.info()?);
     if ours.tag == theirs.tag {
         return Ok(());

@@ -16,14 +16,14 @@
 //! somebody else has taken the hook, nothing is changed there any more.
 
 use millstream_kernel::{
-    AttachType, TcFilter, Hook, Link, KernelMap, KernelProgram, XdpMode, add_clsact, filters, has_tcx, interface,
-    query_xdp, remove_empty_clsact,
+    AttachType, Hook, KernelMap, KernelProgram, Link, TcFilter, XdpMode, add_clsact, filters, has_tcx,
+    interface, query_xdp, remove_empty_clsact,
 };
 
 use crate::adopt::HookKind;
 use crate::guard::Guard;
 use crate::live::{DetachPolicy, LiveError};
-use crate::pins::{PinError, PinDir};
+use crate::pins::{PinDir, PinError};
 
 /// Hook for a program, and the way to attach it.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +92,12 @@ impl OwnFilter {
     }
 
     /// The filter that an earlier session made, and its program.
-    fn find(pins: &PinDir, ifindex: u32, side: HookKind, name: &str) -> Result<Option<(Self, KernelProgram)>, LiveError> {
+    fn find(
+        pins: &PinDir,
+        ifindex: u32,
+        side: HookKind,
+        name: &str,
+    ) -> Result<Option<(Self, KernelProgram)>, LiveError> {
         let label = side.label(name);
         let (HookKind::Tc(way), Some(pinned)) = (side, pins.filter(&label)) else { return Ok(None) };
         let id = pinned.id()?;
@@ -155,7 +160,11 @@ impl HookAttachments {
     /// # Errors
     /// `EBUSY` if another program is there. Nothing is changed then, or after any other error, except that
     /// the originals are where an earlier session was.
-    pub(crate) fn take(pins: &PinDir, tenant: &AttachRequest<'_>, targets: &[AttachTarget]) -> Result<HookAttachments, LiveError> {
+    pub(crate) fn take(
+        pins: &PinDir,
+        tenant: &AttachRequest<'_>,
+        targets: &[AttachTarget],
+    ) -> Result<HookAttachments, LiveError> {
         let mut places = Vec::new();
         for target in targets {
             places.push((*target, interface(target.ifindex)?.name));
@@ -235,7 +244,8 @@ impl HookAttachments {
 
     /// The hooks.
     pub(crate) fn held(&self) -> Vec<HookInfo> {
-        let held = |s: &HookSlot| HookInfo { ifindex: s.ifindex, interface: s.interface.clone(), mode: s.mode };
+        let held =
+            |s: &HookSlot| HookInfo { ifindex: s.ifindex, interface: s.interface.clone(), mode: s.mode };
         self.seats.iter().map(held).collect()
     }
 
@@ -297,14 +307,19 @@ impl HookAttachments {
     /// If the original cannot be put back on some hook: somebody else has taken it, or the interface no
     /// longer exists. Only those of our pins that are still needed stay then; the other hooks are given up as
     /// they should be.
-    pub(crate) fn leave(mut self, original: &KernelProgram, leave: DetachPolicy) -> Result<String, LiveError> {
+    pub(crate) fn leave(
+        mut self,
+        original: &KernelProgram,
+        leave: DetachPolicy,
+    ) -> Result<String, LiveError> {
         let mut lost = Vec::new();
         for at in (0..self.seats.len()).rev() {
             if let Err(error) = self.seats[at].swap(original) {
                 lost.push((self.seats.remove(at), error));
             }
         }
-        let needed = lost.iter().map(|(seat, error)| seat.needs(error)).max().unwrap_or(RetainedPins::Nothing);
+        let needed =
+            lost.iter().map(|(seat, error)| seat.needs(error)).max().unwrap_or(RetainedPins::Nothing);
         if needed < RetainedPins::Guard {
             // Nothing specialised is on a hook from here on.
             self.pins.remove_guard();
@@ -439,7 +454,10 @@ impl HookSlot {
     fn vacate(&self, pins: &PinDir, leave: DetachPolicy) -> Result<String, LiveError> {
         let directory = pins.directory().display();
         Ok(match (leave, &self.title) {
-            (DetachPolicy::Original | DetachPolicy::Unattended, HookOwnership::Own(_) | HookOwnership::Filter(_)) => {
+            (
+                DetachPolicy::Original | DetachPolicy::Unattended,
+                HookOwnership::Own(_) | HookOwnership::Filter(_),
+            ) => {
                 format!("the original program, pinned in {directory}")
             }
             (DetachPolicy::Original, HookOwnership::Adopted { before, label, .. }) => {
@@ -457,7 +475,10 @@ impl HookSlot {
                 own.detach(pins)?;
                 "nothing".to_owned()
             }
-            (DetachPolicy::Restored | DetachPolicy::Unattended, HookOwnership::Adopted { hook, before, label }) => {
+            (
+                DetachPolicy::Restored | DetachPolicy::Unattended,
+                HookOwnership::Adopted { hook, before, label },
+            ) => {
                 hook.replace(before, &self.current)?;
                 pins.remove_before(label);
                 format!("program {:?}, as before", before.name())
@@ -513,7 +534,11 @@ fn find_all(
     for (target, name) in places {
         let own = links.iter().position(|(ifindex, _)| *ifindex == target.ifindex);
         all.push(match own {
-            Some(at) => Some(OccupiedHook { title: HookOwnership::Own(links.swap_remove(at).1), present: None, ours: true }),
+            Some(at) => Some(OccupiedHook {
+                title: HookOwnership::Own(links.swap_remove(at).1),
+                present: None,
+                ours: true,
+            }),
             None => adopted(pins, original, target, name)?,
         });
     }
@@ -521,13 +546,22 @@ fn find_all(
 }
 
 /// Finds the hook that somebody else has attached to, if an earlier session has adopted it or this one is to.
-fn adopted(pins: &PinDir, original: &KernelProgram, target: &AttachTarget, name: &str) -> Result<Option<OccupiedHook>, LiveError> {
+fn adopted(
+    pins: &PinDir,
+    original: &KernelProgram,
+    target: &AttachTarget,
+    name: &str,
+) -> Result<Option<OccupiedHook>, LiveError> {
     let side = side(original, target)?;
     let label = side.label(name);
     if let Some((own, present)) = OwnFilter::find(pins, target.ifindex, side, name)? {
         let own_clsact = pins.owns_clsact(&label);
         pins.pin_filter(&label, original, own_clsact)?;
-        return Ok(Some(OccupiedHook { title: HookOwnership::Filter(own), present: Some(present), ours: true }));
+        return Ok(Some(OccupiedHook {
+            title: HookOwnership::Filter(own),
+            present: Some(present),
+            ours: true,
+        }));
     }
     // Programs on TC are in nobody's way.
     if matches!(side, HookKind::Tc(_)) && !target.adopt && pins.before(&label).is_none() {
@@ -539,7 +573,11 @@ fn adopted(pins: &PinDir, original: &KernelProgram, target: &AttachTarget, name:
         None if target.adopt => (false, present.try_clone()?),
         None => return Ok(None),
     };
-    Ok(Some(OccupiedHook { title: HookOwnership::Adopted { hook, before, label }, present: Some(present), ours }))
+    Ok(Some(OccupiedHook {
+        title: HookOwnership::Adopted { hook, before, label },
+        present: Some(present),
+        ours,
+    }))
 }
 
 /// The hook for the program.

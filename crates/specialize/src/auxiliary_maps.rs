@@ -9,7 +9,7 @@ use millstream_ir as ir;
 use millstream_object::{self as obj, MapId, MapOrigin, Object};
 
 use crate::guard;
-use crate::transform::{PacketKind, PerfectHashTable, SampleBuffer, TRIE_VALUE, MultibitTrie};
+use crate::transform::{MultibitTrie, PacketKind, PerfectHashTable, SampleBuffer, TRIE_VALUE};
 
 const GUARD_NAME: &str = "ms.guard";
 const SKETCH_NAME: &str = "ms.sketch";
@@ -83,7 +83,14 @@ fn add_map(
         name: name.into(),
         section: ".maps".into(),
         origin: MapOrigin::Btf,
-        spec: obj::MapDefinition { map_type, key_size: 4, value_size, max_entries, flags, ..Default::default() },
+        spec: obj::MapDefinition {
+            map_type,
+            key_size: 4,
+            value_size,
+            max_entries,
+            flags,
+            ..Default::default()
+        },
         inner: None,
         initial: Vec::new(),
         data: None,

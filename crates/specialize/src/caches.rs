@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
-use millstream_kernel::{KernelError, KernelMap as KernelMap, ArrayMapping, grace_period, shared_memory};
+use millstream_kernel::{ArrayMapping, KernelError, KernelMap, grace_period, shared_memory};
 
 use crate::transform::CacheLayout;
 
@@ -38,7 +38,8 @@ impl EntryCaches {
     pub fn new(shapes: impl IntoIterator<Item = (Map, CacheLayout)>) -> Result<EntryCaches, KernelError> {
         let memory = |shape: CacheLayout| shared_memory("ms.cache", shape.bytes() as usize);
         let held = shapes.into_iter().map(|(of, shape)| Ok((of, memory(shape)?)));
-        let mut caches = EntryCaches { held: held.collect::<Result<_, KernelError>>()?, open: false, since: None };
+        let mut caches =
+            EntryCaches { held: held.collect::<Result<_, KernelError>>()?, open: false, since: None };
         caches.open();
         Ok(caches)
     }

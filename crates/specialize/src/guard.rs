@@ -71,7 +71,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Link, LoadError, KernelMap, ArrayMapping, RingBuffer, UpdateMode, probe};
+use millstream_kernel::{ArrayMapping, KernelMap, Link, LoadError, RingBuffer, UpdateMode, probe};
 use millstream_loader::{ObjectLoader, ProgramError};
 use millstream_object::Object;
 use millstream_programs::GUARD;
@@ -556,7 +556,13 @@ impl Guard {
     ///
     /// Maps that the generation can do without may have been written meanwhile: these are behind then.
     /// Returns all maps that are behind, among them those of `behind`.
-    pub fn approve(&self, snapshot: GuardSnapshot, token: u64, spared: DeoptMask, behind: DeoptMask) -> Option<DeoptMask> {
+    pub fn approve(
+        &self,
+        snapshot: GuardSnapshot,
+        token: u64,
+        spared: DeoptMask,
+        behind: DeoptMask,
+    ) -> Option<DeoptMask> {
         if !self.is_latest(&snapshot) {
             return None;
         }

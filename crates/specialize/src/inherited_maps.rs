@@ -22,7 +22,11 @@ pub(crate) struct InheritedMaps {
 impl InheritedMaps {
     /// Finds the maps that an earlier session left, then those of the program that is adopted: its constants
     /// too, because its loader has set them.
-    pub(crate) fn find(compiler: &VariantCompiler, pins: &PinDir, settings: &SessionSettings) -> Result<InheritedMaps, LiveError> {
+    pub(crate) fn find(
+        compiler: &VariantCompiler,
+        pins: &PinDir,
+        settings: &SessionSettings,
+    ) -> Result<InheritedMaps, LiveError> {
         let described = compiler.described();
         let side = adopt::side_of(described, settings.egress);
         let present = |i: &u32| Ok((*i, AttachedProgram::on(*i, side, &described.name, pins)?));

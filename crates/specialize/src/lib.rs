@@ -7,33 +7,33 @@
 //! interface, while traffic runs. [`twins`] keep up with tables without new code, [`nested`] with the
 //! contents of maps of maps; [`inside`] has the inner maps that code names.
 
-mod auxiliary_maps;
 pub mod adopt;
+mod attachment;
+mod auxiliary_maps;
 pub mod caches;
 mod clock;
-pub mod snapshot;
-mod hook_search;
 pub mod guard;
-pub mod map_users;
-pub mod inner_maps;
-pub mod replay;
+mod hook_search;
 mod inherited_maps;
+pub mod inner_maps;
 pub mod live;
-pub mod watched_inner_maps;
+pub mod map_users;
 pub mod pins;
-mod attachment;
 pub mod policy;
 pub mod predict;
 pub mod profile;
+pub mod replay;
 pub mod report;
+pub mod shadow_tables;
+pub mod snapshot;
 mod stateful_maps;
 pub mod stats;
 pub mod transform;
-pub mod shadow_tables;
 pub mod variant;
+pub mod watched_inner_maps;
 
-pub use clock::monotonic_ns;
-pub use live::{DetachPolicy, LiveSession, LiveError, SessionSettings, SpeedComparison};
 pub use attachment::restore_hooks;
+pub use clock::monotonic_ns;
+pub use live::{DetachPolicy, LiveError, LiveSession, SessionSettings, SpeedComparison};
 pub use report::SessionReport;
 pub use variant::VariantCompiler;

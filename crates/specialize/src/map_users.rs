@@ -9,7 +9,9 @@
 
 use std::collections::BTreeSet;
 
-use millstream_kernel::{Link, LinkDetail, KernelMap, MapType, KernelProgram, link_ids, map_flags, map_ids, program_ids};
+use millstream_kernel::{
+    KernelMap, KernelProgram, Link, LinkDetail, MapType, link_ids, map_flags, map_ids, program_ids,
+};
 
 use crate::hook_search::is_attached;
 
@@ -193,8 +195,11 @@ impl MapUsers {
         if let Some(MapUser { id, name, .. }) = stranger {
             return Some(MapRejection::Program { id: *id, name: name.clone() });
         }
-        let walker =
-            self.iterators.iter().find(|(_, walked)| *walked == map).map(|(id, _)| MapRejection::Iterator(*id));
+        let walker = self
+            .iterators
+            .iter()
+            .find(|(_, walked)| *walked == map)
+            .map(|(id, _)| MapRejection::Iterator(*id));
         let holding = self.outer.iter().find(|(id, inner)| inner.contains(&map) && !outer.contains(id));
         walker.or_else(|| holding.map(|(id, _)| MapRejection::Outer(*id)))
     }

@@ -18,7 +18,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use millstream_kernel::{KernelError, Link, KernelMap, PinDirError, KernelProgram, check_pin, check_pin_dir, create_pin_dir};
+use millstream_kernel::{
+    KernelError, KernelMap, KernelProgram, Link, PinDirError, check_pin, check_pin_dir, create_pin_dir,
+};
 
 const LINK: &str = "link_";
 const GUARD: [&str; 2] = ["guard_enter", "guard_exit"];
@@ -168,7 +170,11 @@ impl PinDir {
 
     /// The program whose place on an interface an earlier session took, if the program there now is that
     /// session's.
-    pub(crate) fn replaced_program(&self, interface: &str, present: &KernelProgram) -> Result<Option<KernelProgram>, KernelError> {
+    pub(crate) fn replaced_program(
+        &self,
+        interface: &str,
+        present: &KernelProgram,
+    ) -> Result<Option<KernelProgram>, KernelError> {
         let ours = self.holds_map_of(present)?;
         Ok(self.before(interface).filter(|_| ours))
     }

@@ -10,13 +10,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use millstream_ir::Map as IrMap;
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
-    KernelError, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, TestRun, UpdateMode,
+    KernelError, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType, TestRun, UpdateMode,
 };
 use rustc_hash::FxHashMap;
 
 use crate::policy::cost;
 use crate::profile::SiteProfile;
-use crate::transform::{LookupPlan, SpecializationPlan, SitePlan};
+use crate::transform::{LookupPlan, SitePlan, SpecializationPlan};
 use crate::variant::VariantCompiler;
 
 /// Lookups of one run of the program.
@@ -48,7 +48,11 @@ pub enum LookupTimingError {
 ///
 /// # Errors
 /// [`Untimed`].
-pub fn lookup_ns(map: &KernelMap, keys: &[Vec<u8>], ours: &mut dyn FnMut(u32)) -> Result<f64, LookupTimingError> {
+pub fn lookup_ns(
+    map: &KernelMap,
+    keys: &[Vec<u8>],
+    ours: &mut dyn FnMut(u32),
+) -> Result<f64, LookupTimingError> {
     let size = map.info().key_size as usize;
     if keys.is_empty() || size == 0 {
         return Err(LookupTimingError::NoKeys);
@@ -150,7 +154,9 @@ pub fn gain_ns(
             LookupPlan::OneLength { .. } => cost::TWIN,
             LookupPlan::Whole(entries) => cost::whole(MapType(compiler.declaration(site.map).kind), entries),
             LookupPlan::Hot(hot) => cost::compare_cost(&shares[..hot.len().min(shares.len())], behind),
-            LookupPlan::Twin { hot, .. } => cost::compare_cost(&shares[..hot.len().min(shares.len())], cost::TWIN),
+            LookupPlan::Twin { hot, .. } => {
+                cost::compare_cost(&shares[..hot.len().min(shares.len())], cost::TWIN)
+            }
         };
         Some(rate * (behind - instead))
     };
@@ -188,7 +194,10 @@ mod tests {
         let (array, hash) = (ns(&map(MapType::ARRAY, "ms.a")), ns(&map(MapType::HASH, "ms.h")));
         assert!(array < hash && hash > 5.0, "{array} and {hash} ns");
         assert_eq!(programs, 4);
-        assert!(matches!(lookup_ns(&map(MapType::HASH, "ms.e"), &[], &mut |_| ()), Err(LookupTimingError::NoKeys)));
+        assert!(matches!(
+            lookup_ns(&map(MapType::HASH, "ms.e"), &[], &mut |_| ()),
+            Err(LookupTimingError::NoKeys)
+        ));
         assert!(matches!(
             lookup_ns(&map(MapType::LRU_HASH, "ms.l"), &keys, &mut |_| ()),
             Err(LookupTimingError::Noted)

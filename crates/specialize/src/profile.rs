@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use millstream_kernel::{KernelError, KernelMap, possible_cpus};
 
-use crate::transform::{LookupSite, SiteId, ProfileSketch};
+use crate::transform::{LookupSite, ProfileSketch, SiteId};
 
 /// The keys of one lookup, hottest first.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::live::details::SlotDetails;
 use crate::attachment::HookInfo;
+use crate::live::details::SlotDetails;
 
 /// The version of the JSON lines.
 pub const SCHEMA: u32 = 2;

@@ -15,7 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use millstream_ir::Map;
-use millstream_kernel::{KernelError, KernelMap as KernelMap, ArrayMapping, grace_period, shared_memory};
+use millstream_kernel::{ArrayMapping, KernelError, KernelMap, grace_period, shared_memory};
 
 use crate::snapshot::{ShadowUpdate, ShadowUpdates};
 use crate::transform::{ShadowCapacity, ShadowTable};

@@ -7,17 +7,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use millstream_ir::usage::{self, MapAccess};
-use millstream_ir::{Map, KeyPiece, Size};
-use millstream_kernel::{BatchEntries, KernelMap as KernelMap, MapType};
+use millstream_ir::{KeyPiece, Map, Size};
+use millstream_kernel::{BatchEntries, KernelMap, MapType};
 use millstream_loader::Session;
 use millstream_object::MapId;
 use rustc_hash::FxHashMap;
 
 use crate::guard::{Guard, GuardError};
-use crate::map_users::{self, MapUsers, OwnPrograms, MapRejection};
-use crate::watched_inner_maps::WatchedInnerMaps;
-use crate::transform::{MapContents, RowLayout, PerfectHashTable, ShadowTable};
+use crate::map_users::{self, MapRejection, MapUsers, OwnPrograms};
+use crate::transform::{MapContents, PerfectHashTable, RowLayout, ShadowTable};
 use crate::variant::{VariantCompiler, object_map};
+use crate::watched_inner_maps::WatchedInnerMaps;
 
 /// A map that may be specialised on.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl SpecializableMap {
 
     /// Reason why others may write it, if they may. Only system calls write maps of maps.
     pub fn foreign(&self, holders: &MapUsers, ours: &OwnPrograms) -> Option<MapRejection> {
-        if self.is_constant || self.is_outer() { None } else { map_users.foreign(self.map.id(), ours) }
+        if self.is_constant || self.is_outer() { None } else { holders.foreign(self.map.id(), ours) }
     }
 }
 
@@ -474,7 +474,11 @@ fn read_table(source: &SpecializableMap) -> Option<MapEntries> {
 /// Bytes of one side of a twin of a hash map, at most.
 const ROWS: u64 = 16 << 20;
 
-fn twin_of(source: &SpecializableMap, entries: &BatchEntries, read: &[usage::AccessRange]) -> Option<ShadowTable> {
+fn twin_of(
+    source: &SpecializableMap,
+    entries: &BatchEntries,
+    read: &[usage::AccessRange],
+) -> Option<ShadowTable> {
     let info = source.map.info();
     let row = RowLayout { key: info.key_size, value: info.value_size };
     match info.map_type {
@@ -632,7 +636,11 @@ impl Assumptions {
     }
 
     /// Source from which a map can be read.
-    fn source<'s>(&'s self, sources: &'s FxHashMap<Map, SpecializableMap>, map: Map) -> Option<&'s SpecializableMap> {
+    fn source<'s>(
+        &'s self,
+        sources: &'s FxHashMap<Map, SpecializableMap>,
+        map: Map,
+    ) -> Option<&'s SpecializableMap> {
         self.inner.get(&map).map(|inner| &*inner.source).or_else(|| sources.get(&map))
     }
 
@@ -752,7 +760,11 @@ impl Assumptions {
         Some(true)
     }
 
-    fn changes(&self, sources: &FxHashMap<Map, SpecializableMap>, dirty: &DirtyKeys) -> Option<ShadowUpdates> {
+    fn changes(
+        &self,
+        sources: &FxHashMap<Map, SpecializableMap>,
+        dirty: &DirtyKeys,
+    ) -> Option<ShadowUpdates> {
         let mut changes = ShadowUpdates::new();
         for (map, read) in &self.twinned {
             let change = match dirty.of(*map) {

@@ -1,7 +1,7 @@
 //! Maps that a program writes and that can have caches: all their writers must be known, so that each can
 //! count itself.
 
-use millstream_ir::usage::{self, MapAccess, MapUse, AccessRange, ModuleMapUsage};
+use millstream_ir::usage::{self, AccessRange, MapAccess, MapUse, ModuleMapUsage};
 use millstream_ir::{Func, Inst, Map, Module, Op};
 use millstream_kernel::MapType;
 
@@ -38,7 +38,12 @@ pub(crate) struct StatefulMap {
 
 /// Collects the properties of a map that a cache needs; `None` if it can have none. A template stands for all
 /// inner maps of its shape.
-pub(crate) fn stateful(module: &Module, usage: &ModuleMapUsage, program: Func, map: Map) -> Option<StatefulMap> {
+pub(crate) fn stateful(
+    module: &Module,
+    usage: &ModuleMapUsage,
+    program: Func,
+    map: Map,
+) -> Option<StatefulMap> {
     let decl = &module.maps[map];
     let kind = MapType(decl.kind);
     let is_inner = transform::is_template(module, map);
@@ -152,8 +157,12 @@ mod tests {
     fn programs_that_send_on_the_way_have_no_caches() {
         let object = Object::parse(NAT.name, NAT.object).unwrap();
         let mut module = millstream_bpf::module::lift_object(&object).unwrap().module;
-        transform::prepare(&mut module, transform::CallbackMode::Unfolded, &mut PassSession::new(TargetInfo::bpf(3)))
-            .unwrap();
+        transform::prepare(
+            &mut module,
+            transform::CallbackMode::Unfolded,
+            &mut PassSession::new(TargetInfo::bpf(3)),
+        )
+        .unwrap();
         let cacheable = |module: &Module| {
             let (usage, program) = (ModuleMapUsage::new(module), usage::programs(module).next().unwrap());
             module.maps.keys().filter(|map| stateful(module, &usage, program, *map).is_some()).count()

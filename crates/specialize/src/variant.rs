@@ -22,8 +22,9 @@ use crate::auxiliary_maps::AuxiliaryMaps;
 use crate::guard::{self, DeoptMask};
 use crate::stateful_maps::{self, StatefulMap};
 use crate::transform::{
-    self, SyncCounters, EntryCache, CallbackMode, ProgArrayPair, MapContents, InlinedTailCall, SampleMode, PacketKind, SpecializationPlan, TransformReport, ShadowCapacity, SampleBuffer,
-    LookupSite, SiteId, ProfileSketch, FallbackTailCall, TransformError,
+    self, CallbackMode, EntryCache, FallbackTailCall, InlinedTailCall, LookupSite, MapContents, PacketKind,
+    ProfileSketch, ProgArrayPair, SampleBuffer, SampleMode, ShadowCapacity, SiteId, SpecializationPlan,
+    SyncCounters, TransformError, TransformReport,
 };
 
 /// Slots of the sketch for each site.
@@ -143,8 +144,9 @@ impl VariantCompiler {
         // All of them: a program that is not understood might write any map.
         let lifted = lift_object(&object)?;
         let unfolds = transform::unfolds(&lifted.module);
-        let other = unfolds
-            .then(|| VariantCompiler::prepared(&object, &described, &added, lifted.clone(), CallbackMode::Called));
+        let other = unfolds.then(|| {
+            VariantCompiler::prepared(&object, &described, &added, lifted.clone(), CallbackMode::Called)
+        });
         let mut it = VariantCompiler::prepared(&object, &described, &added, lifted, CallbackMode::Unfolded)?;
         let mut calling = other.transpose()?;
         let both = || std::iter::once(&it).chain(&calling);
@@ -221,8 +223,10 @@ impl VariantCompiler {
 
     /// Makes room for so many sites, of keys that are no wider, in the maps of the profile.
     fn make_room(&mut self, sites: u32, widest: u32) {
-        let maps =
-            [(self.sketch, ProfileSketch::value_size(widest), SLOTS * sites.max(1)), (self.misses, 8, sites.max(1))];
+        let maps = [
+            (self.sketch, ProfileSketch::value_size(widest), SLOTS * sites.max(1)),
+            (self.misses, 8, sites.max(1)),
+        ];
         for (map, size, entries) in maps {
             let spec = &mut self.object.maps[map.index()].spec;
             (spec.value_size, spec.max_entries) = (size, entries);
@@ -562,7 +566,8 @@ impl VariantCompiler {
                 let done = transform::specialize(m, module::func(part), &plan, wanted.contents);
                 report.add(done.or_else(|e| self.only_called(part, e).map(|()| TransformReport::default()))?);
             }
-            let joins: Vec<InlinedTailCall> = wanted.joins.iter().filter_map(|join| self.joined(join)).collect();
+            let joins: Vec<InlinedTailCall> =
+                wanted.joins.iter().filter_map(|join| self.joined(join)).collect();
             // The program itself comes last: its callees are complete by then.
             let parts: Vec<FuncId> = self.chosen(wanted.callees).map(|(part, _)| *part).collect();
             for part in parts.into_iter().rev().filter(|_| !joins.is_empty()) {
@@ -654,7 +659,8 @@ impl VariantCompiler {
         let mut replace = |func: ir::Func| -> Result<(), VariantError> {
             // One strategy: trying them all takes several times as long, and the original runs meanwhile.
             let body = &lifted.module.funcs[func];
-            let code = lower::lower_with(body, LoweringStrategy::default()).or_else(|_| lower::lower(body))?;
+            let code =
+                lower::lower_with(body, LoweringStrategy::default()).or_else(|_| lower::lower(body))?;
             Ok(object.replace_function(FuncId(func.as_u32()), new_function(&lifted, &code))?)
         };
         others.iter().try_for_each(|func| replace(*func))?;
@@ -691,7 +697,11 @@ pub(crate) fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {
 }
 
 /// The program and those of its kind that tail calls may reach, with the numbers of their first sites, and all sites.
-fn parts(object: &Object, module: &ir::Module, described: &obj::EntryProgram) -> (Vec<(FuncId, u32)>, Vec<LookupSite>) {
+fn parts(
+    object: &Object,
+    module: &ir::Module,
+    described: &obj::EntryProgram,
+) -> (Vec<(FuncId, u32)>, Vec<LookupSite>) {
     let mut parts = vec![(described.func, 0)];
     let mut sites = transform::sites(module, module::func(described.func), 0);
     let is_chained = !transform::calls(module, module::func(described.func)).is_empty();
@@ -706,7 +716,10 @@ fn parts(object: &Object, module: &ir::Module, described: &obj::EntryProgram) ->
     (parts, sites)
 }
 
-pub(crate) fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::EntryProgram, VariantError> {
+pub(crate) fn choose<'o>(
+    object: &'o Object,
+    name: Option<&str>,
+) -> Result<&'o obj::EntryProgram, VariantError> {
     let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, object.programs.as_slice()) {
         (Some(name), programs) => {

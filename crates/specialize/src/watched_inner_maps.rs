@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use millstream_kernel::{KernelError, KernelMap};
 
 use crate::guard::{Guard, GuardError};
-use crate::map_users::{MapUsers, OwnPrograms, MapRejection};
+use crate::map_users::{MapRejection, MapUsers, OwnPrograms};
 
 /// The inner maps in which a program may look up.
 #[derive(Debug)]
@@ -48,7 +48,14 @@ pub struct WatchedInnerMaps {
 impl WatchedInnerMaps {
     /// Creates the set, of which nothing is watched yet. The guard is to know the maps by this index.
     pub fn new(outer: Vec<KernelMap>, others: Vec<KernelMap>, index: u32) -> WatchedInnerMaps {
-        WatchedInnerMaps { outer, others, watched: BTreeSet::new(), index, has_caches: false, is_known: false }
+        WatchedInnerMaps {
+            outer,
+            others,
+            watched: BTreeSet::new(),
+            index,
+            has_caches: false,
+            is_known: false,
+        }
     }
 
     /// Gives up their caches; returns true if they are needed all the same.

@@ -18,7 +18,8 @@ pub enum OptimizationGoal {
 
 impl OptimizationGoal {
     /// All goals.
-    pub const ALL: [OptimizationGoal; 3] = [OptimizationGoal::Size, OptimizationGoal::Balanced, OptimizationGoal::Latency];
+    pub const ALL: [OptimizationGoal; 3] =
+        [OptimizationGoal::Size, OptimizationGoal::Balanced, OptimizationGoal::Latency];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {

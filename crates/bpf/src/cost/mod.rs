@@ -9,10 +9,10 @@
 
 mod blocks;
 mod goal;
+mod profile_matching;
 mod program;
 mod schedule;
 mod table;
-mod profile_matching;
 mod weights;
 
 use millstream_isa::Insn;
@@ -23,9 +23,9 @@ use blocks::BlockGraph;
 use schedule::CpuScoreboard;
 
 pub use goal::{CodeCost, OptimizationGoal, UnknownGoal};
-pub use program::{FunctionCost, ExecutionCounts, FlatProgram};
+pub use program::{ExecutionCounts, FlatProgram, FunctionCost};
 pub(crate) use schedule::operands;
-pub use table::{Kind, CostModel, TableError, InsnTiming, ExecutionUnit};
+pub use table::{CostModel, ExecutionUnit, InsnTiming, Kind, TableError};
 pub use weights::BlockFrequencies;
 
 /// A function whose cost is asked for.

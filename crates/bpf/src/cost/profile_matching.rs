@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_isa::{Callee, Insn, Reg};
 
-use super::program::{FunctionCost, FlatProgram};
-use super::{CodeCost, CostModel, BlockFrequencies};
+use super::program::{FlatProgram, FunctionCost};
+use super::{BlockFrequencies, CodeCost, CostModel};
 use crate::threads::both;
 
 /// A program of this many instructions takes milliseconds to look at.
@@ -69,7 +69,9 @@ impl FlatProgram {
         let mut places: BTreeMap<ProfileAnchor, BTreeSet<usize>> = BTreeMap::new();
         let blocks = (0..self.len()).flat_map(|f| {
             let (from, _) = self.range(f);
-            BlockFrequencies::blocks(self.insns_of(f)).into_iter().map(move |(start, end)| (start + from, end + from))
+            BlockFrequencies::blocks(self.insns_of(f))
+                .into_iter()
+                .map(move |(start, end)| (start + from, end + from))
         });
         for (start, end) in blocks {
             for anchor in (start..end).filter_map(|n| self.anchor(n)) {
@@ -84,7 +86,8 @@ impl FlatProgram {
     fn anchors(&self, functions: &[FunctionCost]) -> BTreeMap<ProfileAnchor, u64> {
         let mut runs = BTreeMap::new();
         for block in functions.iter().flat_map(|f| &f.blocks) {
-            let here: BTreeSet<ProfileAnchor> = (block.start..block.end).filter_map(|n| self.anchor(n)).collect();
+            let here: BTreeSet<ProfileAnchor> =
+                (block.start..block.end).filter_map(|n| self.anchor(n)).collect();
             for anchor in here {
                 *runs.entry(anchor).or_default() += block.count;
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millstream_isa::{Callee, DecodeError, Insn, Pseudo, RawInsn, decode_all};
 use millstream_object::{LinkedProgram, MapType, Object, RelocKind};
 
-use super::{BlockCost, CostInput, CodeCost, CostModel, BlockFrequencies, slots};
+use super::{BlockCost, BlockFrequencies, CodeCost, CostInput, CostModel, slots};
 use crate::jit::jited_bytes;
 
 /// Execution counts of the instructions, over a number of runs of the program.
@@ -72,7 +72,8 @@ impl FlatProgram {
             _ => None,
         };
         let maps = linked.relocs.iter().filter_map(map).collect();
-        let mut whole = FlatProgram::new(&linked.insns, linked.relocs.iter().map(|r| r.insn).collect(), maps)?;
+        let mut whole =
+            FlatProgram::new(&linked.insns, linked.relocs.iter().map(|r| r.insn).collect(), maps)?;
         whole.lines = linked.line_info.iter().map(|l| (l.insn, [l.file.0, l.line, l.column])).collect();
         Ok(whole)
     }
@@ -160,7 +161,11 @@ impl FlatProgram {
     /// Contribution of each function, weighted by the number of its calls. `weights` gives the weights of a
     /// function for one run of it, given its number and its runs. Callers come first, for there is no
     /// recursion.
-    pub(super) fn called(&self, table: &CostModel, weights: impl Fn(usize, u64) -> BlockFrequencies) -> Vec<FunctionCost> {
+    pub(super) fn called(
+        &self,
+        table: &CostModel,
+        weights: impl Fn(usize, u64) -> BlockFrequencies,
+    ) -> Vec<FunctionCost> {
         let mut runs = vec![0u64; self.len()];
         runs[0] = 1024;
         let mut costs: Vec<Option<FunctionCost>> = vec![None; self.len()];

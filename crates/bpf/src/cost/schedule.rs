@@ -6,7 +6,7 @@
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Reg, Size, SwapKind, Width};
 use millstream_object::MapType;
 
-use super::table::{Kind, CostModel, InsnTiming, ExecutionUnit};
+use super::table::{CostModel, ExecutionUnit, InsnTiming, Kind};
 use crate::jit::{LOOKUP, TAIL_CALL};
 
 /// From the arguments to the result of a call that the kernel puts in line, at least: a load and some arithmetic.

@@ -55,9 +55,9 @@ macro_rules! kinds {
             }
 
             /// As it is where nothing was measured.
-            const fn assumed(self) -> Timing {
+            const fn assumed(self) -> InsnTiming {
                 match self {
-                    $(Kind::$kind => Timing { unit: Unit::$unit, uops: $uops, latency: $latency, each: $each },)*
+                    $(Kind::$kind => InsnTiming { unit: ExecutionUnit::$unit, uops: $uops, latency: $latency, each: $each },)*
                 }
             }
         }

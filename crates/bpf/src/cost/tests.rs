@@ -5,7 +5,10 @@ use millstream_isa::asm::assemble;
 
 use millstream_object::MapType;
 
-use super::{CostInput, CodeCost, OptimizationGoal, Kind, CostModel, ExecutionCounts, BlockFrequencies, FlatProgram, window_cycles};
+use super::{
+    BlockFrequencies, CodeCost, CostInput, CostModel, ExecutionCounts, FlatProgram, Kind, OptimizationGoal,
+    window_cycles,
+};
 
 fn code(text: &str) -> Vec<Insn> {
     assemble(text).unwrap()
@@ -51,7 +54,8 @@ fn a_block_goes_on_where_it_is_most_often_entered_from() {
     let weights = |falls| BlockFrequencies::Counts { blocks: vec![100, falls, 100], runs: 100 };
     let end = |falls| {
         let insns = code(&text("if r1 == 0"));
-        CostInput { insns: &insns, symbols: &[], maps: &[] }.blocks(CostModel::built_in(), &weights(falls))[2].cycles
+        CostInput { insns: &insns, symbols: &[], maps: &[] }.blocks(CostModel::built_in(), &weights(falls))[2]
+            .cycles
     };
     assert!(end(90) + 1000 < end(10), "{} against {}", end(90), end(10));
 }
@@ -141,7 +145,8 @@ fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
 /// The guessed execution count of each block.
 fn counts(text: &str) -> Vec<u64> {
     let insns = code(text);
-    let blocks = CostInput { insns: &insns, symbols: &[], maps: &[] }.blocks(CostModel::built_in(), &BlockFrequencies::Static);
+    let blocks = CostInput { insns: &insns, symbols: &[], maps: &[] }
+        .blocks(CostModel::built_in(), &BlockFrequencies::Static);
     blocks.iter().map(|b| b.count).collect()
 }
 
@@ -226,7 +231,8 @@ fn lookups_cost_what_their_map_costs() {
     let insns = code(text);
     let of = |map_type| {
         let maps = [(2, map_type)];
-        CostInput { insns: &insns, symbols: &[2], maps: &maps }.cycles(CostModel::built_in(), &BlockFrequencies::Static)
+        CostInput { insns: &insns, symbols: &[2], maps: &maps }
+            .cycles(CostModel::built_in(), &BlockFrequencies::Static)
     };
     assert!(of(MapType::HASH) > of(MapType::ARRAY) + 10_000);
 }
@@ -252,7 +258,8 @@ fn a_test_of_what_an_array_gives_costs_time() {
     let untested = code(&format!("{lookup} {count} {leave}"));
     let cycles = |insns: &[Insn]| {
         let maps = [(0, MapType::ARRAY)];
-        CostInput { insns, symbols: &[0], maps: &maps }.cycles(CostModel::built_in(), &BlockFrequencies::Static)
+        CostInput { insns, symbols: &[0], maps: &maps }
+            .cycles(CostModel::built_in(), &BlockFrequencies::Static)
     };
     assert!(cycles(&untested) <= cycles(&tested), "{} against {}", cycles(&untested), cycles(&tested));
 }
@@ -280,7 +287,8 @@ fn waits_are_those_of_an_independent_analyser_within_a_quarter_or_a_cycle_and_a_
     let waiting = CostModel::parse("waited 1").unwrap();
     for (text, recorded) in RECORDED {
         let insns = code(text);
-        let block = CostInput { insns: &insns, symbols: &[], maps: &[] }.blocks(&waiting, &BlockFrequencies::Static)[0];
+        let block = CostInput { insns: &insns, symbols: &[], maps: &[] }
+            .blocks(&waiting, &BlockFrequencies::Static)[0];
         let off = block.cycles.abs_diff(recorded * 1000);
         assert!(off <= (recorded * 250).max(1500), "{} against {recorded} cycles: {text}", block.cycles);
     }

@@ -66,7 +66,10 @@ impl BlockFrequencies {
     /// Counts of one function, given the count of each instruction.
     pub fn counted(insns: &[Insn], visits: impl Fn(usize) -> u64, runs: u64) -> BlockFrequencies {
         let blocks = BlockGraph::new(insns);
-        BlockFrequencies::Counts { blocks: (0..blocks.len()).map(|b| visits(blocks.range(b).0)).collect(), runs }
+        BlockFrequencies::Counts {
+            blocks: (0..blocks.len()).map(|b| visits(blocks.range(b).0)).collect(),
+            runs,
+        }
     }
 
     /// Runs of each block for one run of the function, in 1/1024.
@@ -158,7 +161,8 @@ impl FrequencyEstimate {
                 0.0 => 0.0,
                 all => least[s] * (self.times[b] * self.part(blocks, b, s) / all).min(1.0),
             };
-            least[b] = held[b].unwrap_or_else(|| out.filter(|&s| !blocks.is_back_edge(b, s)).map(needs).sum());
+            least[b] =
+                held[b].unwrap_or_else(|| out.filter(|&s| !blocks.is_back_edge(b, s)).map(needs).sum());
         }
         least
     }

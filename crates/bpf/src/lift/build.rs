@@ -8,8 +8,8 @@ use millstream_ir::{
 use millstream_isa::helpers::{Helper, RetKind};
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Pseudo, Reg, Size, Width};
 
-use super::scan::{LocatedInsn, BytecodeCfg, call_args};
-use super::{LiftError, Signature, BytecodeFunction, RelocTarget};
+use super::scan::{BytecodeCfg, LocatedInsn, call_args};
+use super::{BytecodeFunction, LiftError, RelocTarget, Signature};
 use crate::ctx;
 
 /// The frame as the kernel gives it: 512 bytes below the frame pointer.

@@ -178,11 +178,17 @@ fn expose_callees(sources: &mut PrimaryMap<Func, BytecodeFunction>, left: &Unlif
     }
 }
 
-fn resolve(sym: &RelocTarget, sigs: &PrimaryMap<Func, Signature>, extern_args: &dyn Fn(Extern) -> u8) -> Signature {
+fn resolve(
+    sym: &RelocTarget,
+    sigs: &PrimaryMap<Func, Signature>,
+    extern_args: &dyn Fn(Extern) -> u8,
+) -> Signature {
     match sym {
         RelocTarget::Func(f) => sigs[*f],
         RelocTarget::Extern(e) => Signature { args: extern_args(*e), returns: true },
-        RelocTarget::Map(_) | RelocTarget::MapValue(..) => Signature { args: Signature::UNKNOWN, returns: true },
+        RelocTarget::Map(_) | RelocTarget::MapValue(..) => {
+            Signature { args: Signature::UNKNOWN, returns: true }
+        }
     }
 }
 

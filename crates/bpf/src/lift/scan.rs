@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use millstream_ir::Func;
 
-use super::{LiftError, Signature, BytecodeFunction, RelocTarget};
+use super::{BytecodeFunction, LiftError, RelocTarget, Signature};
 
 /// A set of `r0` to `r9`, one bit each.
 pub(super) type RegSet = u16;
@@ -92,7 +92,12 @@ impl BytecodeCfg {
     }
 
     /// Computes which registers are surely written, and which are live, given what callees take and return.
-    pub(super) fn analyse(&mut self, source: &BytecodeFunction, sigs: &dyn Fn(&RelocTarget) -> Signature, own: Signature) {
+    pub(super) fn analyse(
+        &mut self,
+        source: &BytecodeFunction,
+        sigs: &dyn Fn(&RelocTarget) -> Signature,
+        own: Signature,
+    ) {
         self.returns = own.returns;
         self.initialised(first_args(own.args), source, sigs);
         loop {
@@ -117,7 +122,12 @@ impl BytecodeCfg {
         }
     }
 
-    fn initialised(&mut self, entry: RegSet, source: &BytecodeFunction, sigs: &dyn Fn(&RelocTarget) -> Signature) {
+    fn initialised(
+        &mut self,
+        entry: RegSet,
+        source: &BytecodeFunction,
+        sigs: &dyn Fn(&RelocTarget) -> Signature,
+    ) {
         let all: RegSet = 0x3ff;
         for run in &mut self.runs {
             run.init_in = all;
@@ -161,7 +171,11 @@ fn jumps(source: &BytecodeFunction, insns: &[LocatedInsn]) -> Result<Vec<Option<
 }
 
 /// Runs of instructions without a jump from or to their inside, with their successors.
-fn runs(source: &BytecodeFunction, insns: &[LocatedInsn], jumps: &[Option<usize>]) -> Result<Vec<BytecodeBlock>, LiftError> {
+fn runs(
+    source: &BytecodeFunction,
+    insns: &[LocatedInsn],
+    jumps: &[Option<usize>],
+) -> Result<Vec<BytecodeBlock>, LiftError> {
     let mut leader = vec![false; insns.len() + 1];
     leader[0] = true;
     for (i, l) in insns.iter().enumerate() {

@@ -30,7 +30,9 @@ pub(super) fn endings(term: Terminator, next: Option<usize>, far: bool) -> [Opti
             let branch = |cond, to| Some(TerminatorInsn::If { cond, width, dst, src, to });
             match (cond.negated(), far) {
                 // Over a long jump: the near side is the one that is skipped to.
-                (_, true) => [branch(cond, taken), Some(TerminatorInsn::Goto(fall)), Some(TerminatorInsn::Goto(taken))],
+                (_, true) => {
+                    [branch(cond, taken), Some(TerminatorInsn::Goto(fall)), Some(TerminatorInsn::Goto(taken))]
+                }
                 (Some(not), false) if Some(taken) == next => [branch(not, fall), None, None],
                 _ => [branch(cond, taken), goto(fall), None],
             }
@@ -133,7 +135,11 @@ impl BlockOffsets {
 }
 
 /// The bytecode of blocks in a given order.
-pub(super) fn assemble(func: &Function, blocks: &[EmittedBlock], order: &[usize]) -> Result<LoweredFunction, LowerError> {
+pub(super) fn assemble(
+    func: &Function,
+    blocks: &[EmittedBlock],
+    order: &[usize],
+) -> Result<LoweredFunction, LowerError> {
     let places = BlockOffsets::new(func, blocks, order);
     let converts = converts_context(func);
     let mut out = LoweredFunction::default();
@@ -238,8 +244,11 @@ mod tests {
         let block = |body: Vec<EmittedInsn>, term| EmittedBlock { body, term, loc: 0 };
         let (cond, width, dst) = (Cond::Eq, Width::W64, Reg::R1);
         let branch = Terminator::Branch { cond, width, dst, src: SrcOperand::Imm(0), taken: 2, fall: 1 };
-        let blocks =
-            [block(vec![], branch), block(vec![emitted; count], Terminator::Jump(2)), block(vec![], Terminator::Return)];
+        let blocks = [
+            block(vec![], branch),
+            block(vec![emitted; count], Terminator::Jump(2)),
+            block(vec![], Terminator::Return),
+        ];
         assemble(&func, &blocks, &[0, 1, 2]).expect("it can be assembled")
     }
 

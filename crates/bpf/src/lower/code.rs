@@ -53,7 +53,9 @@ pub(super) fn successors(term: Terminator) -> impl Iterator<Item = usize> {
     let (a, b) = match term {
         Terminator::Return => (None, None),
         Terminator::Jump(t) => (Some(t), None),
-        Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall } => (Some(taken), Some(fall)),
+        Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall } => {
+            (Some(taken), Some(fall))
+        }
     };
     a.into_iter().chain(b)
 }

@@ -33,7 +33,8 @@ fn reg(alloc: Allocation) -> Reg {
 fn translate(mir: &MFunc, out: &Output, frame: &StackLayout, b: usize) -> EmittedBlock {
     let block = &mir.blocks[b];
     let ids = mir.block_insns(Block::new(b));
-    let mut code = EmittedBlock { body: Vec::with_capacity(ids.len()), term: Terminator::Return, loc: u32::MAX };
+    let mut code =
+        EmittedBlock { body: Vec::with_capacity(ids.len()), term: Terminator::Return, loc: u32::MAX };
     let succs: Vec<usize> = block.succs.iter().map(|s| s.index()).collect();
     let mut regs: Vec<Reg> = Vec::new();
     let mut loc = mir.insts.get(ids.first().index()).map_or(u32::MAX, |i| i.loc);
@@ -132,7 +133,14 @@ impl InsnSink<'_> {
         match *op {
             MOp::Undef => {
                 let insn = Insn::Mov { width: Width::W64, dst, src: Operand::Imm(0) };
-                self.body.push(EmittedInsn { insn, sym: None, core: None, loc: self.loc, args: 0, undef: true });
+                self.body.push(EmittedInsn {
+                    insn,
+                    sym: None,
+                    core: None,
+                    loc: self.loc,
+                    args: 0,
+                    undef: true,
+                });
             }
             MOp::Imm { value } => self.put(imm_insn(dst, value)),
             MOp::Sym { sym } => {
@@ -192,7 +200,14 @@ impl InsnSink<'_> {
                 let mode = if indexed { LegacyMode::Ind(regs[1]) } else { LegacyMode::Abs };
                 let args = regs[..1 + usize::from(indexed)].iter().fold(0, |set, r| set | 1 << r.index());
                 let insn = Insn::LegacyLoad { size, mode, imm: offset };
-                self.body.push(EmittedInsn { insn, sym: None, core: None, loc: self.loc, args, undef: false });
+                self.body.push(EmittedInsn {
+                    insn,
+                    sym: None,
+                    core: None,
+                    loc: self.loc,
+                    args,
+                    undef: false,
+                });
             }
             _ => unreachable!("no access to memory: {op:?}"),
         }
@@ -201,7 +216,9 @@ impl InsnSink<'_> {
     fn call(&mut self, target: CallTarget, regs: &[Reg]) {
         let (callee, sym) = match target {
             CallTarget::Helper(id) => (Callee::Helper(id), None),
-            CallTarget::Sym(sym @ RelocTarget::Extern(_)) => (Callee::Kfunc { btf_id: -1, fd_idx: 0 }, Some(sym)),
+            CallTarget::Sym(sym @ RelocTarget::Extern(_)) => {
+                (Callee::Kfunc { btf_id: -1, fd_idx: 0 }, Some(sym))
+            }
             CallTarget::Sym(sym) => (Callee::Local(-1), Some(sym)),
             CallTarget::Indirect => (Callee::Register(regs[0]), None),
         };

@@ -9,8 +9,8 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Cfg, Function, Op, Slot};
 use regalloc2::{Allocation, Edit, Output};
 
-use super::stack_interference::SlotInterference;
 use super::mir::{AddressBase, MFunc, MOp};
+use super::stack_interference::SlotInterference;
 
 /// Places of stack objects and spills, as offsets from the frame pointer.
 pub(super) struct StackLayout {
@@ -45,7 +45,8 @@ impl StackLayout {
     /// Nobody shares anything.
     fn apart(func: &Function, mir: &MFunc, out: &Output) -> StackLayout {
         let uses = object_uses(mir);
-        let mut frame = StackLayout { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
+        let mut frame =
+            StackLayout { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
         let mut low = 0;
         for (slot, data) in &func.slots {
             if let (true, Some(at)) = (uses[slot] > 0, data.fixed) {
@@ -67,12 +68,17 @@ impl StackLayout {
     fn shared(func: &Function, cfg: &Cfg, mir: &MFunc, out: &Output) -> StackLayout {
         let lifetimes = SlotInterference::new(func, cfg);
         let uses = object_uses(mir);
-        let mut frame = StackLayout { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
+        let mut frame =
+            StackLayout { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
         let mut placed: Vec<PlacedObject> = Vec::new();
         for (slot, data) in &func.slots {
             if let (true, Some(at)) = (uses[slot] > 0, data.fixed) {
                 frame.slots[slot] = at;
-                placed.push(PlacedObject { thing: FrameObject::Object(slot), low: at, high: at + data.size as i32 });
+                placed.push(PlacedObject {
+                    thing: FrameObject::Object(slot),
+                    low: at,
+                    high: at + data.size as i32,
+                });
             }
         }
         let is_fixed = |slot: Slot| func.slots[slot].fixed.is_some();
@@ -84,7 +90,8 @@ impl StackLayout {
             let below = |at: i32| (at - size as i32).div_euclid(align as i32) * align as i32;
             let mut low = below(0);
             let in_the_way = |low: i32| {
-                let over = |p: &&PlacedObject| p.low < low + size as i32 && low < p.high && meets(p.thing, thing);
+                let over =
+                    |p: &&PlacedObject| p.low < low + size as i32 && low < p.high && meets(p.thing, thing);
                 placed.iter().filter(over).map(|p| p.low).max()
             };
             while let Some(at) = in_the_way(low) {
@@ -134,7 +141,8 @@ fn wishes(func: &Function, out: &Output, uses: &SecondaryMap<Slot, u32>) -> Vec<
         uses: uses[slot],
     });
     let spills = spill_uses(out).into_iter().enumerate();
-    let spills = spills.map(|(n, uses)| PlacementRequest { thing: FrameObject::Spill(n), size: 8, align: 8, uses });
+    let spills =
+        spills.map(|(n, uses)| PlacementRequest { thing: FrameObject::Spill(n), size: 8, align: 8, uses });
     let mut wishes: Vec<PlacementRequest> = spills.chain(objects).collect();
     wishes.sort_by_key(|w| w.size.max(8) / w.uses.max(1));
     wishes

@@ -9,8 +9,8 @@ use millstream_isa::{Insn, Reg};
 use super::code::{EmittedBlock, SrcOperand, Terminator, successors};
 use super::layout::{BodySize, CodeSizeEstimator, chained};
 use super::peephole::{
-    RegisterConstants, RegSet, bit, constant, drop_redundant_constants, effect, constants_on_entry, constants_on_exit, live_in_sets,
-    live_in, redundant, register_summary, term_reads,
+    RegSet, RegisterConstants, bit, constant, constants_on_entry, constants_on_exit,
+    drop_redundant_constants, effect, live_in, live_in_sets, redundant, register_summary, term_reads,
 };
 use super::{CodeLength, CodeLimits};
 
@@ -89,13 +89,18 @@ impl HoistState {
         let left: Vec<(RegisterConstants, RegSet)> = blocks.iter().map(constants_on_exit).collect();
         let known = constants_on_entry(blocks, &left);
         let entries = left.into_iter().enumerate();
-        let entries = entries.map(|(b, left)| BlockSummary::of(&blocks[b], left, known[b].as_ref())).collect();
+        let entries =
+            entries.map(|(b, left)| BlockSummary::of(&blocks[b], left, known[b].as_ref())).collect();
         HoistState { now: None, entries, known }
     }
 
     /// The length of the code after some blocks have changed, without constants that are there already, and
     /// the constants that registers then hold on entry of each block.
-    fn without_redundant(&self, blocks: &[EmittedBlock], changed: &[usize]) -> (CodeLength, Vec<Option<RegisterConstants>>) {
+    fn without_redundant(
+        &self,
+        blocks: &[EmittedBlock],
+        changed: &[usize],
+    ) -> (CodeLength, Vec<Option<RegisterConstants>>) {
         let mut left: Vec<(RegisterConstants, RegSet)> = self.entries.iter().map(|e| e.left).collect();
         for &b in changed {
             left[b] = constants_on_exit(&blocks[b]);
@@ -119,7 +124,13 @@ impl HoistState {
     }
 
     /// Drops the constants that are there already after a trial that paid, and says so in the book.
-    fn settle(&mut self, blocks: &mut [EmittedBlock], changed: &[usize], now: usize, known: Vec<Option<RegisterConstants>>) {
+    fn settle(
+        &mut self,
+        blocks: &mut [EmittedBlock],
+        changed: &[usize],
+        now: usize,
+        known: Vec<Option<RegisterConstants>>,
+    ) {
         // What registers hold on entry of blocks does not change by that, unless a branch then tests what another
         // instruction has written.
         let mut tested = false;
@@ -151,7 +162,11 @@ impl HoistState {
 }
 
 impl BlockSummary {
-    fn of(block: &EmittedBlock, left: (RegisterConstants, RegSet), known: Option<&RegisterConstants>) -> BlockSummary {
+    fn of(
+        block: &EmittedBlock,
+        left: (RegisterConstants, RegSet),
+        known: Option<&RegisterConstants>,
+    ) -> BlockSummary {
         let constants = block.body.iter().any(|e| constant(e).is_some());
         BlockSummary { left, sum: register_summary(block), constants, body: body_without(block, known) }
     }

@@ -262,7 +262,14 @@ mod tests {
     }
 
     fn branch(taken: usize, fall: usize) -> Terminator {
-        Terminator::Branch { cond: Cond::Eq, width: Width::W64, dst: Reg::R1, src: SrcOperand::Imm(0), taken, fall }
+        Terminator::Branch {
+            cond: Cond::Eq,
+            width: Width::W64,
+            dst: Reg::R1,
+            src: SrcOperand::Imm(0),
+            taken,
+            fall,
+        }
     }
 
     #[test]

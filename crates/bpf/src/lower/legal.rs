@@ -1,7 +1,7 @@
 //! Makes a function fit for instruction selection: operations that BPF lacks become control flow, and no edge leads
 //! from a block with several successors to one with several predecessors.
 
-use millstream_ir::{Block, BlockCall, Cfg, Cond, Function, Inst, Op, Type, PacketVerdict, Width};
+use millstream_ir::{Block, BlockCall, Cfg, Cond, Function, Inst, Op, PacketVerdict, Type, Width};
 
 /// Replaces verdicts by the numbers of XDP, and truth values and selections by branches.
 pub(super) fn legalize(func: &mut Function) {

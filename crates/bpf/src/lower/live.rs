@@ -36,7 +36,8 @@ pub(super) struct LiveAcrossCalls(ValueSet);
 
 impl LiveAcrossCalls {
     pub(super) fn new(func: &Function, cfg: &Cfg) -> LiveAcrossCalls {
-        let mut live_in: SecondaryMap<Block, ValueSet> = SecondaryMap::with_default(ValueSet::new(func.defs.len()));
+        let mut live_in: SecondaryMap<Block, ValueSet> =
+            SecondaryMap::with_default(ValueSet::new(func.defs.len()));
         let mut crossing = ValueSet::new(func.defs.len());
         loop {
             let mut changed = false;
@@ -56,7 +57,12 @@ impl LiveAcrossCalls {
 }
 
 /// Values live on entry of a block; adds those live across its calls to `crossing`.
-fn through(func: &Function, block: Block, live_in: &SecondaryMap<Block, ValueSet>, crossing: &mut ValueSet) -> ValueSet {
+fn through(
+    func: &Function,
+    block: Block,
+    live_in: &SecondaryMap<Block, ValueSet>,
+    crossing: &mut ValueSet,
+) -> ValueSet {
     let mut live = ValueSet::new(func.defs.len());
     for target in func.targets(block) {
         live.union(&live_in[target.block]);

@@ -11,7 +11,11 @@ pub(super) fn thread_empty_blocks(blocks: &mut [EmittedBlock]) {
         let mut b = start;
         for _ in 0..blocks.len() {
             match blocks[b] {
-                EmittedBlock { ref body, term: Terminator::Jump(next), .. } if body.is_empty() && next != b => b = next,
+                EmittedBlock { ref body, term: Terminator::Jump(next), .. }
+                    if body.is_empty() && next != b =>
+                {
+                    b = next
+                }
                 _ => break,
             }
         }
@@ -52,7 +56,8 @@ pub(super) fn merge_equal(blocks: &mut [EmittedBlock]) {
         let earlier = alike.entry((blocks[b].term, blocks[b].body.len())).or_default();
         match earlier.iter().find(|&&a| same(&blocks[a], &blocks[b])) {
             Some(&first) => {
-                blocks[b] = EmittedBlock { body: Vec::new(), term: Terminator::Jump(first), loc: blocks[b].loc };
+                blocks[b] =
+                    EmittedBlock { body: Vec::new(), term: Terminator::Jump(first), loc: blocks[b].loc };
             }
             None => earlier.push(b),
         }

@@ -14,14 +14,14 @@ mod hoist;
 mod isel;
 mod layout;
 mod legal;
-mod stack_interference;
 mod live;
-mod mir;
-mod reassign_registers;
 mod merge_blocks;
-mod spills;
-mod tables;
+mod mir;
 mod peephole;
+mod reassign_registers;
+mod spills;
+mod stack_interference;
+mod tables;
 mod undefined;
 
 use millstream_ir::verify::verify_definitions;
@@ -37,9 +37,8 @@ use crate::threads::{WorkerThread, both, with_worker_thread};
 use live::LiveAcrossCalls;
 
 pub use tables::{
-    TableComparison as TableComparison, TableForm as TableForm, TablePlan as TablePlan, TableRule as TableRule,
-    TableStep as TableStep, TableTest as TableTest, expand_tables, plan as table_plan, rules as table_rules,
-    widths as table_widths,
+    TableComparison, TableForm, TablePlan, TableRule, TableStep, TableTest, expand_tables,
+    plan as table_plan, rules as table_rules, widths as table_widths,
 };
 
 /// Why a function cannot be lowered.
@@ -210,7 +209,11 @@ pub struct CodeLimits {
 impl CodeLimits {
     /// No limits, for every supported kernel.
     pub const fn none(goal: OptimizationGoal) -> CodeLimits {
-        CodeLimits { length: CodeLength { slots: usize::MAX, jited: u32::MAX }, goal, kernels: KernelRange::ALL }
+        CodeLimits {
+            length: CodeLength { slots: usize::MAX, jited: u32::MAX },
+            goal,
+            kernels: KernelRange::ALL,
+        }
     }
 
     /// The same limits for these kernels only.
@@ -279,12 +282,19 @@ pub fn lower_func(module: &Module, func: Func) -> Result<LoweredFunction, LowerE
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
-pub fn lower_within(func: &Function, limits: CodeLimits, order: BlockOrder) -> Result<LoweredFunction, LowerError> {
+pub fn lower_within(
+    func: &Function,
+    limits: CodeLimits,
+    order: BlockOrder,
+) -> Result<LoweredFunction, LowerError> {
     let prepared = LegalizedFunction::new(func)?;
     if func.insts.len() < LARGE {
         return prepared.lowered(None, limits, order);
     }
-    with_worker_thread(|strategy| prepared.shaped(strategy, limits), |helper| prepared.lowered(helper, limits, order))
+    with_worker_thread(
+        |strategy| prepared.shaped(strategy, limits),
+        |helper| prepared.lowered(helper, limits, order),
+    )
 }
 
 /// A thread that lowers by one strategy while another is at work, for functions that take long enough.
@@ -367,7 +377,12 @@ impl BestLowering {
     }
 
     /// Takes other code if it is better; says whether it was.
-    fn take(&mut self, strategy: LoweringStrategy, code: Result<LoweredBlocks, LowerError>, limits: CodeLimits) -> bool {
+    fn take(
+        &mut self,
+        strategy: LoweringStrategy,
+        code: Result<LoweredBlocks, LowerError>,
+        limits: CodeLimits,
+    ) -> bool {
         let better = match (&code, &self.code) {
             (Ok(code), Ok(best)) => limits.cost(code.length) < limits.cost(best.length),
             (Ok(_), Err(_)) => true,
@@ -412,7 +427,12 @@ impl LegalizedFunction {
     }
 
     /// Tries the choices one by one and keeps what helps.
-    fn lowered(&self, helper: Option<&StrategyWorker>, limits: CodeLimits, order: BlockOrder) -> Result<LoweredFunction, LowerError> {
+    fn lowered(
+        &self,
+        helper: Option<&StrategyWorker>,
+        limits: CodeLimits,
+        order: BlockOrder,
+    ) -> Result<LoweredFunction, LowerError> {
         let strategy = LoweringStrategy::default();
         let (code, ahead) = self.tried(helper, strategy, Some(strategy.with(0)), limits);
         let mut best = BestLowering { code, strategy, tried: vec![strategy], assembled: None };
@@ -493,15 +513,21 @@ struct LoweredBlocks {
 }
 
 impl LoweredBlocks {
-    fn assembled(self, func: &Function, limits: CodeLimits, order: BlockOrder) -> Result<LoweredFunction, LowerError> {
+    fn assembled(
+        self,
+        func: &Function,
+        limits: CodeLimits,
+        order: BlockOrder,
+    ) -> Result<LoweredFunction, LowerError> {
         let mut blocks = self.blocks;
         let mut order = match order {
             BlockOrder::Best => layout::best_order(&blocks, limits),
             BlockOrder::Given => layout::source_order(&blocks),
             BlockOrder::Chained => layout::chained(&blocks),
         };
-        let cost =
-            |blocks: &[code::EmittedBlock], order: &[usize]| limits.cost(layout::CodeSizeEstimator::new(blocks).length(order));
+        let cost = |blocks: &[code::EmittedBlock], order: &[usize]| {
+            limits.cost(layout::CodeSizeEstimator::new(blocks).length(order))
+        };
         let (mut other, mut other_order) = (blocks.clone(), order.clone());
         layout::duplicate_exit_blocks(&mut other, &mut other_order);
         if cost(&other, &other_order) <= cost(&blocks, &order) {
@@ -536,7 +562,11 @@ mod tests {
             let module = lift_object(&object).unwrap().module;
             for func in module.funcs.values() {
                 let prepared = LegalizedFunction::new(func).unwrap();
-                for base in [LoweringStrategy::default(), LoweringStrategy::default().with(1), LoweringStrategy::default().with(2)] {
+                for base in [
+                    LoweringStrategy::default(),
+                    LoweringStrategy::default().with(1),
+                    LoweringStrategy::default().with(2),
+                ] {
                     let code = prepared.shaped(base, limits).unwrap();
                     for (choice, is_idle) in code.idle.into_iter().enumerate() {
                         let same = || {

@@ -90,7 +90,9 @@ fn merge_tails(blocks: &mut Vec<EmittedBlock>) {
             .count()
     };
     for a in 1..blocks.len() {
-        if matches!(blocks[a].term, Terminator::Branch { .. } | Terminator::MayGoto { .. }) || blocks[a].body.is_empty() {
+        if matches!(blocks[a].term, Terminator::Branch { .. } | Terminator::MayGoto { .. })
+            || blocks[a].body.is_empty()
+        {
             continue;
         }
         let best = (0..blocks.len())
@@ -105,8 +107,11 @@ fn merge_tails(blocks: &mut Vec<EmittedBlock>) {
         let shared = if keep == 0 {
             b
         } else {
-            let tail =
-                EmittedBlock { body: blocks[b].body.split_off(keep), term: blocks[b].term, loc: blocks[b].loc };
+            let tail = EmittedBlock {
+                body: blocks[b].body.split_off(keep),
+                term: blocks[b].term,
+                loc: blocks[b].loc,
+            };
             blocks.push(tail);
             blocks[b].term = Terminator::Jump(blocks.len() - 1);
             blocks.len() - 1
@@ -190,7 +195,9 @@ pub(super) fn effect(e: &EmittedInsn) -> (RegSet, RegSet) {
 pub(super) fn term_reads(term: Terminator) -> RegSet {
     match term {
         Terminator::Return => 1,
-        Terminator::Branch { dst, src, .. } => bit(dst) | if let SrcOperand::Reg(r) = src { bit(r) } else { 0 },
+        Terminator::Branch { dst, src, .. } => {
+            bit(dst) | if let SrcOperand::Reg(r) = src { bit(r) } else { 0 }
+        }
         Terminator::Jump(_) | Terminator::MayGoto { .. } => 0,
     }
 }
@@ -293,14 +300,18 @@ fn known_in(blocks: &[EmittedBlock]) -> Vec<Option<RegisterConstants>> {
 }
 
 /// The same, given what each block leaves in registers.
-pub(super) fn constants_on_entry(blocks: &[EmittedBlock], left: &[(RegisterConstants, RegSet)]) -> Vec<Option<RegisterConstants>> {
+pub(super) fn constants_on_entry(
+    blocks: &[EmittedBlock],
+    left: &[(RegisterConstants, RegSet)],
+) -> Vec<Option<RegisterConstants>> {
     let mut known: Vec<Option<RegisterConstants>> = vec![None; blocks.len()];
     known[0] = Some([None; 10]);
     let mut work = vec![0];
     while let Some(b) = work.pop() {
         let Some(before) = known[b] else { continue };
         let (own, written) = &left[b];
-        let now: RegisterConstants = std::array::from_fn(|r| if written & 1 << r != 0 { own[r] } else { before[r] });
+        let now: RegisterConstants =
+            std::array::from_fn(|r| if written & 1 << r != 0 { own[r] } else { before[r] });
         for s in successors(blocks[b].term) {
             let mut now = now;
             if let Some((r, value)) = taught(&blocks[b], s) {
@@ -323,7 +334,9 @@ pub(super) fn constants_on_entry(blocks: &[EmittedBlock], left: &[(RegisterConst
 /// An instruction that gives a number, or null, must write the register in the block: the verifier knows such
 /// a value to be that constant.
 fn taught(block: &EmittedBlock, to: usize) -> Option<(Reg, i64)> {
-    let Terminator::Branch { cond, width: Width::W64, dst, src: SrcOperand::Imm(imm), taken, fall } = block.term else {
+    let Terminator::Branch { cond, width: Width::W64, dst, src: SrcOperand::Imm(imm), taken, fall } =
+        block.term
+    else {
         return None;
     };
     let equal = match cond {
@@ -398,7 +411,8 @@ mod tests {
     /// Instructions that remain of `r0 = 0` where `r0` was found to be 0 after an instruction.
     fn left(insn: Insn, width: Width) -> usize {
         let (taken, fall) = (1, 2);
-        let term = Terminator::Branch { cond: Cond::Eq, width, dst: Reg::R0, src: SrcOperand::Imm(0), taken, fall };
+        let term =
+            Terminator::Branch { cond: Cond::Eq, width, dst: Reg::R0, src: SrcOperand::Imm(0), taken, fall };
         let block = |body, term| EmittedBlock { body, term, loc: 0 };
         let mut blocks = vec![
             block(vec![emitted(insn)], term),

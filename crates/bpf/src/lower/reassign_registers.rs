@@ -198,7 +198,9 @@ impl InterferenceGraph {
                 InsnWebs { dst: self.define(now, dst.index()), src }
             }
             Insn::LoadImm64 { dst, .. } => InsnWebs { dst: self.define(now, dst.index()), src: NONE },
-            Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => InsnWebs { dst: self.field(now, dst), src: NONE },
+            Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => {
+                InsnWebs { dst: self.field(now, dst), src: NONE }
+            }
             Insn::Call(_) | Insn::LegacyLoad { .. } => {
                 for r in (0..10).filter(|r| e.args & 1 << r != 0) {
                     self.imply(b, i, now, r);

@@ -57,7 +57,9 @@ fn step(held: &mut RegisterContents, e: &EmittedInsn, slot: &impl Fn(i16) -> Spi
             held.iter_mut().for_each(|h| *h &= !slots);
             held[src.index()] |= slots;
         }
-        (SpillAccess::None, Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) }) if src != Reg::R10 => {
+        (SpillAccess::None, Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) })
+            if src != Reg::R10 =>
+        {
             held[dst.index()] = held[src.index()];
         }
         (SpillAccess::None, _) => {
@@ -245,7 +247,10 @@ mod tests {
     fn a_loop_keeps_what_it_reads_later() {
         let left = tidied(vec![
             block("*(u64 *)(r10 -8) = r6", Terminator::Jump(1)),
-            block("r1 = *(u64 *)(r10 -8)\nr6 = r1\nr6 += 1\n*(u64 *)(r10 -8) = r6\nr6 = 0", Terminator::Jump(1)),
+            block(
+                "r1 = *(u64 *)(r10 -8)\nr6 = r1\nr6 += 1\n*(u64 *)(r10 -8) = r6\nr6 = 0",
+                Terminator::Jump(1),
+            ),
         ]);
         assert_eq!((left[0].len(), left[1].len()), (1, 5));
     }

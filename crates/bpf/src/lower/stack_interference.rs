@@ -104,7 +104,11 @@ impl SlotAccesses {
     }
 
     /// Objects that may have been accessed before each block, and those that may be accessed after it.
-    fn flow(&self, func: &Function, cfg: &Cfg) -> (SecondaryMap<Block, SlotSet>, SecondaryMap<Block, SlotSet>) {
+    fn flow(
+        &self,
+        func: &Function,
+        cfg: &Cfg,
+    ) -> (SecondaryMap<Block, SlotSet>, SecondaryMap<Block, SlotSet>) {
         let empty = none(&func.slots);
         let mut own: SecondaryMap<Block, SlotSet> = SecondaryMap::with_default(empty.clone());
         for (block, inst) in func.insts_in_order() {

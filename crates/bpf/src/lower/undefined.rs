@@ -233,7 +233,8 @@ mod tests {
         for others in 0..9 {
             let func = function(&undefined_on_one_way(others));
             for choice in 0..CHOICES.len() {
-                let code = lower_with(&func, LoweringStrategy::default().with(choice)).expect("it can be lowered");
+                let code =
+                    lower_with(&func, LoweringStrategy::default().with(choice)).expect("it can be lowered");
                 assert_eq!(reads_unwritten(&code), None, "{others} others:\n{:#?}", code.insns);
             }
         }

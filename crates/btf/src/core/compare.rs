@@ -5,7 +5,7 @@
 
 use super::compatible_kinds;
 use crate::query::{TypeWalk, essential_name};
-use crate::{Array, Btf, BtfError, Composite, CoreKind, Enum, FuncProto, Int, TypeKind, StrOff, TypeId};
+use crate::{Array, Btf, BtfError, Composite, CoreKind, Enum, FuncProto, Int, StrOff, TypeId, TypeKind};
 
 /// Returns true if a field of the one type may be read as the other: structures and unions mix freely;
 /// otherwise kinds agree; pointers, floats and integers of any size do; enumerations and forward declarations
@@ -72,9 +72,14 @@ impl BtfPair<'_> {
                 return Ok(false);
             }
             match self.kinds(a, b)? {
-                (TypeKind::Void | TypeKind::Struct(_) | TypeKind::Union(_) | TypeKind::Enum(_) | TypeKind::Fwd { .. }, _) => {
-                    Ok(true)
-                }
+                (
+                    TypeKind::Void
+                    | TypeKind::Struct(_)
+                    | TypeKind::Union(_)
+                    | TypeKind::Enum(_)
+                    | TypeKind::Fwd { .. },
+                    _,
+                ) => Ok(true),
                 (TypeKind::Int(x), TypeKind::Int(y)) => Ok(x.offset == 0 && y.offset == 0),
                 (TypeKind::Ptr(x), TypeKind::Ptr(y)) => self.compatible(x, y, walk),
                 (TypeKind::Array(x), TypeKind::Array(y)) => self.compatible(x.element, y.element, walk),
@@ -108,7 +113,13 @@ impl BtfPair<'_> {
         essential_name(self.local.str(a)) == essential_name(self.target.str(b))
     }
 
-    fn matches(&self, a: TypeId, b: TypeId, behind_pointer: bool, walk: &mut TypeWalk) -> Result<bool, BtfError> {
+    fn matches(
+        &self,
+        a: TypeId,
+        b: TypeId,
+        behind_pointer: bool,
+        walk: &mut TypeWalk,
+    ) -> Result<bool, BtfError> {
         walk.enter(|walk| {
             let (x, y) = (self.local.resolved(a)?, self.target.resolved(b)?);
             if !self.same_name(x.name, y.name) {
@@ -117,12 +128,10 @@ impl BtfPair<'_> {
             match (x.kind, y.kind) {
                 (TypeKind::Void, TypeKind::Void) => Ok(true),
                 (TypeKind::Fwd { union: u }, TypeKind::Fwd { union: v }) => Ok(u == v),
-                (TypeKind::Fwd { union }, TypeKind::Struct(_)) | (TypeKind::Struct(_), TypeKind::Fwd { union }) => {
-                    Ok(behind_pointer && !union)
-                }
-                (TypeKind::Fwd { union }, TypeKind::Union(_)) | (TypeKind::Union(_), TypeKind::Fwd { union }) => {
-                    Ok(behind_pointer && union)
-                }
+                (TypeKind::Fwd { union }, TypeKind::Struct(_))
+                | (TypeKind::Struct(_), TypeKind::Fwd { union }) => Ok(behind_pointer && !union),
+                (TypeKind::Fwd { union }, TypeKind::Union(_))
+                | (TypeKind::Union(_), TypeKind::Fwd { union }) => Ok(behind_pointer && union),
                 (TypeKind::Enum(x), TypeKind::Enum(y)) => self.enums(&x, &y, walk),
                 (TypeKind::Struct(x), TypeKind::Struct(y)) | (TypeKind::Union(x), TypeKind::Union(y)) => {
                     if behind_pointer {

@@ -2,7 +2,7 @@
 
 use super::path::{AccessPath, PathStep};
 use super::{AccessSizes, CoreError, ResolvedRelo};
-use crate::{Btf, BtfError, CoreKind, Int, TypeKind, KindTag, TypeId};
+use crate::{Btf, BtfError, CoreKind, Int, KindTag, TypeId, TypeKind};
 
 /// The answer for one side.
 #[derive(Clone, Copy)]
@@ -132,7 +132,13 @@ fn is_signed(btf: &Btf, ty: TypeId) -> Result<bool, BtfError> {
 
 /// A bit field is read by the smallest aligned load, of at least its type's size, that covers it. Compilers
 /// differ on which one that is, so only sign and right shift are certain.
-fn bit_field(kind: CoreKind, btf: &Btf, path: &AccessPath, ty: TypeId, bits: u32) -> Result<RelocValue, CoreError> {
+fn bit_field(
+    kind: CoreKind,
+    btf: &Btf,
+    path: &AccessPath,
+    ty: TypeId,
+    bits: u32,
+) -> Result<RelocValue, CoreError> {
     let start = path.bit_offset;
     let mut size = match btf.tag(ty)? {
         KindTag::Int | KindTag::Enum | KindTag::Enum64 => btf.size_of(ty)? as u32,

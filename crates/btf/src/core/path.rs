@@ -2,7 +2,7 @@
 
 use super::{CoreError, compare};
 use crate::query::{TypeWalk, essential_name};
-use crate::{Array, Btf, BtfError, CoreRelo, Enumerator, TypeKind, Member, StrOff, TypeId};
+use crate::{Array, Btf, BtfError, CoreRelo, Enumerator, Member, StrOff, TypeId, TypeKind};
 
 /// libbpf's limit on the length of a path.
 const MAX_PATH: usize = 64;

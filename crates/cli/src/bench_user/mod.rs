@@ -21,14 +21,14 @@ use millstream_native::Schedule;
 use millstream_programs::rng::Rng;
 
 use self::paced::OfferedLoad;
-use self::report::{BenchUserReport, LatencyRow, SkippedPart, BenchmarkRow, ScheduleRow, median};
-use self::subject::{CompileOutcome, RunMeasurement, BenchmarkRunner, BenchmarkTarget};
+use self::report::{BenchUserReport, BenchmarkRow, LatencyRow, ScheduleRow, SkippedPart, median};
+use self::subject::{BenchmarkRunner, BenchmarkTarget, CompileOutcome, RunMeasurement};
 use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
 use crate::exit::Exit;
 use crate::lab::TrafficArgs;
 use crate::native::{CodegenArgs, bind, seconds};
-use crate::progress::{ProgressCounter, Progress};
+use crate::progress::{Progress, ProgressCounter};
 
 /// Flags of `millstream bench-user`.
 #[derive(Debug, clap::Args)]
@@ -135,7 +135,10 @@ const FIRST: u64 = 1 << 14;
 /// Runs the command.
 pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
     os::catch_interrupts();
-    args.schedules.iter().chain([&args.tuning.schedule]).try_for_each(|schedule| check_batch_size(schedule.batch))?;
+    args.schedules
+        .iter()
+        .chain([&args.tuning.schedule])
+        .try_for_each(|schedule| check_batch_size(schedule.batch))?;
     let subject = BenchmarkTarget::read(args)?;
     let runner = match subject.runner(args, (1, false), &args.tuning.schedule)? {
         CompileOutcome::Ready(runner) => runner,
@@ -191,7 +194,12 @@ struct MeasurementPoint<'p> {
 }
 
 impl<'b> BenchmarkRun<'b> {
-    fn new(args: &'b BenchUserArgs, subject: &'b BenchmarkTarget, runner: BenchmarkRunner, traffic: TrafficPattern) -> BenchmarkRun<'b> {
+    fn new(
+        args: &'b BenchUserArgs,
+        subject: &'b BenchmarkTarget,
+        runner: BenchmarkRunner,
+        traffic: TrafficPattern,
+    ) -> BenchmarkRun<'b> {
         let found = BenchUserReport::new(&args.what, &traffic, args, runner.compiled_ms());
         BenchmarkRun { args, subject, runner, traffic, found }
     }
@@ -257,8 +265,11 @@ impl<'b> BenchmarkRun<'b> {
                 CompileOutcome::NoLlvm(why) => return Err(miette!(why)),
             }
         }
-        let point =
-            |(runner, made): (usize, &BenchmarkRunner)| MeasurementPoint { runner, traffic: &self.traffic, batch: made.batch() };
+        let point = |(runner, made): (usize, &BenchmarkRunner)| MeasurementPoint {
+            runner,
+            traffic: &self.traffic,
+            batch: made.batch(),
+        };
         let points: Vec<MeasurementPoint<'_>> = runners.iter().enumerate().map(point).collect();
         let rows = measure(self.args, &mut runners, &points)?;
         let row = |(row, runner): (Option<BenchmarkRow>, &BenchmarkRunner)| {
@@ -286,8 +297,9 @@ impl<'b> BenchmarkRun<'b> {
             }
         }
         let batch = self.args.batch();
-        let points: Vec<MeasurementPoint<'_>> =
-            (0..runners.len()).map(|runner| MeasurementPoint { runner, traffic: &self.traffic, batch }).collect();
+        let points: Vec<MeasurementPoint<'_>> = (0..runners.len())
+            .map(|runner| MeasurementPoint { runner, traffic: &self.traffic, batch })
+            .collect();
         let rows = measure(self.args, &mut runners, &points)?;
         self.found.by_workers = rows.into_iter().flatten().collect();
         Ok(())
@@ -319,7 +331,8 @@ impl<'b> BenchmarkRun<'b> {
                 break;
             }
             let offered = most * f64::from(load) / 100.0;
-            let ran = self.runner.paced(&self.traffic, &OfferedLoad { rate: Some(offered), ..pace }, batch)?;
+            let ran =
+                self.runner.paced(&self.traffic, &OfferedLoad { rate: Some(offered), ..pace }, batch)?;
             self.found.by_load.push(LatencyRow::new(load, offered, &ran));
             bar.step();
         }
@@ -329,7 +342,11 @@ impl<'b> BenchmarkRun<'b> {
 
 /// Measures points in turns. Returns a row for each point that was measured in at least one round before the
 /// user interrupted it.
-fn measure(args: &BenchUserArgs, runners: &mut [BenchmarkRunner], points: &[MeasurementPoint<'_>]) -> Result<Vec<Option<BenchmarkRow>>> {
+fn measure(
+    args: &BenchUserArgs,
+    runners: &mut [BenchmarkRunner],
+    points: &[MeasurementPoint<'_>],
+) -> Result<Vec<Option<BenchmarkRow>>> {
     let mut bar: ProgressCounter = Progress::counted("measuring", points.len() * (1 + args.rounds as usize));
     let length = args.seconds / f64::from(args.rounds);
     let mut counts = Vec::new();
@@ -373,7 +390,8 @@ fn measure(args: &BenchUserArgs, runners: &mut [BenchmarkRunner], points: &[Meas
         sent: ran.iter().map(|r| r.sent).sum(),
         dropped: ran.iter().map(|r| r.dropped).sum(),
     };
-    let measured = |point: (&MeasurementPoint<'_>, &Vec<RunMeasurement>)| (!point.1.is_empty()).then(|| row(point));
+    let measured =
+        |point: (&MeasurementPoint<'_>, &Vec<RunMeasurement>)| (!point.1.is_empty()).then(|| row(point));
     Ok(points.iter().zip(&found).map(measured).collect())
 }
 

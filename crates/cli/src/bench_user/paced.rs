@@ -92,7 +92,12 @@ pub(super) struct PacedSource<'t> {
 
 impl<'t> PacedSource<'t> {
     /// Source of packets at a pace.
-    pub(super) fn new(traffic: &'t TrafficPattern, clock: &'t WorkerClock, pace: &OfferedLoad, seed: u64) -> PacedSource<'t> {
+    pub(super) fn new(
+        traffic: &'t TrafficPattern,
+        clock: &'t WorkerClock,
+        pace: &OfferedLoad,
+        seed: u64,
+    ) -> PacedSource<'t> {
         let mut rng = Rng::new(seed);
         let mut gaps: Vec<f64> = (0..GAPS).map(|_| -rng.unit().ln()).collect();
         let mean = gaps.iter().sum::<f64>() / GAPS as f64;
@@ -267,7 +272,11 @@ mod tests {
     }
 
     fn traffic() -> TrafficPattern {
-        TrafficPattern { frames: vec![vec![1; 60], vec![2; 60]], order: vec![0, 1], description: String::new() }
+        TrafficPattern {
+            frames: vec![vec![1; 60], vec![2; 60]],
+            order: vec![0, 1],
+            description: String::new(),
+        }
     }
 
     fn pace(rate: Option<f64>) -> OfferedLoad {

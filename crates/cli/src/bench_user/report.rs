@@ -108,7 +108,12 @@ pub(super) struct BenchUserReport {
 }
 
 impl BenchUserReport {
-    pub(super) fn new(what: &str, traffic: &TrafficPattern, args: &BenchUserArgs, compiled_ms: f64) -> BenchUserReport {
+    pub(super) fn new(
+        what: &str,
+        traffic: &TrafficPattern,
+        args: &BenchUserArgs,
+        compiled_ms: f64,
+    ) -> BenchUserReport {
         BenchUserReport {
             schema: 1,
             what: what.to_owned(),

@@ -10,17 +10,20 @@ use millstream_built::fill;
 use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters};
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
-use millstream_native::io::graph::{SentPacket, GraphPortNumbers, SourceFrames, GraphRunStats, run_graph, run_graph_by};
+use millstream_native::io::graph::{
+    GraphPortNumbers, GraphRunStats, SentPacket, SourceFrames, run_graph, run_graph_by,
+};
 use millstream_native::io::live::{serve, serve_graph};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::{
-    PacketAccounting, WorkerHooks, NullSink, RunConfig, RunStats as ObjectRan, ReplaySource, run as run_packets, run_by,
+    NullSink, PacketAccounting, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
+    run as run_packets, run_by,
 };
-use millstream_native::{NativeEngine, CompiledSchedule, NativeOptions, Schedule};
+use millstream_native::{CompiledSchedule, NativeEngine, NativeOptions, Schedule};
 use millstream_object::Object;
 
 use super::BenchUserArgs;
-use super::paced::{self, WorkerClock, PacedEndpoint, LatencyHistogram, OfferedLoad};
+use super::paced::{self, LatencyHistogram, OfferedLoad, PacedEndpoint, WorkerClock};
 use super::traffic::TrafficPattern;
 use crate::click::{self, SourcePackets};
 use crate::lab::open;
@@ -248,7 +251,12 @@ impl BenchmarkRunner {
     }
 
     /// Runs so many packets.
-    pub(super) fn run(&mut self, traffic: &TrafficPattern, count: u64, batch: usize) -> Result<RunMeasurement> {
+    pub(super) fn run(
+        &mut self,
+        traffic: &TrafficPattern,
+        count: u64,
+        batch: usize,
+    ) -> Result<RunMeasurement> {
         let before = os::processor_ns();
         let ran = match &self.program {
             None => self.object(traffic, count, batch),
@@ -309,8 +317,14 @@ impl BenchmarkRunner {
     }
 
     /// Runs packets that come at a pace, by one worker.
-    pub(super) fn paced(&mut self, traffic: &TrafficPattern, pace: &OfferedLoad, batch: usize) -> Result<PacedMeasurement> {
-        let own: Vec<Option<TrafficPattern>> = self.made.iter().map(|made| made.as_ref().map(of_own)).collect();
+    pub(super) fn paced(
+        &mut self,
+        traffic: &TrafficPattern,
+        pace: &OfferedLoad,
+        batch: usize,
+    ) -> Result<PacedMeasurement> {
+        let own: Vec<Option<TrafficPattern>> =
+            self.made.iter().map(|made| made.as_ref().map(of_own)).collect();
         let sources: Vec<&TrafficPattern> = match &self.program {
             None => vec![traffic],
             Some(_) => own.iter().map(|own| own.as_ref().unwrap_or(traffic)).collect(),
@@ -318,16 +332,19 @@ impl BenchmarkRunner {
         let each = OfferedLoad { rate: pace.rate.map(|rate| rate / sources.len() as f64), ..*pace };
         let count = sources.len();
         let clock = WorkerClock::new(pace.longest_step);
-        let source =
-            |(seed, traffic)| PacedEndpoint::Source(Box::new(paced::PacedSource::new(traffic, &clock, &each, seed)));
-        let mut wires: Vec<PacedEndpoint<'_>> = (0..).zip(sources).map(source).chain([PacedEndpoint::Sink]).collect();
+        let source = |(seed, traffic)| {
+            PacedEndpoint::Source(Box::new(paced::PacedSource::new(traffic, &clock, &each, seed)))
+        };
+        let mut wires: Vec<PacedEndpoint<'_>> =
+            (0..).zip(sources).map(source).chain([PacedEndpoint::Sink]).collect();
         // The worker's own time decides, unless it gets hardly any.
         let (start, length) = (Instant::now(), pace.length.as_nanos() as f64);
         let goes_on = || clock.now() < length && start.elapsed() < pace.length * PATIENCE;
         let (received, wall) = match &self.program {
             None => {
                 // Each wire has its share of a batch, the sink, too.
-                let (size, goes_on) = (batch * wires.len(), &mut |_: &PacketAccounting, _: &mut NativeEngine| goes_on());
+                let (size, goes_on) =
+                    (batch * wires.len(), &mut |_: &PacketAccounting, _: &mut NativeEngine| goes_on());
                 let ran =
                     serve(&mut self.engine, &mut wires, size, goes_on, &mut |_| {}).into_diagnostic()?;
                 (ran.account.received, ran.total)
@@ -357,5 +374,9 @@ impl BenchmarkRunner {
 /// Packets that a configuration generates, in order.
 fn of_own(packets: &SourcePackets) -> TrafficPattern {
     let frames = packets.feed().frames.to_vec();
-    TrafficPattern { order: (0..frames.len() as u32).collect(), frames, description: packets.description.clone() }
+    TrafficPattern {
+        order: (0..frames.len() as u32).collect(),
+        frames,
+        description: packets.description.clone(),
+    }
 }

@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn longer_frames_are_what_they_would_have_been_made() {
-        let transports = [TransportHeader::Udp { src: 7, dst: 9 }, TransportHeader::Tcp { src: 7, dst: 9, flags: 16 }];
+        let transports =
+            [TransportHeader::Udp { src: 7, dst: 9 }, TransportHeader::Tcp { src: 7, dst: 9, flags: 16 }];
         for (transport, vlan) in transports.into_iter().flat_map(|t| [(t.clone(), None), (t, Some(5))]) {
             let short = EthernetFrame { transport, vlan, ..EthernetFrame::default() };
             let long = EthernetFrame { length: 700, ..short.clone() };

@@ -16,7 +16,7 @@ use clap::Parser;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::{PayloadKind, ProgramPayload, fill, header};
 use millstream_click::{ClickProgram, HandlerWriters};
-use millstream_native::{CodegenCpu, NativeEngine, NativeImage, ExportOptions, NativeOptions, PrefixStats};
+use millstream_native::{CodegenCpu, ExportOptions, NativeEngine, NativeImage, NativeOptions, PrefixStats};
 use millstream_object::Object;
 
 use crate::exit::Exit;
@@ -169,7 +169,9 @@ impl BuildInput {
     fn known(&self) -> (Vec<String>, Vec<(String, PrefixStats)>) {
         match self {
             BuildInput::Object { .. } => (Vec::new(), Vec::new()),
-            BuildInput::Configuration { program, .. } => (click::element_names(program), click::prefixes(program)),
+            BuildInput::Configuration { program, .. } => {
+                (click::element_names(program), click::prefixes(program))
+            }
         }
     }
 
@@ -184,9 +186,11 @@ impl BuildInput {
     /// Payload with the code and everything else that is written down.
     fn payload(&self, image: NativeImage) -> ProgramPayload {
         match self {
-            BuildInput::Object { name, .. } => {
-                ProgramPayload { kind: PayloadKind::Native { object: name.clone() }, image, entries: Vec::new() }
-            }
+            BuildInput::Object { name, .. } => ProgramPayload {
+                kind: PayloadKind::Native { object: name.clone() },
+                image,
+                entries: Vec::new(),
+            },
             BuildInput::Configuration { name, program } => {
                 let kind = PayloadKind::Click { configuration: name.clone(), program: program.clone() };
                 ProgramPayload { kind, image, entries: program.entries.clone() }
@@ -198,7 +202,9 @@ impl BuildInput {
 /// Writes an executable and reports it; `None`, with a message to the user, without LLVM.
 fn executable(args: &BuildArgs, input: &BuildInput, options: &NativeOptions) -> Result<Option<String>> {
     let image = match input {
-        BuildInput::Object { object, program, .. } => NativeEngine::build_object(object, program.as_deref(), options),
+        BuildInput::Object { object, program, .. } => {
+            NativeEngine::build_object(object, program.as_deref(), options)
+        }
         BuildInput::Configuration { program, .. } => {
             NativeEngine::build_module(program.module.clone(), program.entry, options)
         }

@@ -18,9 +18,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use miette::Result;
 use millstream_built::hot_swap::carry_settings;
 use millstream_built::printing::PrintOutput;
-use millstream_built::script::{IdleOutcome, ScriptRunner, ScriptEnvironment};
+use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
 use millstream_built::{fill, handlers, queueing};
-use millstream_click::{HandlerAccess, DropCounter, Ablations, ClickProgram, STATE, SourceEnd, HandlerWriters};
+use millstream_click::{
+    Ablations, ClickProgram, DropCounter, HandlerAccess, HandlerWriters, STATE, SourceEnd,
+};
 use millstream_native::io::idle_sources::IdleSources;
 use millstream_native::io::timed::TimedQueues;
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
@@ -93,7 +95,12 @@ impl HandlerSocket {
     }
 
     /// Executes the pending requests of clients; returns `false` to end.
-    pub(super) fn serve(&self, at_work: &mut ActiveConfiguration, engine: &mut NativeEngine, room: &mut TimedQueues) -> bool {
+    pub(super) fn serve(
+        &self,
+        at_work: &mut ActiveConfiguration,
+        engine: &mut NativeEngine,
+        queues: &mut TimedQueues,
+    ) -> bool {
         for answer in self.figures.iter().flat_map(Receiver::try_iter) {
             // The requester may have given up.
             let _ = answer.send(at_work.figures(engine));
@@ -106,7 +113,7 @@ impl HandlerSocket {
                 HandlerCommand::Write(_) if stops => Ok(String::new()),
                 HandlerCommand::Write(text) => at_work.write(engine, &text),
                 HandlerCommand::Check(name, write) => at_work.check(&name, write),
-                HandlerCommand::Swap(new) => at_work.swap((engine, queueing), *new),
+                HandlerCommand::Swap(new) => at_work.swap((engine, queues), *new),
             };
             // A client that has gone needs no answer.
             let _ = answer.send(outcome);
@@ -282,13 +289,13 @@ impl ActiveConfiguration {
     /// Replaces this configuration by another one, which takes over what it can of its state.
     fn swap(
         &mut self,
-        (engine, room): (&mut NativeEngine, &mut TimedQueues),
+        (engine, queues): (&mut NativeEngine, &mut TimedQueues),
         (program, mut new): (ClickProgram, NativeEngine),
     ) -> HandlerResult {
         if (&program.sources, &program.targets) != (&self.program.sources, &self.program.targets) {
             return Err((520, "it has other devices and files, or in another order".into()));
         }
-        if queueing.is_empty() && !program.waits.servers.is_empty() {
+        if queues.is_empty() && !program.waits.servers.is_empty() {
             return Err((
                 520,
                 "packets would wait for elements of time, and do not in the one that runs".into(),
@@ -316,9 +323,11 @@ impl ActiveConfiguration {
         // reported.
         let spec = queueing::queue_spec(&program, engine);
         let reason = Cow::Borrowed("swapped_away");
-        let gone = queueing.reconfigure(&spec).into_iter();
+        let gone = queues.reconfigure(&spec).into_iter();
         self.left.extend(
-            gone.map(|(element, packets)| (DropCounter { element, reason: reason.clone(), offset: 0 }, packets)),
+            gone.map(|(element, packets)| {
+                (DropCounter { element, reason: reason.clone(), offset: 0 }, packets)
+            }),
         );
         self.scripts = ScriptRunner::new(&program);
         self.ended.clear();
@@ -334,19 +343,29 @@ fn refused(error: handlers::HandlerError) -> (u32, String) {
         handlers::HandlerError::NoElement { .. } => 510,
         handlers::HandlerError::Unknown { .. } => 511,
         handlers::HandlerError::Unfit { .. } => 520,
-        handlers::HandlerError::Unreadable(_) | handlers::HandlerError::Unwritable(_) | handlers::HandlerError::Constant(_) => 530,
+        handlers::HandlerError::Unreadable(_)
+        | handlers::HandlerError::Unwritable(_)
+        | handlers::HandlerError::Constant(_) => 530,
     };
     (number, error.to_string())
 }
 
-fn listen(listener: &UnixListener, send: &Sender<HandlerRequest>, options: Option<&(NativeOptions, Ablations)>) {
+fn listen(
+    listener: &UnixListener,
+    send: &Sender<HandlerRequest>,
+    options: Option<&(NativeOptions, Ablations)>,
+) {
     const FULL: &[u8] = b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n";
     let (send, options) = (send.clone(), options.cloned());
     crate::clients::serve(listener, FULL, move |client| talk(client, &send, options.as_ref()));
 }
 
 /// Talks to one client until it goes.
-fn talk(client: &mut ClientConnection, send: &Sender<HandlerRequest>, options: Option<&(NativeOptions, Ablations)>) -> io::Result<()> {
+fn talk(
+    client: &mut ClientConnection,
+    send: &Sender<HandlerRequest>,
+    options: Option<&(NativeOptions, Ablations)>,
+) -> io::Result<()> {
     client.write_all(b"Click::ControlSocket/1.3\r\n")?;
     while let Some(line) = client.read_line(LONGEST)? {
         let ClientLine::Whole(line) = line else {
@@ -399,7 +418,10 @@ fn text_behind(rest: &str, client: &mut ClientConnection) -> io::Result<Result<S
 }
 
 /// Compiles a configuration with its variables.
-fn compiled(text: &str, options: Option<&(NativeOptions, Ablations)>) -> Result<HandlerCommand, (u32, String)> {
+fn compiled(
+    text: &str,
+    options: Option<&(NativeOptions, Ablations)>,
+) -> Result<HandlerCommand, (u32, String)> {
     let (options, general) =
         options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
     let mut words = text.split_whitespace().map(str::to_owned);

@@ -1,7 +1,7 @@
 //! Mapping from a configuration's devices to ports, from `--io`.
 
 use miette::{Result, miette};
-use millstream_click::{ClickProgram, GraphSource, GraphSink};
+use millstream_click::{ClickProgram, GraphSink, GraphSource};
 
 /// `--io` for one device of a configuration, or for all in order.
 pub(crate) struct DevicePortSpec<'s, P> {
@@ -45,7 +45,11 @@ pub(crate) fn devices(program: &ClickProgram) -> Vec<&str> {
 }
 
 /// Finds the port of each device. `kind` names the ports in errors.
-pub(crate) fn assign_ports<P>(said: Vec<DevicePortSpec<'_, P>>, program: &ClickProgram, kind: &str) -> Result<DevicePorts<P>> {
+pub(crate) fn assign_ports<P>(
+    said: Vec<DevicePortSpec<'_, P>>,
+    program: &ClickProgram,
+    kind: &str,
+) -> Result<DevicePorts<P>> {
     let names = devices(program);
     let (mut of, mut ports) = (Vec::new(), Vec::new());
     for DevicePortSpec { device, ports: given } in said {

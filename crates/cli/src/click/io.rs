@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_click::{ClickProgram, CaptureOptions, GraphSource, GraphSink};
+use millstream_click::{CaptureOptions, ClickProgram, GraphSink, GraphSource};
 use millstream_native::io::graph::{SentPacket, SourceFrames, SourceGate};
+use millstream_native::io::packet_source::{PacketStream, PacketStreamSource};
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
-use millstream_native::io::packet_source::{PacketStreamSource, PacketStream};
-use millstream_native::io::timed::{SendSchedule, ArrivalTimes};
+use millstream_native::io::timed::{ArrivalTimes, SendSchedule};
 use millstream_programs::packet::EthernetFrame;
 use millstream_programs::rng::Rng;
 
-use super::gates::SourceGates;
 use super::device_ports::devices;
+use super::gates::SourceGates;
 use crate::capture::CaptureFile;
 use crate::output;
 
@@ -186,7 +186,11 @@ pub(super) fn default_count(count: Option<u64>) -> u64 {
 }
 
 /// Packets of a source that is not a device: so many, unless it has a limit itself, or a gate with one.
-pub(crate) fn source_packets(source: &GraphSource, count: Option<u64>, gate: Option<Arc<SourceGate>>) -> Result<SourcePackets> {
+pub(crate) fn source_packets(
+    source: &GraphSource,
+    count: Option<u64>,
+    gate: Option<Arc<SourceGate>>,
+) -> Result<SourcePackets> {
     let limited = |limit: &Option<u64>| match gate {
         Some(_) => u64::MAX,
         None => limit.unwrap_or(default_count(count)),

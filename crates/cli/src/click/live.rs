@@ -13,21 +13,21 @@ use millstream_native::NativeEngine;
 use millstream_native::io::WorkerHooks;
 use millstream_native::io::graph::{GraphPortNumbers, GraphRunStats};
 use millstream_native::io::live::{PacketCallback, PacketPort, serve_graph};
+use millstream_native::io::packet_ports::serve_graph_by;
 use millstream_native::io::pcap::PcapWriter;
 use millstream_native::io::pipeline::serve_graph_pipelined;
 use millstream_native::io::queues::{BufferMode, ServeConfig};
 use millstream_native::io::timed::{TimedQueues, TimedQueuesConfig, serve_graph_timed};
-use millstream_native::io::packet_ports::serve_graph_by;
 use millstream_ports::PortDropCounts;
 
 use super::ClickRunArgs;
+use super::device_ports::{DevicePortSpec, DevicePorts, assign_ports, device_of, devices};
 use super::gates::SourceGates;
-use super::io::{SourcePackets, send_schedule, form, source_packets, of_ports};
+use super::io::{SourcePackets, form, of_ports, send_schedule, source_packets};
 use super::synthetic_source::SyntheticSource;
-use super::device_ports::{DevicePorts, DevicePortSpec, device_of, devices, assign_ports};
 use crate::native::LostBefore;
-use crate::native::live::{StopCondition, PacketTransport, InterfacePort, lost, open_all};
-use crate::native::port_options::{WorkerQueues, OpenPorts};
+use crate::native::live::{InterfacePort, PacketTransport, StopCondition, lost, open_all};
+use crate::native::port_options::{OpenPorts, WorkerQueues};
 
 /// Source or output of a configuration.
 enum LiveEndpoint {
@@ -125,7 +125,10 @@ fn said<'s>(specs: &'s [String], program: &ClickProgram) -> Result<Vec<DevicePor
         let names = if names.is_empty() { wanted.clone() } else { names.split(',').collect() };
         let port = |(at, name): (usize, &str)| {
             let unframed = wanted.get(at).is_some_and(|device| program.unframed.iter().any(|d| d == device));
-            (if way == PacketTransport::Tap && unframed { PacketTransport::Tun } else { way }, name.to_owned())
+            (
+                if way == PacketTransport::Tap && unframed { PacketTransport::Tun } else { way },
+                name.to_owned(),
+            )
         };
         let ports: Vec<InterfaceSpec> = names.into_iter().enumerate().map(port).collect();
         Some(DevicePortSpec { device, ports })
@@ -201,7 +204,13 @@ pub(super) fn of_graph(
         places.push(place);
     }
     let outputs = written(program, outputs, &mut ends)?;
-    Ok(Ok(Some(GraphPorts { by: PortAssignment::Ends(ends, finite), sources: places, outputs, described, stages })))
+    Ok(Ok(Some(GraphPorts {
+        by: PortAssignment::Ends(ends, finite),
+        sources: places,
+        outputs,
+        described,
+        stages,
+    })))
 }
 
 /// Indices of sources and outputs, if all are AF_XDP interfaces, and no two sources share one.
@@ -228,7 +237,11 @@ fn only_wires(
 }
 
 /// Index of each output; creates files for those that have none, each once.
-fn written(program: &ClickProgram, outputs: Vec<Option<usize>>, ends: &mut Vec<LiveEndpoint>) -> Result<Vec<usize>> {
+fn written(
+    program: &ClickProgram,
+    outputs: Vec<Option<usize>>,
+    ends: &mut Vec<LiveEndpoint>,
+) -> Result<Vec<usize>> {
     let mut files: Vec<(&str, usize)> = Vec::new();
     let mut all = Vec::new();
     for (target, place) in program.targets.iter().zip(outputs) {
@@ -238,14 +251,17 @@ fn written(program: &ClickProgram, outputs: Vec<Option<usize>>, ends: &mut Vec<L
                 Some((_, place)) => *place,
                 None => {
                     let form = form(recording);
-                    let file = File::create(path).and_then(|file| PcapWriter::new(BufWriter::new(file), form));
+                    let file =
+                        File::create(path).and_then(|file| PcapWriter::new(BufWriter::new(file), form));
                     let writer = file.into_diagnostic().wrap_err_with(|| path.clone())?;
                     ends.push(LiveEndpoint::File(writer, Ok(())));
                     files.push((path, ends.len() - 1));
                     ends.len() - 1
                 }
             },
-            (GraphSink::Device(name), None) => return Err(miette!("--io: nothing is said of device {name:?}")),
+            (GraphSink::Device(name), None) => {
+                return Err(miette!("--io: nothing is said of device {name:?}"));
+            }
         });
     }
     Ok(all)
@@ -270,7 +286,9 @@ impl GraphPorts {
             PortAssignment::Wires(_) => return None,
             PortAssignment::Ends(ends, _) => ends,
         };
-        let of = |end: &LiveEndpoint| if let LiveEndpoint::Interface(wired) = end { wired.port_info() } else { None };
+        let of = |end: &LiveEndpoint| {
+            if let LiveEndpoint::Interface(wired) = end { wired.port_info() } else { None }
+        };
         let interfaces: Vec<_> = ends.iter().filter_map(of).collect();
         (!interfaces.is_empty()).then_some(OpenPorts { metadata: "copy", interfaces })
     }
@@ -332,7 +350,8 @@ impl GraphPorts {
         let ran = match timed {
             true => serve_graph_timed(engine, &mut wires, &ends, room, batch as usize, &mut goes_on),
             false => {
-                let goes_on = &mut |ran: &GraphRunStats, engine: &mut NativeEngine| goes_on(ran, engine, room);
+                let goes_on =
+                    &mut |ran: &GraphRunStats, engine: &mut NativeEngine| goes_on(ran, engine, room);
                 serve_graph(engine, &mut wires, &ends, batch as usize, goes_on)
             }
         };

@@ -4,14 +4,14 @@
 //! devices and files to packets, reads and writes handlers, and prints. docs/click.md.
 
 mod control;
+pub(crate) mod device_ports;
 mod gates;
 mod interfaces;
 mod io;
 mod live;
-mod synthetic_source;
-pub(crate) mod device_ports;
 mod report;
 mod source_map;
+mod synthetic_source;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, queueing};
 use millstream_click::{
-    HandlerAccess, CaptureInfo, Error, BpfElementProgram, Ablations, Graph, Handler, ClickProgram, HandlerWriters, capture_files, compile_for,
-    flatten, parse,
+    Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Error, Graph, Handler, HandlerAccess,
+    HandlerWriters, capture_files, compile_for, flatten, parse,
 };
 use millstream_interp::MapKind;
 use millstream_ir::Map;
 use millstream_native::io::WorkerHooks;
+use millstream_native::io::graph::{GraphRunStats, GraphSources, SentPacket, run_graph_by, run_graph_while};
 use millstream_native::io::idle_sources::IdleSources;
-use millstream_native::io::graph::{SentPacket, GraphRunStats, GraphSources, run_graph_by, run_graph_while};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::timed::{TimedQueues, TimedQueuesConfig, run_graph_timed};
 use millstream_native::{NativeEngine, NativeOptions, PrefixStats};
@@ -37,7 +37,7 @@ use millstream_object::EntryProgram as Described;
 
 use self::control::{ActiveConfiguration, HandlerSocket};
 use self::gates::SourceGates;
-pub(crate) use self::io::{SourcePackets, source_packets, random_frames};
+pub(crate) use self::io::{SourcePackets, random_frames, source_packets};
 use self::source_map::SourceMap;
 use crate::capture;
 use crate::diagnostics;
@@ -164,7 +164,8 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
-    let writers = if args.running.control.is_some() { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
+    let writers =
+        if args.running.control.is_some() { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
     let workers = args.tuning.workers()?;
     let general = with_clock(args.tuning.general());
     let program = args.configuration.program(workers, (writers, general))?;
@@ -313,7 +314,11 @@ pub(crate) struct CompileInfo {
 }
 
 /// Opens `--control` and `--metrics`.
-fn listening(args: &ClickRunArgs, engine: &NativeEngine, made: Option<(NativeOptions, Ablations)>) -> Result<Option<HandlerSocket>> {
+fn listening(
+    args: &ClickRunArgs,
+    engine: &NativeEngine,
+    made: Option<(NativeOptions, Ablations)>,
+) -> Result<Option<HandlerSocket>> {
     let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
     match (&args.control, metrics) {
         (None, None) => Ok(None),
@@ -342,15 +347,20 @@ fn values(
 }
 
 /// Queues for the packets that wait for elements of time. Returns the exit code if they are not supported.
-fn room_of(name: &str, program: &ClickProgram, engine: &mut NativeEngine, by_dpdk: bool) -> Result<TimedQueues, ExitCode> {
-    let room = TimedQueues::new(&queueing::queue_spec(program, engine));
-    if by_dpdk && !queueing.is_empty() {
+fn room_of(
+    name: &str,
+    program: &ClickProgram,
+    engine: &mut NativeEngine,
+    by_dpdk: bool,
+) -> Result<TimedQueues, ExitCode> {
+    let queues = TimedQueues::new(&queueing::queue_spec(program, engine));
+    if by_dpdk && !queues.is_empty() {
         errln!(
             "{name}: packets wait for elements of time, which by DPDK they do not: use --io raw, tap or xdp"
         );
         return Err(Exit::NotPermitted.into());
     }
-    Ok(queueing)
+    Ok(queues)
 }
 
 /// Prepares an engine for graphs, and fills its maps.
@@ -388,8 +398,8 @@ pub(crate) fn execute(
         Ok(interfaces) => interfaces,
         Err(code) => return Ok(code),
     };
-    let mut room = match room_of(name, &program, engine, ports.is_some()) {
-        Ok(room) => queueing,
+    let mut queues = match room_of(name, &program, engine, ports.is_some()) {
+        Ok(queues) => queues,
         Err(code) => return Ok(code),
     };
     let replayed =
@@ -406,35 +416,41 @@ pub(crate) fn execute(
     let control = listening(args, engine, options)?;
     let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
-    let mut at_work = ActiveConfiguration::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
+    let mut at_work =
+        ActiveConfiguration::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
     let take = |p: SentPacket<'_>| sinks.take(&p);
     let scripted = at_work.has_scripts();
     let attention = IdleSources::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
     // A script that cannot print ends the run.
     let mut failed = None;
-    let mut serve = |engine: &mut NativeEngine, room: &mut TimedQueues| {
-        queueing::publish_stats(&at_work.program, engine, queueing);
+    let mut serve = |engine: &mut NativeEngine, queues: &mut TimedQueues| {
+        queueing::publish_stats(&at_work.program, engine, queues);
         let on = if scripted { at_work.scripts(engine, &attention, !replayed) } else { Ok(true) };
-        queueing.set_alarm(at_work.due());
+        queues.set_alarm(at_work.due());
         let on = on.unwrap_or_else(|e| {
             failed = Some(e);
             false
         });
-        let on = on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine, queueing));
+        let on = on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine, queues));
         gates.renew(&at_work.program, engine);
-        queueing::apply_settings(&at_work.program, engine, queueing);
+        queueing::apply_settings(&at_work.program, engine, queues);
         on
     };
     // Scripts begin before any packet comes: by the clock of replays, where these have one.
-    let begun = replayed || serve(engine, &mut queueing);
+    let begun = replayed || serve(engine, &mut queues);
     let is_asked = scripted || control.is_some();
     let (mut none, real) = (TimedQueues::new(&TimedQueuesConfig::default()), args.real_time);
     let untimed = |engine: &mut NativeEngine| serve(engine, &mut none);
     let asked = |serve| is_asked.then_some(serve);
     let (mut lost, mut taken) = (None, None);
     let watched = scripted.then_some(&attention);
-    let sources =
-        GraphSources { feeds: &feeds, gates: gates.all(), streams: &streams, attention: watched, pulls: &pulls };
+    let sources = GraphSources {
+        feeds: &feeds,
+        gates: gates.all(),
+        streams: &streams,
+        attention: watched,
+        pulls: &pulls,
+    };
     let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRunStats::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {
@@ -446,7 +462,7 @@ pub(crate) fn execute(
         (_, None, Some(interfaces)) => {
             taken = interfaces.open_ports();
             let asked = is_asked.then_some(serve);
-            let (ran, before) = interfaces.run(engine, batch, args.packets, &mut queueing, asked)?;
+            let (ran, before) = interfaces.run(engine, batch, args.packets, &mut queues, asked)?;
             lost = Some(before);
             Ok(ran)
         }
@@ -457,16 +473,19 @@ pub(crate) fn execute(
         _ if replayed => {
             let tables = io::timetables(&packets);
             let take = |p: SentPacket<'_>, time: u64| sinks.take_at(&p, time);
-            let serve = |engine: &mut NativeEngine, room: &mut TimedQueues| !is_asked || serve(engine, queueing);
-            run_graph_timed(engine, (sources, &tables), &mut queueing, (outputs, size), real, take, serve)
+            let serve =
+                |engine: &mut NativeEngine, queues: &mut TimedQueues| !is_asked || serve(engine, queues);
+            run_graph_timed(engine, (sources, &tables), &mut queues, (outputs, size), real, take, serve)
         }
         (1, None, None) => run_graph_while(engine, sources, outputs, size, take, untimed),
-        _ => run_graph_by(engine, sources, outputs, size, &WorkerHooks { enter: &bind }, &take, asked(untimed)),
+        _ => {
+            run_graph_by(engine, sources, outputs, size, &WorkerHooks { enter: &bind }, &take, asked(untimed))
+        }
     };
     let ran = ran.into_diagnostic()?;
     at_work.finish(engine).into_diagnostic()?;
     failed.map_or(Ok(()), Err).into_diagnostic()?;
-    queueing::publish_stats(&at_work.program, engine, &mut queueing);
+    queueing::publish_stats(&at_work.program, engine, &mut queues);
     sinks.finish()?;
     let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use millstream_built::handlers::number;
-use millstream_click::{DropCounter, ClickProgram, GraphSource, GraphSink};
+use millstream_click::{ClickProgram, DropCounter, GraphSink, GraphSource};
 use millstream_native::io::DropReason;
 use millstream_native::io::graph::GraphRunStats;
-use millstream_native::{TableTemplate, NativeEngine, CompiledSchedule};
+use millstream_native::{CompiledSchedule, NativeEngine, TableTemplate};
 use serde::Serialize;
 
 use super::control::ActiveConfiguration;
 use super::io::SourcePackets;
-use crate::native::stats::{self, LatencyPercentiles, WorkerRow};
 use crate::native::port_options::OpenPorts;
+use crate::native::stats::{self, LatencyPercentiles, WorkerRow};
 use crate::native::{LostBefore, schedule_line, template_lines};
 
 #[derive(Serialize)]
@@ -164,7 +164,12 @@ impl ClickReport {
                 .zip(&ran.sent)
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
-            dropped: dropped(program, state, left, [(DropReason::Size, unfit), (DropReason::NoRoom, ran.no_room)]),
+            dropped: dropped(
+                program,
+                state,
+                left,
+                [(DropReason::Size, unfit), (DropReason::NoRoom, ran.no_room)],
+            ),
             held: ran.held,
             taken,
             lost,

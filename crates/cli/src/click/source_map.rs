@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Severity, WrapErr};
 use millstream_click::ast::Statement;
-use millstream_click::{Error, ConfigSpan, decoded, parse};
+use millstream_click::{ConfigSpan, Error, decoded, parse};
 
 use crate::diagnostics::TextExcerpt;
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_kernel::{interface, interface_index};
 use millstream_programs::packet::MacAddress;
-use millstream_programs::{MapEntry, Ipv4Prefix, balancer, firewall, nat, router, switch};
+use millstream_programs::{Ipv4Prefix, MapEntry, balancer, firewall, nat, router, switch};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -117,7 +117,9 @@ impl RouterSpec {
             config.next_hops.push(match hop {
                 NextHopSpec::Named(NextHopAction::Stack) => router::NextHop::Stack,
                 NextHopSpec::Named(NextHopAction::Drop) => router::NextHop::Drop,
-                NextHopSpec::Forward(forward) => forward.next_hop().wrap_err_with(|| format!("next hop {name:?}"))?,
+                NextHopSpec::Forward(forward) => {
+                    forward.next_hop().wrap_err_with(|| format!("next hop {name:?}"))?
+                }
             });
         }
         for (to, hop) in &self.routes {
@@ -210,7 +212,10 @@ impl SwitchSpec {
                 seen: 0,
             });
         }
-        Ok(DataPlaneTables { devices: self.ports.into_keys().collect(), entries: config.entries().into_diagnostic()? })
+        Ok(DataPlaneTables {
+            devices: self.ports.into_keys().collect(),
+            entries: config.entries().into_diagnostic()?,
+        })
     }
 }
 
@@ -259,7 +264,8 @@ struct FirewallSpec {
 
 impl FirewallSpec {
     fn tables(self) -> Result<DataPlaneTables> {
-        let mut config = firewall::FirewallConfig { default: self.default.into(), ..firewall::FirewallConfig::default() };
+        let mut config =
+            firewall::FirewallConfig { default: self.default.into(), ..firewall::FirewallConfig::default() };
         config.non_ipv4 = self.non_ipv4.into();
         config.fragments = match self.fragments {
             FragmentPolicy::Drop => firewall::FragmentHandling::Drop,
@@ -329,7 +335,14 @@ impl NatSpec {
             let [port_min, port_max] = e.ports.unwrap_or([1024, 65535]);
             let src_mac = e.from.map_or_else(|| address_of(port), |mac| Ok(mac.0))?;
             let (address, dst_mac) = (e.address, e.via.0);
-            config.externals.push(nat::NatExternalAddress { address, port_min, port_max, port, dst_mac, src_mac });
+            config.externals.push(nat::NatExternalAddress {
+                address,
+                port_min,
+                port_max,
+                port,
+                dst_mac,
+                src_mac,
+            });
         }
         for (sources, run) in &self.rules {
             config.rules.push(nat::NatRule { sources: prefix(sources)?, first: run.first, count: run.count });

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER, SWITCH};
+use millstream_programs::{BALANCER, DataPlaneProgram, FIREWALL, NAT, ROUTER, SWITCH};
 
-use crate::exit::Exit;
 use crate::bounded_read;
+use crate::exit::Exit;
 use crate::xdp::AttachMode;
 
 /// Flags of `millstream control`.
@@ -96,7 +96,7 @@ struct ControlTendArgs {
     #[arg(long)]
     once: bool,
     /// Seconds after which a learned station that sent nothing is forgotten (switch)
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = crate::lengths::seconds())]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = crate::duration_args::seconds())]
     age: u64,
 }
 
@@ -144,7 +144,10 @@ pub(crate) fn run(args: &ControlArgs) -> Result<ExitCode, miette::Report> {
     }
 }
 
-fn tables(plane: DataPlane, configuration: &ControlConfigArgs) -> Result<config::DataPlaneTables, miette::Report> {
+fn tables(
+    plane: DataPlane,
+    configuration: &ControlConfigArgs,
+) -> Result<config::DataPlaneTables, miette::Report> {
     let path = &configuration.config;
     let text = match path.as_os_str() == "-" {
         true => bounded_read::text_of_input(),

@@ -10,8 +10,8 @@ use std::io;
 use std::path::PathBuf;
 
 use millstream_kernel::{
-    self as kernel, Link, KernelMap, MapType, PinDirError, KernelProgram, UpdateMode, check_pin_dir, interface_index,
-    create_pin_dir,
+    self as kernel, KernelMap, KernelProgram, Link, MapType, PinDirError, UpdateMode, check_pin_dir,
+    create_pin_dir, interface_index,
 };
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::Object;
@@ -187,7 +187,9 @@ impl PinDirectory {
         self.remove();
         match self.directory.exists() {
             false => Ok(()),
-            true => Err(ControlError::Unusable(format!("{} holds something else, too", self.directory.display()))),
+            true => {
+                Err(ControlError::Unusable(format!("{} holds something else, too", self.directory.display())))
+            }
         }
     }
 
@@ -228,7 +230,8 @@ impl PinDirectory {
         }
         for entry in entries {
             let found = by_map.iter_mut().find(|(name, ..)| *name == entry.map);
-            let (_, map, keys) = found.ok_or_else(|| ControlError::Unusable(format!("no table {}", entry.map)))?;
+            let (_, map, keys) =
+                found.ok_or_else(|| ControlError::Unusable(format!("no table {}", entry.map)))?;
             map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
             keys.insert(&entry.key);
         }
@@ -256,7 +259,8 @@ impl PinDirectory {
             let Some(made) = session.map_by_name(&map.name) else { continue };
             let path = maps.join(&map.name);
             if path.exists() {
-                std::fs::remove_file(&path).map_err(|source| ControlError::Path { path: path.clone(), source })?;
+                std::fs::remove_file(&path)
+                    .map_err(|source| ControlError::Path { path: path.clone(), source })?;
             }
             made.pin(&path)?;
         }
@@ -264,7 +268,11 @@ impl PinDirectory {
     }
 }
 
-fn load<'o>(plane: DataPlane, object: &'o Object, tables: &DataPlaneTables) -> Result<(Session<'o>, KernelProgram)> {
+fn load<'o>(
+    plane: DataPlane,
+    object: &'o Object,
+    tables: &DataPlaneTables,
+) -> Result<(Session<'o>, KernelProgram)> {
     let function = plane.program().function;
     let session = ObjectLoader::new(object).only(function)?.prepare()?;
     fill(&session, &tables.entries)?;
@@ -301,7 +309,9 @@ fn configured(plane: DataPlane) -> &'static [&'static str] {
     match plane {
         DataPlane::Router => &[router::ROUTES, router::NEXT_HOPS, router::TX_PORTS],
         DataPlane::Switch => &[switch::PORTS, switch::STATIONS, switch::TX_PORTS],
-        DataPlane::Nat => &[nat::PORTS, nat::RULES, nat::EXEMPT, nat::EXTERNALS, nat::SETTINGS, nat::TX_PORTS],
+        DataPlane::Nat => {
+            &[nat::PORTS, nat::RULES, nat::EXEMPT, nat::EXTERNALS, nat::SETTINGS, nat::TX_PORTS]
+        }
         DataPlane::Balancer => &[
             balancer::VIPS4,
             balancer::VIPS6,
@@ -341,9 +351,9 @@ fn rebased(entries: &[MapEntry], base: u32) -> Result<Vec<MapEntry>> {
         let index = bytes.first_chunk().map_or(0, |c| u32::from_ne_bytes(*c));
         match index < HALF {
             true => Ok((base + index).to_ne_bytes().to_vec()),
-            false => {
-                Err(ControlError::Unusable(format!("more than {HALF} next hops cannot be changed under traffic")))
-            }
+            false => Err(ControlError::Unusable(format!(
+                "more than {HALF} next hops cannot be changed under traffic"
+            ))),
         }
     };
     let entry = |e: &MapEntry| {

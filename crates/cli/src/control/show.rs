@@ -47,7 +47,8 @@ struct BusiestEntry {
 pub(super) fn show(plane: DataPlane, place: &PinDirectory, json: bool) -> Result<(), ControlError> {
     let report = report(plane, place)?;
     if json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| ControlError::Unusable(e.to_string()))?;
+        let text =
+            serde_json::to_string_pretty(&report).map_err(|e| ControlError::Unusable(e.to_string()))?;
         outln!("{text}");
     } else {
         out!("{}", text(&report));

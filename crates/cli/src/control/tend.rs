@@ -30,7 +30,8 @@ pub(super) fn tend(plane: DataPlane, place: &PinDirectory, age: u64, once: bool)
 fn tend_nat(place: &PinDirectory, once: bool) -> Result<(), ControlError> {
     let (connections, settings) = (place.map(nat::CONNECTIONS)?, place.map(nat::SETTINGS)?);
     loop {
-        let timeouts = settings.lookup(&0u32.to_ne_bytes())?.and_then(|v| nat::ConnectionTimeouts::decode(&v));
+        let timeouts =
+            settings.lookup(&0u32.to_ne_bytes())?.and_then(|v| nat::ConnectionTimeouts::decode(&v));
         let timeouts = timeouts.ok_or_else(|| ControlError::Unusable("the NAT has no time limits".into()))?;
         let table: HashMap<nat::NatFlow, nat::NatTranslation> = connections
             .entries()?
@@ -63,7 +64,8 @@ fn tend_switch(place: &PinDirectory, age: Duration, once: bool) -> Result<(), Co
     loop {
         if Instant::now() >= next_round {
             next_round = Instant::now() + ROUND;
-            config.ports = ports.entries()?.iter().filter_map(|(k, v)| switch::BridgePort::decode(k, v)).collect();
+            config.ports =
+                ports.entries()?.iter().filter_map(|(k, v)| switch::BridgePort::decode(k, v)).collect();
             listen(&mut sockets, &config)?;
             let now = os::monotonic_ns();
             for (key, value) in stations.entries()?.iter() {

@@ -10,7 +10,8 @@ use millstream_specialize::report::GuardState;
 
 use super::SOCKET;
 use super::protocol::{
-    ReplyBody, DaemonCommand, HistoryLine, ProgramStatus, Question, HistoryRecord, DaemonReply, SCHEMA, ProgramState, DaemonStatus, HistoryEvent,
+    DaemonCommand, DaemonReply, DaemonStatus, HistoryEvent, HistoryLine, HistoryRecord, ProgramState,
+    ProgramStatus, Question, ReplyBody, SCHEMA,
 };
 use crate::exit::Exit;
 use crate::run::{interfaces_text, text};
@@ -225,7 +226,11 @@ fn table(status: &DaemonStatus, columns: usize) -> String {
 
 /// A program's status, in several lines.
 fn block(p: &ProgramStatus) -> String {
-    let on = if p.interfaces.is_empty() { String::new() } else { format!(" on {}", interfaces_text(&p.interfaces)) };
+    let on = if p.interfaces.is_empty() {
+        String::new()
+    } else {
+        format!(" on {}", interfaces_text(&p.interfaces))
+    };
     let what = p.program.as_deref().map_or(String::new(), |program| format!(": {program}"));
     let mut out = format!("\n{} ({}){what}{on}\n", p.name, p.state.name());
     if let Some(reason) = &p.reason {
@@ -324,7 +329,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream_specialize::live::details::{SlotTarget, SlotDetails};
+    use millstream_specialize::live::details::{SlotDetails, SlotTarget};
 
     use super::*;
 
@@ -341,8 +346,12 @@ mod tests {
 
     #[test]
     fn what_is_called_is_named() {
-        let slot =
-            SlotDetails { array: "stages".into(), slot: 1, program: "route".into(), runs: SlotTarget::Joined };
+        let slot = SlotDetails {
+            array: "stages".into(),
+            slot: 1,
+            program: "route".into(),
+            runs: SlotTarget::Joined,
+        };
         let mut program =
             ProgramStatus { name: "edge".into(), chain: vec![slot], ..ProgramStatus::default() };
         program.guard = Some(GuardState::Valid);

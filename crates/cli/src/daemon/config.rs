@@ -284,7 +284,11 @@ mod tests {
     const OBJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
     fn parsed(text: &str) -> Result<DaemonConfig, ConfigError> {
-        parse(&text.replace("OBJECT", OBJECT), Path::new("/etc/millstream.toml"), &mut ConflictChecker::default())
+        parse(
+            &text.replace("OBJECT", OBJECT),
+            Path::new("/etc/millstream.toml"),
+            &mut ConflictChecker::default(),
+        )
     }
 
     #[test]
@@ -298,7 +302,10 @@ mod tests {
         .unwrap();
         assert_eq!(config.metrics, Some("127.0.0.1:9464".parse().unwrap()));
         let [edge, other] = config.entries.as_slice() else { panic!("two: {config:?}") };
-        assert_eq!((edge.name.as_str(), edge.interfaces.len(), edge.leave()), ("edge", 2, DetachPolicy::Original));
+        assert_eq!(
+            (edge.name.as_str(), edge.interfaces.len(), edge.leave()),
+            ("edge", 2, DetachPolicy::Original)
+        );
         let settings = edge.settings(&[4, 5]);
         assert_eq!((settings.adopt, settings.exclude), (vec![4, 5], vec!["stats".to_owned()]));
         assert_eq!(settings.approximate, BTreeSet::from(["sessions".to_owned()]));

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Unit;
 
 use super::Daemon;
-use super::protocol::{ProgramStatus, ProgramState, DaemonStatus};
+use super::protocol::{DaemonStatus, ProgramState, ProgramStatus};
 use super::slot::ManagedProgram;
 
 /// Histograms of durations.
@@ -145,15 +145,27 @@ impl ProgramMetric {
     }
 }
 
-const fn count(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<u64>) -> ProgramMetric {
+const fn count(
+    name: &'static str,
+    help: &'static str,
+    of: fn(&ProgramStatus) -> Option<u64>,
+) -> ProgramMetric {
     ProgramMetric { name, help, of: MetricGetter::Count(of) }
 }
 
-const fn level(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> ProgramMetric {
+const fn level(
+    name: &'static str,
+    help: &'static str,
+    of: fn(&ProgramStatus) -> Option<f64>,
+) -> ProgramMetric {
     ProgramMetric { name, help, of: MetricGetter::Level(of) }
 }
 
-const fn time(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> ProgramMetric {
+const fn time(
+    name: &'static str,
+    help: &'static str,
+    of: fn(&ProgramStatus) -> Option<f64>,
+) -> ProgramMetric {
     ProgramMetric { name, help, of: MetricGetter::Time(of) }
 }
 
@@ -172,7 +184,9 @@ const METRICS: &[ProgramMetric] = &[
         p.guard.map(|_| p.writes)
     }),
     count("millstream_packets_specialised", "Packets that specialised code took", |p| p.specialised),
-    time("millstream_original_packet", "Time per packet of the original, when last measured", |p| p.before_ns),
+    time("millstream_original_packet", "Time per packet of the original, when last measured", |p| {
+        p.before_ns
+    }),
     time("millstream_current_packet", "Time per packet of what runs, when last measured", |p| p.now_ns),
     level("millstream_gain_ratio", "Part of the original's time that is saved", |p| {
         p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0).map(|(before, now)| 1.0 - now / before)
@@ -333,7 +347,8 @@ mod tests {
             }
         }
         let slot = |slot, runs| SlotDetails { array: "stages".into(), slot, program: "route".into(), runs };
-        let chain = vec![slot(0, SlotTarget::Variant), slot(1, SlotTarget::Original), slot(4, SlotTarget::Variant)];
+        let chain =
+            vec![slot(0, SlotTarget::Variant), slot(1, SlotTarget::Original), slot(4, SlotTarget::Variant)];
         let program = ProgramStatus { name: "edge".into(), chain, ..ProgramStatus::default() };
         let text = crate::metrics::text(Box::new(Programs(vec![program, ProgramStatus::default()])));
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("millstream_slots{")).collect();

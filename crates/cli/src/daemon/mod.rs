@@ -29,9 +29,9 @@ use millstream_specialize::VariantCompiler;
 
 use crate::exit::Exit;
 use crate::input;
-use config::{DaemonConfig, ConfigError, ProgramConfig};
-use protocol::{ReplyBody, DaemonCommand, DaemonStatus};
-use slot::{WorkerCommand, ManagedProgram};
+use config::{ConfigError, DaemonConfig, ProgramConfig};
+use protocol::{DaemonCommand, DaemonStatus, ReplyBody};
+use slot::{ManagedProgram, WorkerCommand};
 use socket::{ListeningSocket, SocketError};
 
 /// Default path of a daemon's socket.
@@ -94,7 +94,11 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<ExitCode, miette::Report> {
 }
 
 /// Starts the servers, in threads that end with the process.
-fn serve(daemon: &Arc<Daemon>, socket: &ListeningSocket, metrics: Option<TcpListener>) -> Result<(), miette::Report> {
+fn serve(
+    daemon: &Arc<Daemon>,
+    socket: &ListeningSocket,
+    metrics: Option<TcpListener>,
+) -> Result<(), miette::Report> {
     let listener = socket.listener.try_clone().map_err(|e| miette!("the socket: {e}"))?;
     let answering = Arc::clone(daemon);
     std::thread::spawn(move || socket::serve(&listener, &answering));
@@ -287,7 +291,9 @@ impl Daemon {
         match command {
             DaemonCommand::Status => ReplyBody::Status(self.status()),
             DaemonCommand::Details { program } => self.details(&program),
-            DaemonCommand::History { program, last } => self.history(program.as_deref(), last.unwrap_or(LAST)),
+            DaemonCommand::History { program, last } => {
+                self.history(program.as_deref(), last.unwrap_or(LAST))
+            }
             DaemonCommand::Pause { program } => self.order(program.as_deref(), WorkerCommand::Pause),
             DaemonCommand::Rollback { program } => self.order(program.as_deref(), WorkerCommand::RollBack),
             DaemonCommand::Resume { program } => self.order(program.as_deref(), WorkerCommand::Resume),

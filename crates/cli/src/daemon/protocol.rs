@@ -231,7 +231,8 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written() {
-        let question = Question { schema: SCHEMA, command: DaemonCommand::Pause { program: Some("a".into()) } };
+        let question =
+            Question { schema: SCHEMA, command: DaemonCommand::Pause { program: Some("a".into()) } };
         let line = serde_json::to_string(&question).unwrap();
         assert_eq!(line, r#"{"schema":1,"command":"pause","program":"a"}"#);
         assert_eq!(serde_json::from_str::<Question>(&line).unwrap(), question);
@@ -248,8 +249,9 @@ mod tests {
 
     /// One record of each kind.
     fn records() -> Vec<HistoryRecord> {
-        use millstream_specialize::report::{VariantVerdict, CompileReason};
-        let attachment = AttachedInterface { ifindex: 2, interface: "eth0".into(), mode: Some("native".into()) };
+        use millstream_specialize::report::{CompileReason, VariantVerdict};
+        let attachment =
+            AttachedInterface { ifindex: 2, interface: "eth0".into(), mode: Some("native".into()) };
         let reports = [
             SessionReport::Attached {
                 program: "router".into(),
@@ -300,7 +302,9 @@ mod tests {
         ];
         let states = [HistoryEvent::State { state: ProgramState::Failed, reason: Some("why".into()) }];
         let all = reports.into_iter().map(HistoryEvent::Report).chain(states);
-        all.zip(1..).map(|(what, number)| HistoryRecord { number, time_ms: 2, program: "p".into(), what }).collect()
+        all.zip(1..)
+            .map(|(what, number)| HistoryRecord { number, time_ms: 2, program: "p".into(), what })
+            .collect()
     }
 
     #[test]

@@ -13,7 +13,7 @@ use millstream_specialize::report::AttachedInterface;
 
 use super::config::ProgramConfig;
 use super::metrics::DurationHistograms;
-use super::protocol::{ProgramStatus, HistoryRecord, ProgramState, HistoryEvent};
+use super::protocol::{HistoryEvent, HistoryRecord, ProgramState, ProgramStatus};
 
 /// Records kept per program.
 const KEPT: usize = 1000;
@@ -102,7 +102,9 @@ impl ManagedProgram {
     /// Gives an order, and waits until it was carried out.
     pub(super) fn order(&self, order: WorkerCommand) -> Result<(), String> {
         let (answer, outcome) = sync_channel(1);
-        self.orders.try_send(PendingCommand { order, answer }).map_err(|_| "it does not answer".to_owned())?;
+        self.orders
+            .try_send(PendingCommand { order, answer })
+            .map_err(|_| "it does not answer".to_owned())?;
         self.interrupt.store(true, Ordering::SeqCst);
         outcome.recv_timeout(PATIENCE).unwrap_or_else(|_| Err("it has not answered yet".to_owned()))
     }

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 
 use super::Daemon;
-use super::protocol::{ReplyBody, LONGEST, Question, DaemonReply, SCHEMA};
+use super::protocol::{DaemonReply, LONGEST, Question, ReplyBody, SCHEMA};
 use crate::clients::{self, ClientConnection, ClientLine};
 
 /// Reasons why there is no socket.
@@ -273,9 +273,15 @@ mod tests {
         drop(ListeningSocket::bind(&path).expect("bound where nobody removes what is others'"));
         let chown = |path: &Path, user| std::os::unix::fs::chown(path, Some(user), None).is_ok();
         if chown(&folder, 54_321) {
-            assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's folder");
+            assert!(
+                matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })),
+                "a stranger's folder"
+            );
             assert!(chown(&folder, 0) && chown(&file, 54_321));
-            assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's lock");
+            assert!(
+                matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })),
+                "a stranger's lock"
+            );
         }
         std::fs::remove_dir_all(&folder).expect("removed");
     }

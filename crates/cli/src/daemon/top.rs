@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::miette;
-use millstream_specialize::live::details::{SessionDetails, KeyDetails, LookupDetails, SlotDetails};
+use millstream_specialize::live::details::{KeyDetails, LookupDetails, SessionDetails, SlotDetails};
 use millstream_specialize::report::AttachedInterface;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell as BufferCell;
@@ -19,7 +19,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 use ratatui::{DefaultTerminal, Frame, Terminal};
 
 use super::client::{AskError, DaemonConnection, DaemonSocketArgs, duration};
-use super::protocol::{ReplyBody, DaemonCommand, ProgramStatus, ProgramState, DaemonStatus};
+use super::protocol::{DaemonCommand, DaemonStatus, ProgramState, ProgramStatus, ReplyBody};
 use crate::exit::Exit;
 use crate::output;
 use crate::wrap::{columns, cut, wrap};
@@ -28,7 +28,7 @@ use crate::wrap::{columns, cut, wrap};
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
     /// Interval between two updates, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = crate::lengths::milliseconds())]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = crate::duration_args::milliseconds())]
     interval: u64,
     /// Print the view once, as text
     #[arg(long)]
@@ -99,7 +99,11 @@ enum TopError {
     Terminal(std::io::Error),
 }
 
-fn follow(terminal: &mut DefaultTerminal, daemon: &mut DaemonConnection, interval: Duration) -> Result<(), TopError> {
+fn follow(
+    terminal: &mut DefaultTerminal,
+    daemon: &mut DaemonConnection,
+    interval: Duration,
+) -> Result<(), TopError> {
     let mut view = TopView::default();
     loop {
         view.look(daemon).map_err(TopError::Ask)?;
@@ -424,7 +428,9 @@ fn colour(state: ProgramState) -> Color {
     match state {
         ProgramState::Running => Color::Green,
         ProgramState::Failed => Color::Red,
-        ProgramState::Starting | ProgramState::Waiting | ProgramState::Paused | ProgramState::RolledBack => Color::Yellow,
+        ProgramState::Starting | ProgramState::Waiting | ProgramState::Paused | ProgramState::RolledBack => {
+            Color::Yellow
+        }
         ProgramState::Stopped => Color::Gray,
     }
 }
@@ -472,8 +478,13 @@ mod tests {
         };
         let lookups = vec![lookup("cold", 10, LookupMethod::Map), lookup("hot", 90, LookupMethod::Hot(7))];
         let chain = Vec::new();
-        let details =
-            SessionDetails { lookups, chain, original_slots: 120, variant_slots: Some(340), twin_bytes: 2048 };
+        let details = SessionDetails {
+            lookups,
+            chain,
+            original_slots: 120,
+            variant_slots: Some(340),
+            twin_bytes: 2048,
+        };
         let status = DaemonStatus { programs: vec![program, failed], ..DaemonStatus::default() };
         TopView { status, details: Some(details), ..TopView::default() }
     }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::interface_index;
 use millstream_specialize::pins::PinDir;
-use millstream_specialize::{VariantCompiler, LiveSession, LiveError, SessionReport, adopt};
+use millstream_specialize::{LiveError, LiveSession, SessionReport, VariantCompiler, adopt};
 
 use super::config::ProgramConfig;
 use super::protocol::ProgramState;
-use super::slot::{PendingCommand, WorkerCommand, CommandReceiver, ManagedProgram};
+use super::slot::{CommandReceiver, ManagedProgram, PendingCommand, WorkerCommand};
 use crate::run::advice;
 use crate::{input, internal};
 
@@ -86,7 +86,9 @@ fn stay_stopped(orders: &CommandReceiver) -> bool {
         let Some(given) = orders.next(Duration::from_secs(3600)) else { continue };
         let order = given.order;
         match order {
-            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => given.complete(Err("it is stopped".into())),
+            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => {
+                given.complete(Err("it is stopped".into()))
+            }
             WorkerCommand::Stop | WorkerCommand::End | WorkerCommand::Resume => given.complete(Ok(())),
         }
         match order {
@@ -166,8 +168,8 @@ impl WorkerSession<'_> {
 
     fn run(mut self) -> Result<SessionEnd, SessionFailure> {
         let entry = &self.slot.entry;
-        let mut object =
-            input::read(&entry.object).map_err(|e| SessionFailure::new(format!("{e}"), "give another object"))?;
+        let mut object = input::read(&entry.object)
+            .map_err(|e| SessionFailure::new(format!("{e}"), "give another object"))?;
         entry.check_object(&object).map_err(|e| SessionFailure::new(e.to_string(), e.help))?;
         let present = match self.wait_for_interfaces() {
             Ok(present) => present,
@@ -186,7 +188,8 @@ impl WorkerSession<'_> {
             let help = "`millstream inspect` shows the object's programs; name one by `program`";
             SessionFailure::new(format!("{}: {e}", entry.object.display()), help)
         })?;
-        let mut live = LiveSession::load(&compiler, entry.settings(&present)).map_err(|e| self.failure(&e))?;
+        let mut live =
+            LiveSession::load(&compiler, entry.settings(&present)).map_err(|e| self.failure(&e))?;
         self.attach(&mut live, &present)?;
         loop {
             match self.step(&mut live) {
@@ -198,7 +201,9 @@ impl WorkerSession<'_> {
                     self.slot.record_report(&SessionReport::Moved { interfaces: Vec::new() });
                     match self.wait_for_interfaces() {
                         Ok(present) => self.attach(&mut live, &present)?,
-                        Err(SessionEnd::Stopped(given) | SessionEnd::ForGood(given)) => return self.end(live, given),
+                        Err(SessionEnd::Stopped(given) | SessionEnd::ForGood(given)) => {
+                            return self.end(live, given);
+                        }
                     }
                 }
                 Err(error) => return Err(self.failure(&error)),
@@ -222,7 +227,11 @@ impl WorkerSession<'_> {
                 return Ok(present);
             }
             let reason = format!("there is no interface {}", names.join(", "));
-            self.slot.enter_for(ProgramState::Waiting, Some(reason), vec!["`ip link` lists the interfaces".into()]);
+            self.slot.enter_for(
+                ProgramState::Waiting,
+                Some(reason),
+                vec!["`ip link` lists the interfaces".into()],
+            );
             let Some(given) = self.orders.next(LOOK) else { continue };
             match given.order {
                 WorkerCommand::Stop => return Err(SessionEnd::Stopped(given)),
@@ -262,7 +271,11 @@ impl WorkerSession<'_> {
         Ok(None)
     }
 
-    fn carry_out(&mut self, live: &mut LiveSession<'_>, given: PendingCommand) -> Result<Option<PendingCommand>, LiveError> {
+    fn carry_out(
+        &mut self,
+        live: &mut LiveSession<'_>,
+        given: PendingCommand,
+    ) -> Result<Option<PendingCommand>, LiveError> {
         match given.order {
             WorkerCommand::Stop | WorkerCommand::End => return Ok(Some(given)),
             WorkerCommand::Look => {
@@ -303,7 +316,11 @@ impl WorkerSession<'_> {
             }
         };
         self.slot.record_report(&report);
-        Ok(if given.order == WorkerCommand::End { SessionEnd::ForGood(given) } else { SessionEnd::Stopped(given) })
+        Ok(if given.order == WorkerCommand::End {
+            SessionEnd::ForGood(given)
+        } else {
+            SessionEnd::Stopped(given)
+        })
     }
 
     fn failure(&self, error: &LiveError) -> SessionFailure {

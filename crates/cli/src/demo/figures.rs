@@ -146,7 +146,9 @@ impl DemoReport {
     pub(super) fn live_rates(&mut self, told: &[SessionReport]) {
         let median_of = |specialised: bool| {
             let rates = told.iter().filter_map(|r| match r {
-                SessionReport::Status { pps, generation, .. } if (*generation > 0) == specialised => Some(*pps),
+                SessionReport::Status { pps, generation, .. } if (*generation > 0) == specialised => {
+                    Some(*pps)
+                }
                 _ => None,
             });
             median(rates.collect())

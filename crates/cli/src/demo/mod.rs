@@ -21,14 +21,14 @@ use miette::{IntoDiagnostic, miette};
 use millstream_kernel::{KernelMap, UpdateMode};
 use millstream_lab::environment::fit_for_timing;
 use millstream_lab::measure::MeasurementPlan;
-use millstream_lab::{Error as LabError, StalenessMonitor, TestRig, RigConfig, TrafficSequence, os};
+use millstream_lab::{Error as LabError, RigConfig, StalenessMonitor, TestRig, TrafficSequence, os};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
-use millstream_programs::router::{self, RouterConfig, RouterModel, NextHop, Route};
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::router::{self, NextHop, Route, RouterConfig, RouterModel};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::SessionReport;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionSettings, SpeedComparison};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionSettings, SpeedComparison, VariantCompiler};
 
 use crate::exit::{Exit, ended};
 use crate::run::EventLog;
@@ -51,10 +51,10 @@ const XDP_TX: u32 = 3;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Seconds of each of the three acts
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::duration_args::seconds())]
     seconds: u64,
     /// Seconds of each of the two measurements; up to six times as many on a disturbed machine
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::duration_args::seconds())]
     measure: u64,
     /// Route updates per second in the last act
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -103,7 +103,11 @@ fn seconds(args: &DemoArgs) -> [u64; 2] {
 }
 
 /// The first two acts: traffic, and other traffic.
-fn speed_act(args: &DemoArgs, say: &(dyn Fn(&str) + Sync), figures: &mut DemoReport) -> Result<(), miette::Report> {
+fn speed_act(
+    args: &DemoArgs,
+    say: &(dyn Fn(&str) + Sync),
+    figures: &mut DemoReport,
+) -> Result<(), miette::Report> {
     let rig = TestRig::new(RigConfig::default()).map_err(ended)?;
     let (config, flows) = tables(rig.test_port());
     let sequence = flows.sequence(1, SEQUENCE);
@@ -132,7 +136,11 @@ fn speed_act(args: &DemoArgs, say: &(dyn Fn(&str) + Sync), figures: &mut DemoRep
 }
 
 /// The last act: updates.
-fn update_act(args: &DemoArgs, say: &(dyn Fn(&str) + Sync), figures: &mut DemoReport) -> Result<(), miette::Report> {
+fn update_act(
+    args: &DemoArgs,
+    say: &(dyn Fn(&str) + Sync),
+    figures: &mut DemoReport,
+) -> Result<(), miette::Report> {
     let rig = TestRig::new(RigConfig { stamps: true, ..RigConfig::default() }).map_err(ended)?;
     let (config, flows) = tables(rig.test_port());
     let sequence = flows.sequence(1, SEQUENCE);
@@ -181,7 +189,11 @@ struct RouteUpdater<'w> {
 }
 
 impl<'w> RouteUpdater<'w> {
-    fn new(far: StalenessMonitor, config: &'w RouterConfig, flows: &'w WeightedFlows) -> Result<Self, miette::Report> {
+    fn new(
+        far: StalenessMonitor,
+        config: &'w RouterConfig,
+        flows: &'w WeightedFlows,
+    ) -> Result<Self, miette::Report> {
         let hottest = flows.weights.iter().enumerate().max_by_key(|(_, w)| **w).map_or(0, |(i, _)| i);
         let frame = &flows.packets[hottest];
         let prefix = RouterModel::new(config).route_of(frame);
@@ -195,7 +207,13 @@ impl<'w> RouteUpdater<'w> {
     }
 
     /// Writes so many updates, with a pause after each.
-    fn write(&self, routes: &KernelMap, count: u64, pause: Duration, stop: &AtomicBool) -> Result<(), LabError> {
+    fn write(
+        &self,
+        routes: &KernelMap,
+        count: u64,
+        pause: Duration,
+        stop: &AtomicBool,
+    ) -> Result<(), LabError> {
         for _ in 0..count {
             if stop.load(Ordering::Relaxed) {
                 break;

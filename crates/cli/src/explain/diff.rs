@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_isa::{DecodeError, RawInsn};
-use millstream_object::{ObjectFunction, Object, RelocKind};
+use millstream_object::{Object, ObjectFunction, RelocKind};
 use millstream_opt::InsnOrigin;
 use millstream_passes::registry;
 use serde::Serialize;
@@ -170,7 +170,8 @@ fn side(object: &Object, f: &ObjectFunction, lines: &mut Vec<SourceLine>) -> Res
     let shapes = text.iter().map(|(at, _)| shape(object, f, *at)).collect();
     let of_slot = source_lines(object, f, lines);
     let line = |at: usize| of_slot.range(..=at).next_back().map(|(_, line)| *line);
-    let insns = text.into_iter().map(|(slot, text)| DiffInstruction { line: line(slot), slot, text }).collect();
+    let insns =
+        text.into_iter().map(|(slot, text)| DiffInstruction { line: line(slot), slot, text }).collect();
     Ok(DiffSide { insns, shapes, sizes })
 }
 
@@ -256,7 +257,12 @@ fn rows(before: &DiffSide, after: &DiffSide, pairs: &[(usize, usize)]) -> Vec<Di
 
 /// Marks an added and a removed instruction as moved if the added one was made of the removed one and is
 /// still the same.
-fn mark_moved(rows: &mut [DiffRow], before: &DiffSide, after: &DiffSide, origin: &dyn Fn(usize) -> Option<usize>) {
+fn mark_moved(
+    rows: &mut [DiffRow],
+    before: &DiffSide,
+    after: &DiffSide,
+    origin: &dyn Fn(usize) -> Option<usize>,
+) {
     let position = |side: &DiffSide, slot: usize| side.insns.binary_search_by_key(&slot, |i| i.slot).ok();
     let alone = |r: &DiffRow| r.before.as_ref().filter(|_| r.kind == DiffKind::Removed).map(|i| i.slot);
     let removed: BTreeMap<usize, usize> =

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::diff::{FunctionDiff, DiffHunk, DiffInstruction, DiffKind, DiffRow};
+use super::diff::{DiffHunk, DiffInstruction, DiffKind, DiffRow, FunctionDiff};
 use super::{ExplainReport, text};
 
 /// Minimum length of a run of unchanged rows that is folded.

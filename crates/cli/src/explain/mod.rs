@@ -15,7 +15,9 @@ use std::process::ExitCode;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_bpf::cost::OptimizationGoal;
 use millstream_object::{FuncId, Object};
-use millstream_opt::{EquivalenceEvidence, OptimizeOptions, InsnOrigin, SuperReport, TracedObject, mark, trace, unmark};
+use millstream_opt::{
+    EquivalenceEvidence, InsnOrigin, OptimizeOptions, SuperReport, TracedObject, mark, trace, unmark,
+};
 use millstream_prove::{ProofVerdict, prove};
 use serde::Serialize;
 
@@ -152,7 +154,8 @@ fn report(args: &ExplainArgs, a: &Object, made: OptimizedObject) -> Result<Expla
             gone.push(f.name.clone());
             continue;
         };
-        let known = origins.as_ref().map(|origins| diff::CodeProvenance { origins: &origins[at], touched: &touched });
+        let known =
+            origins.as_ref().map(|origins| diff::CodeProvenance { origins: &origins[at], touched: &touched });
         let both = diff::compare((a, n as u32), (&b, &b.functions[at]), known.as_ref());
         functions.push(both.into_diagnostic().wrap_err_with(|| format!("in function {}", f.name))?);
     }

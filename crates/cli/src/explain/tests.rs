@@ -6,11 +6,11 @@ use std::path::Path;
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};
 use millstream_object::{Object, RawInput};
-use millstream_opt::{SearchEngine, WindowReplacement, OptimizeOptions, InsnOrigin, trace};
+use millstream_opt::{InsnOrigin, OptimizeOptions, SearchEngine, WindowReplacement, trace};
 
-use super::diff::{self, FunctionDiff, DiffKind, SourceLine};
+use super::diff::{self, DiffKind, FunctionDiff, SourceLine};
 use super::text::DiffStyle;
-use super::{ProgramProof, ExplainReport, html, text, windows};
+use super::{ExplainReport, ProgramProof, html, text, windows};
 
 const BEFORE: &str = concat!(include_str!("../../tests/count.s"), "r4 = 1\nr4 <<= 1\nout:\nr0 = 2\nexit");
 
@@ -78,7 +78,8 @@ fn report() -> ExplainReport {
     let lost = WindowReplacement { after: vec!["r9 = 9".into()], ..found.clone() };
     let mut functions = vec![both];
     let windows = windows::place([&found, &lost].into_iter(), &mut functions);
-    let proof = ProgramProof { program: "count_xdp".into(), verdict: "equivalent", reason: None, same: 9, asked: 2 };
+    let proof =
+        ProgramProof { program: "count_xdp".into(), verdict: "equivalent", reason: None, same: 9, asked: 2 };
     ExplainReport {
         schema: 1,
         a: "dir/<count>.o".into(),
@@ -115,7 +116,8 @@ fn colours_are_there_only_if_wanted() {
 #[test]
 fn every_instruction_is_in_one_row() {
     let both = both();
-    let slots = |side: fn(&diff::DiffRow) -> Option<usize>| both.rows.iter().filter_map(side).collect::<Vec<_>>();
+    let slots =
+        |side: fn(&diff::DiffRow) -> Option<usize>| both.rows.iter().filter_map(side).collect::<Vec<_>>();
     let before = slots(|r| r.before.as_ref().map(|i| i.slot));
     assert_eq!(before, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     let after = slots(|r| r.after.as_ref().map(|i| i.slot));

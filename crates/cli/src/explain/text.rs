@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::diff::{FunctionDiff, DiffHunk, DiffInstruction, DiffKind, DiffRow};
-use super::{ProgramProof, ExplainReport};
+use super::diff::{DiffHunk, DiffInstruction, DiffKind, DiffRow, FunctionDiff};
+use super::{ExplainReport, ProgramProof};
 
 /// Layout of the text.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@
 use millstream_opt::WindowReplacement;
 use serde::Serialize;
 
-use super::diff::{FunctionDiff, ChangeCause};
+use super::diff::{ChangeCause, FunctionDiff};
 use crate::superopt::engine;
 
 /// A window that was replaced.
@@ -18,7 +18,10 @@ pub(super) struct ReplacedWindow {
 }
 
 /// Assigns each window to the change that shows its replacement; returns the others.
-pub(super) fn place<'a>(found: impl Iterator<Item = &'a WindowReplacement>, functions: &mut [FunctionDiff]) -> Vec<ReplacedWindow> {
+pub(super) fn place<'a>(
+    found: impl Iterator<Item = &'a WindowReplacement>,
+    functions: &mut [FunctionDiff],
+) -> Vec<ReplacedWindow> {
     let mut left = Vec::new();
     for f in found {
         let window = ReplacedWindow { before: f.before.clone(), after: f.after.clone(), cause: cause(f) };

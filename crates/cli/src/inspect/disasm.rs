@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use millstream_isa::disasm::{Symbols, disasm};
 use millstream_isa::{Callee, DecodeError, Insn, Pseudo, decode_all};
-use millstream_object::{ObjectFunction, Object, RelocKind};
+use millstream_object::{Object, ObjectFunction, RelocKind};
 
 struct ObjectSymbols<'a> {
     object: &'a Object,

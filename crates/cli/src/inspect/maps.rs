@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use millstream_bpf::module as lifted;
 use millstream_btf::{Btf, TypeId};
-use millstream_ir::usage::{MapAccess, MapUse, AccessRange, InstSite, ModuleMapUsage};
+use millstream_ir::usage::{AccessRange, InstSite, MapAccess, MapUse, ModuleMapUsage};
 use millstream_ir::{Module, Op};
 use millstream_isa::helpers::Helper;
-use millstream_object::{ObjectMap, MapId, Object};
+use millstream_object::{MapId, Object, ObjectMap};
 use serde::Serialize;
 
 /// A map, as JSON shows it.
@@ -67,7 +67,8 @@ fn row(object: &Object, module: &Module, usage: &ModuleMapUsage, id: MapId) -> M
     let spec = &map.spec;
     let ir = lifted::map(id);
     let decl = &module.maps[ir];
-    let fields = |ranges: &[AccessRange]| ranges.iter().map(|&r| field(object.btf.as_ref(), map, r)).collect();
+    let fields =
+        |ranges: &[AccessRange]| ranges.iter().map(|&r| field(object.btf.as_ref(), map, r)).collect();
     let programs = object.programs.iter().filter_map(|program| {
         let uses = usage.of_program(lifted::func(program.func), ir);
         (!uses.is_empty()).then(|| MapUsage {

@@ -4,19 +4,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
-use millstream_kernel::{Namespace, KernelProgram};
-use millstream_lab::compare::{ComparisonReport, compare_test_runs, common, compare_live};
+use millstream_kernel::{KernelProgram, Namespace};
+use millstream_lab::compare::{ComparisonReport, common, compare_live, compare_test_runs};
 use millstream_lab::environment::{Environment, fit_for_timing};
 use millstream_lab::measure::MeasurementPlan;
 use millstream_lab::stats::TimingVerdict;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::verify::{answers, is_sent, verdicts};
 use millstream_lab::workload::Workload;
-use millstream_lab::{Error, TestRig, RigConfig, TrafficSequence, os};
+use millstream_lab::{Error, RigConfig, TestRig, TrafficSequence, os};
 use millstream_object::Object;
 use serde::Serialize;
 
-use super::{TrafficArgs, MapFileArgs, emptiness, fill, interrupted, is_length, open, refused, short, text};
+use super::{MapFileArgs, TrafficArgs, emptiness, fill, interrupted, is_length, open, refused, short, text};
 use crate::exit::Exit;
 use crate::native::tables::MapDumpFile;
 use crate::progress::Progress;
@@ -134,7 +134,8 @@ fn test_runs(args: &CompareArgs, opened: &[ObjectProgram], fillings: &[MapDumpFi
         let subjects = subjects(args, opened, (&load, fillings), &Namespace::current()?)?;
         let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
         let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
-        let report = compare_test_runs(&subjects, &packets, cpu, plan(args, MeasurementPlan::test_run(args.seconds)))?;
+        let report =
+            compare_test_runs(&subjects, &packets, cpu, plan(args, MeasurementPlan::test_run(args.seconds)))?;
         let warnings = silent(&subjects, |program| verdicts(program, &packets))?;
         Ok((load.description.clone(), report, warnings))
     };
@@ -157,8 +158,9 @@ fn live(args: &CompareArgs, opened: &[ObjectProgram], fillings: &[MapDumpFile]) 
         let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
         let plan = plan(args, MeasurementPlan::live(args.seconds));
         let report = compare_live(&subjects, &rig, &sample, common(&verdicts), plan)?;
-        let of =
-            |program: &KernelProgram| Ok(answers(&rig, program, &sample)?.into_iter().map(|(v, _)| v).collect());
+        let of = |program: &KernelProgram| {
+            Ok(answers(&rig, program, &sample)?.into_iter().map(|(v, _)| v).collect())
+        };
         let warnings = silent(&subjects, of)?;
         Ok((load.description.clone(), report, warnings))
     };
@@ -202,5 +204,9 @@ fn subjects<'o>(
 }
 
 fn plan(args: &CompareArgs, usual: MeasurementPlan) -> MeasurementPlan {
-    MeasurementPlan { copies: args.copies.unwrap_or(usual.copies), seed: args.seed.unwrap_or(usual.seed), ..usual }
+    MeasurementPlan {
+        copies: args.copies.unwrap_or(usual.copies),
+        seed: args.seed.unwrap_or(usual.seed),
+        ..usual
+    }
 }

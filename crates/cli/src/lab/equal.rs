@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, miette};
+use millstream_lab::differential::{
+    DifferentialOutcome, DifferentialPlan, DifferentialReport, ObservedDifference, compare_objects,
+};
 use millstream_lab::environment::Environment;
-use millstream_lab::differential::{DifferentialReport, ObservedDifference, DifferentialOutcome, DifferentialPlan, compare_objects};
 use millstream_lab::os;
 use millstream_object::Object;
 use serde::Serialize;
@@ -122,10 +124,14 @@ fn first_line(text: &str) -> &str {
 
 fn in_words(observable: &ObservedDifference) -> String {
     match observable {
-        ObservedDifference::Rejected { message } => format!("the second is not accepted: {}", first_line(message)),
+        ObservedDifference::Rejected { message } => {
+            format!("the second is not accepted: {}", first_line(message))
+        }
         ObservedDifference::Run { first: true } => "the second cannot be run on the packet".to_owned(),
         ObservedDifference::Run { first: false } => "the first cannot be run on the packet".to_owned(),
-        ObservedDifference::ReturnValue { first, second } => format!("return value {first}, and then {second}"),
+        ObservedDifference::ReturnValue { first, second } => {
+            format!("return value {first}, and then {second}")
+        }
         ObservedDifference::Packet(bytes) => {
             format!("packet, from byte {}:\n      {}\n      {}", bytes.offset, bytes.first, bytes.second)
         }

@@ -17,14 +17,14 @@ use miette::{IntoDiagnostic, WrapErr};
 use millstream_kernel::Namespace;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::workload::{BuiltinWorkload, Workload, locality, plain};
-use millstream_lab::{Error, stale_resources, os, pcap};
+use millstream_lab::{Error, os, pcap, stale_resources};
 use millstream_object::Object;
 
 use crate::capture;
 use crate::exit::{Exit, ended};
 use crate::native::tables::MapDumpFile;
 use crate::privileges::RequiredPrivileges;
-use crate::{input, bounded_read};
+use crate::{bounded_read, input};
 
 /// Frames of a capture file that are replayed, at most.
 const MOST_FRAMES: usize = 1 << 20;
@@ -54,7 +54,11 @@ enum LabCommand {
 impl LabArgs {
     /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> RequiredPrivileges {
-        if matches!(self.command, LabCommand::Equal(_)) { RequiredPrivileges::Kernel } else { RequiredPrivileges::Measure }
+        if matches!(self.command, LabCommand::Equal(_)) {
+            RequiredPrivileges::Kernel
+        } else {
+            RequiredPrivileges::Measure
+        }
     }
 }
 
@@ -101,7 +105,12 @@ impl MapFileArgs {
 }
 
 /// Fills the maps of a program that is to be run: generated tables first, then those of files.
-fn fill(subject: &ProgramUnderTest<'_>, load: &Workload, fillings: &[MapDumpFile], at: &Namespace) -> Result<(), Error> {
+fn fill(
+    subject: &ProgramUnderTest<'_>,
+    load: &Workload,
+    fillings: &[MapDumpFile],
+    at: &Namespace,
+) -> Result<(), Error> {
     subject.apply(&load.entries, at)?;
     fillings.iter().try_for_each(|filling| subject.fill(&filling.name, &filling.entries, at))
 }

@@ -13,14 +13,14 @@ use millstream_lab::measure::MeasurementPlan;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::verify::{FrameVerification, answers, verify, verify_against};
 use millstream_lab::workload::Workload;
-use millstream_lab::{FrameCounts, Error, FrameLatencies, TestRig, RigConfig, TrafficSequence, os, pcap};
+use millstream_lab::{Error, FrameCounts, FrameLatencies, RigConfig, TestRig, TrafficSequence, os, pcap};
 use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
 use super::{
-    TrafficArgs, MapFileArgs, MOST_FRAMES, emptiness, fill, interrupted, is_length, open, refused, short, text,
-    verdict_name,
+    MOST_FRAMES, MapFileArgs, TrafficArgs, emptiness, fill, interrupted, is_length, open, refused, short,
+    text, verdict_name,
 };
 use crate::capture;
 use crate::exit::Exit;
@@ -190,7 +190,11 @@ fn bench<'o>(
     Ok(subject.map(|subject| TestBench { subject, rig, load }))
 }
 
-fn work(args: &LabRunArgs, main: &TestBench<'_>, stamped: &[TestBench<'_>; 2]) -> Result<LabRunReport, Error> {
+fn work(
+    args: &LabRunArgs,
+    main: &TestBench<'_>,
+    stamped: &[TestBench<'_>; 2],
+) -> Result<LabRunReport, Error> {
     fit_for_timing()?;
     let RigWorkload { workload, order, .. } = &*main.load;
     let program = main.subject.load()?;
@@ -252,7 +256,11 @@ fn work(args: &LabRunArgs, main: &TestBench<'_>, stamped: &[TestBench<'_>; 2]) -
         verdict: verdict_name(verdict),
         verification,
         mpps: 1e3 / throughput.sides[0].ns,
-        doubts: throughput.reliability_warnings().into_iter().chain(curve.as_ref().and_then(LoadCurve::reliability_warning)).collect(),
+        doubts: throughput
+            .reliability_warnings()
+            .into_iter()
+            .chain(curve.as_ref().and_then(LoadCurve::reliability_warning))
+            .collect(),
         throughput,
         counts,
         lost: counts.lost(),

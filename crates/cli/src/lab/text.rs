@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use millstream_lab::FrameLatencies;
-use millstream_lab::compare::{TimingMode, ComparisonReport, SideReport};
+use millstream_lab::compare::{ComparisonReport, SideReport, TimingMode};
 use millstream_lab::curve::LoadCurve;
 use millstream_lab::environment::Environment;
 use millstream_lab::stats::{RatioEstimate, TimingVerdict};

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use miette::{Result, miette};
 use millstream_native::NativeEngine;
-use millstream_native::io::worker_stats::WorkerStats;
 use millstream_native::io::safepoint::Safepoint;
+use millstream_native::io::worker_stats::WorkerStats;
 use serde_json::Value;
 
-use super::maps::{MapOperationResult, MapRequestError, MapOperation, carry_out, parse};
+use super::maps::{MapOperation, MapOperationResult, MapRequestError, carry_out, parse};
 use super::metrics::{self, EngineMetrics};
 use super::stats::LiveStats;
 use crate::clients::{ClientConnection, ClientLine};
@@ -124,7 +124,11 @@ fn listen(listener: &UnixListener, send: &Sender<MapRequest>, board: &Arc<Worker
 }
 
 /// Talks to one client until it goes.
-fn talk(client: &mut ClientConnection, send: &Sender<MapRequest>, board: &Arc<WorkerStats>) -> io::Result<()> {
+fn talk(
+    client: &mut ClientConnection,
+    send: &Sender<MapRequest>,
+    board: &Arc<WorkerStats>,
+) -> io::Result<()> {
     while let Some(line) = client.read_line(LONGEST)? {
         let ClientLine::Whole(line) = line else {
             return client.write_all(format!("{}\n", wrong("the line is too long")).as_bytes());

@@ -9,12 +9,12 @@ use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::interface_index;
 use millstream_lab::os;
 use millstream_native::NativeEngine;
-use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::live::{PacketCallback, PacketPort, serve};
-use millstream_native::io::queues::{BufferMode, ServeConfig};
 use millstream_native::io::packet_ports::serve_by;
-use millstream_native::io::{PacketAccounting, WorkerHooks, RunStats};
-use millstream_ports::{PortError, PortDropCounts, XskOptions, SyscallPort, XdpPort};
+use millstream_native::io::queues::{BufferMode, ServeConfig};
+use millstream_native::io::safepoint::Safepoint;
+use millstream_native::io::{PacketAccounting, RunStats, WorkerHooks};
+use millstream_ports::{PortDropCounts, PortError, SyscallPort, XdpPort, XskOptions};
 
 use super::control::MapControlSocket;
 use super::{bind, port_options};
@@ -181,7 +181,9 @@ pub(crate) fn open_all<'n>(
 }
 
 /// Packets lost before they arrived at these wires.
-pub(crate) fn lost<'w>(wires: impl IntoIterator<Item = &'w mut InterfacePort>) -> Result<PortDropCounts, PortError> {
+pub(crate) fn lost<'w>(
+    wires: impl IntoIterator<Item = &'w mut InterfacePort>,
+) -> Result<PortDropCounts, PortError> {
     wires.into_iter().map(InterfacePort::lost).sum()
 }
 
@@ -225,7 +227,11 @@ impl StopCondition {
 
 impl WorkerPorts {
     /// Opens interfaces, separated by commas, for so many workers.
-    pub(super) fn open(way: PacketTransport, names: &str, workers: u32) -> Result<WorkerPorts, PortOpenError> {
+    pub(super) fn open(
+        way: PacketTransport,
+        names: &str,
+        workers: u32,
+    ) -> Result<WorkerPorts, PortOpenError> {
         open_all(names.split(',').map(|name| (way, name)), workers).map(WorkerPorts)
     }
 
@@ -257,7 +263,9 @@ impl WorkerPorts {
         let ran = match &mut self.0[..] {
             [only] => serve(engine, only, batch, &mut goes_on, &mut |_| {}),
             several => until.run_until((batch, BufferMode::Copy), |plan, crew| {
-                let mut attend = |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
+                let mut attend = |floor: &Safepoint<'_>| {
+                    control.iter().for_each(|control| control.serve_until_done(floor))
+                };
                 serve_by(engine, several, plan, crew, Some(&mut attend))
             }),
         };

@@ -36,7 +36,10 @@ impl MapRequestError {
     fn kernel(what: &str, map: &str, errno: i64) -> MapRequestError {
         let errno = errno.unsigned_abs() as i32;
         let words = std::io::Error::from_raw_os_error(errno);
-        MapRequestError { error: format!("{what} in map {map}: {} ({words})", errno_name(errno)), errno: Some(errno) }
+        MapRequestError {
+            error: format!("{what} in map {map}: {} ({words})", errno_name(errno)),
+            errno: Some(errno),
+        }
     }
 
     /// In bpftool's format, with the error number.
@@ -172,7 +175,9 @@ pub(crate) fn parse(words: &[&str]) -> Result<MapOperation, MapRequestError> {
                 None | Some("any") => 0,
                 Some("noexist") => 1,
                 Some("exist") => 2,
-                Some(word) => return Err(MapRequestError::wrong(format!("{word:?} is none of any, exist, noexist"))),
+                Some(word) => {
+                    return Err(MapRequestError::wrong(format!("{word:?} is none of any, exist, noexist")));
+                }
             };
             MapOperation::Update { map, key, value, flags }
         }
@@ -182,8 +187,12 @@ pub(crate) fn parse(words: &[&str]) -> Result<MapOperation, MapRequestError> {
 }
 
 /// Executes an operation, while no worker is in a batch.
-pub(crate) fn carry_out(engine: &mut NativeEngine, wanted: &MapOperation) -> Result<MapOperationResult, MapRequestError> {
-    let all = |engine: &mut NativeEngine| engine.maps().zip(1..).map(|(map, id)| described(map, id)).collect();
+pub(crate) fn carry_out(
+    engine: &mut NativeEngine,
+    wanted: &MapOperation,
+) -> Result<MapOperationResult, MapRequestError> {
+    let all =
+        |engine: &mut NativeEngine| engine.maps().zip(1..).map(|(map, id)| described(map, id)).collect();
     Ok(match wanted {
         MapOperation::List => MapOperationResult::Maps(all(engine)),
         MapOperation::Show(named) => {
@@ -193,7 +202,11 @@ pub(crate) fn carry_out(engine: &mut NativeEngine, wanted: &MapOperation) -> Res
         MapOperation::Dump(named) => {
             let map = open(engine, named)?;
             if !can_be_walked(map) {
-                return Err(MapRequestError::kernel("keys cannot be walked", map.name(), libc::EOPNOTSUPP.into()));
+                return Err(MapRequestError::kernel(
+                    "keys cannot be walked",
+                    map.name(),
+                    libc::EOPNOTSUPP.into(),
+                ));
             }
             MapOperationResult::Entries(map.keys().into_iter().filter_map(|key| entry(map, key)).collect())
         }
@@ -225,10 +238,17 @@ pub(crate) fn carry_out(engine: &mut NativeEngine, wanted: &MapOperation) -> Res
 }
 
 fn done(what: &str, errno: i64, map: &NativeMap) -> Result<MapOperationResult, MapRequestError> {
-    if errno == 0 { Ok(MapOperationResult::Nothing) } else { Err(MapRequestError::kernel(what, map.name(), errno)) }
+    if errno == 0 {
+        Ok(MapOperationResult::Nothing)
+    } else {
+        Err(MapRequestError::kernel(what, map.name(), errno))
+    }
 }
 
-fn find<'e>(engine: &'e mut NativeEngine, named: &MapSelector) -> Result<(&'e mut NativeMap, usize), MapRequestError> {
+fn find<'e>(
+    engine: &'e mut NativeEngine,
+    named: &MapSelector,
+) -> Result<(&'e mut NativeMap, usize), MapRequestError> {
     let names: Vec<String> = engine.maps().map(|map| map.name().to_owned()).collect();
     let is_it = |(map, id): &(&mut NativeMap, usize)| match named {
         MapSelector::Name(name) => map.name() == name,
@@ -256,11 +276,18 @@ fn open<'e>(engine: &'e mut NativeEngine, named: &MapSelector) -> Result<&'e mut
     }
 }
 
-fn sized<'m>(map: &'m mut NativeMap, key: &[u8], value: Option<&Vec<u8>>) -> Result<&'m mut NativeMap, MapRequestError> {
+fn sized<'m>(
+    map: &'m mut NativeMap,
+    key: &[u8],
+    value: Option<&Vec<u8>>,
+) -> Result<&'m mut NativeMap, MapRequestError> {
     let spec = map.spec();
     let fits = |what: &str, have: usize, want: u32| match have == want as usize {
         true => Ok(()),
-        false => Err(MapRequestError::wrong(format!("map {} has {what} of {want} bytes, not of {have}", map.name()))),
+        false => Err(MapRequestError::wrong(format!(
+            "map {} has {what} of {want} bytes, not of {have}",
+            map.name()
+        ))),
     };
     fits("keys", key.len(), spec.key_size)?;
     value.map_or(Ok(()), |value| fits("values", value.len(), spec.value_size))?;
@@ -332,7 +359,9 @@ impl MapOperationResult {
             MapOperationResult::Map(map) => map.json(),
             MapOperationResult::Entries(entries) => entries.iter().map(PerWorkerEntry::json).collect(),
             MapOperationResult::Entry(entry) => entry.json(),
-            MapOperationResult::Next(key, next) => json!({ "key": key.as_deref().map(bytes), "next_key": bytes(next) }),
+            MapOperationResult::Next(key, next) => {
+                json!({ "key": key.as_deref().map(bytes), "next_key": bytes(next) })
+            }
             MapOperationResult::Nothing => Value::Null,
         }
     }

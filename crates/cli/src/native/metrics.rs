@@ -53,7 +53,8 @@ pub(crate) type MetricsRequests = Receiver<Sender<EngineMetrics>>;
 pub(crate) fn open(listener: TcpListener, board: &Arc<WorkerStats>) -> MetricsRequests {
     let (ask, asked) = mpsc::channel();
     let (board, ask) = (Arc::clone(board), Arc::new(Mutex::new(ask)));
-    let text = move || metrics::text(Box::new(EngineCollector { board: Arc::clone(&board), ask: Arc::clone(&ask) }));
+    let text =
+        move || metrics::text(Box::new(EngineCollector { board: Arc::clone(&board), ask: Arc::clone(&ask) }));
     thread::spawn(move || {
         if let Err(error) = metrics::serve(listener, Arc::new(text)) {
             tracing::warn!("metrics: {error}");

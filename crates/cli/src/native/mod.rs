@@ -8,10 +8,10 @@ pub(crate) mod control;
 pub(crate) mod live;
 mod maps;
 pub(crate) mod metrics;
+pub(crate) mod port_options;
 mod share;
 pub(crate) mod stats;
 pub(crate) mod tables;
-pub(crate) mod port_options;
 mod without;
 
 use std::fmt::Write as _;
@@ -25,20 +25,24 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::Ablations;
 use millstream_lab::os;
-use millstream_native::io::safepoint::Safepoint;
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_native::io::packet_source::PacketStreamSource;
-use millstream_native::io::{WorkerHooks, NullSink, RunConfig, RunStats, DropReason, ReplaySource, PacketSink, run as run_packets, run_by};
+use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native::io::safepoint::Safepoint;
+use millstream_native::io::{
+    DropReason, NullSink, PacketSink, ReplaySource, RunConfig, RunStats, WorkerHooks, run as run_packets,
+    run_by,
+};
 use millstream_native::{
-    TableTemplate, ClassifierTemplate, NativeEngine, NativeError, CompiledSchedule, NativeOptions, Schedule, HashTemplate, CompileTimings, LpmTemplate,
+    ClassifierTemplate, CompileTimings, CompiledSchedule, HashTemplate, LpmTemplate, NativeEngine,
+    NativeError, NativeOptions, Schedule, TableTemplate,
 };
 use millstream_object::Object;
 use serde::Serialize;
 
 use self::control::MapControlSocket;
-use self::live::{WorkerPorts, StopCondition, PacketTransport};
+use self::live::{PacketTransport, StopCondition, WorkerPorts};
+use self::port_options::{OpenPorts, WorkerQueues};
 use self::stats::{LatencyPercentiles, WorkerRow};
-use self::port_options::{WorkerQueues, OpenPorts};
 use self::without::{DisabledOptimization, without};
 use crate::capture::CaptureFile;
 use crate::dpdk;
@@ -182,7 +186,8 @@ pub(crate) struct NativeArgs {
 impl NativeArgs {
     /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> RequiredPrivileges {
-        let shares = if self.shares.is_empty() { RequiredPrivileges::Files } else { RequiredPrivileges::Kernel };
+        let shares =
+            if self.shares.is_empty() { RequiredPrivileges::Files } else { RequiredPrivileges::Kernel };
         self.running.needs().max(shares)
     }
 }
@@ -249,7 +254,12 @@ fn pins() -> Vec<(&'static str, TemplateArg)> {
     let indices = HashTemplate::ALL.map(|template| (template.name(), TemplateArg::Index(template)));
     let tries = [LpmTemplate::Multibit, LpmTemplate::Packed, LpmTemplate::Lengths, LpmTemplate::List];
     let tries = tries.map(|trie| (trie.name(), TemplateArg::Trie(trie)));
-    let classifiers = [ClassifierTemplate::Linear, ClassifierTemplate::Tree, ClassifierTemplate::Cuts, ClassifierTemplate::Tuples];
+    let classifiers = [
+        ClassifierTemplate::Linear,
+        ClassifierTemplate::Tree,
+        ClassifierTemplate::Cuts,
+        ClassifierTemplate::Tuples,
+    ];
     let classifiers = classifiers.map(|classifier| (classifier.name(), TemplateArg::Classifier(classifier)));
     indices.into_iter().chain(tries).chain(classifiers).collect()
 }
@@ -421,7 +431,12 @@ pub(crate) fn is_llvm_missing(error: &NativeError) -> bool {
 
 /// Runs a program of this name on packets, and prints the result. `made`: its code was compiled in this
 /// process.
-pub(crate) fn execute(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, made: bool) -> Result<ExitCode> {
+pub(crate) fn execute(
+    name: &str,
+    args: &NativeRunArgs,
+    engine: &mut NativeEngine,
+    made: bool,
+) -> Result<ExitCode> {
     let served = match (args.io.split_once(':'), PacketTransport::of(&args.io)) {
         (_, Some((PacketTransport::Xdp, names))) => Some(serve_queues(name, args, engine, names)?),
         (_, Some(which)) => {
@@ -477,7 +492,12 @@ fn listening(args: &NativeRunArgs, engine: &NativeEngine) -> Result<Option<MapCo
 type InterfaceRunResult = Result<(String, Option<OpenPorts>, RunStats, LostBefore), ExitCode>;
 
 /// Runs packets from the queues of interfaces, by AF_XDP.
-fn serve_queues(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, names: &str) -> Result<InterfaceRunResult> {
+fn serve_queues(
+    name: &str,
+    args: &NativeRunArgs,
+    engine: &mut NativeEngine,
+    names: &str,
+) -> Result<InterfaceRunResult> {
     prepare(name, args, engine, WorkerPorts::pair(names)?)?;
     // Last of all, since packets come from then on.
     let names: Vec<&str> = names.split(',').collect();
@@ -488,12 +508,18 @@ fn serve_queues(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, nam
     let control = listening(args, engine)?;
     let until = StopCondition::begin(args.packets, args.seconds);
     let (ran, taken) = (queues.run(engine, &until, control.as_ref())?, queues.open_ports());
-    let description = taken.interfaces.iter().map(port_options::PortInfo::text).collect::<Vec<_>>().join(", ");
+    let description =
+        taken.interfaces.iter().map(port_options::PortInfo::text).collect::<Vec<_>>().join(", ");
     Ok(Ok((description, Some(taken), ran, queues.lost())))
 }
 
 /// Runs packets of DPDK's ports, which are interfaces from `--ifindex` on.
-fn serve_dpdk(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, devices: &str) -> Result<InterfaceRunResult> {
+fn serve_dpdk(
+    name: &str,
+    args: &NativeRunArgs,
+    engine: &mut NativeEngine,
+    devices: &str,
+) -> Result<InterfaceRunResult> {
     let kept = args.taking.of_dpdk()?;
     prepare(name, args, engine, [args.ifindex, args.ifindex + 1])?;
     let mut ports = match dpdk::of_program(&args.dpdk, devices, engine.workers(), args.ifindex)? {
@@ -508,7 +534,12 @@ fn serve_dpdk(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, devic
 
 /// Runs packets of interfaces. Returns the source's description, counts and losses; or the exit code if that
 /// is not permitted.
-fn serve(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, (way, names): (PacketTransport, &str)) -> Result<InterfaceRunResult> {
+fn serve(
+    name: &str,
+    args: &NativeRunArgs,
+    engine: &mut NativeEngine,
+    (way, names): (PacketTransport, &str),
+) -> Result<InterfaceRunResult> {
     let workers = engine.workers();
     let made = if way == PacketTransport::Tap { Some(WorkerPorts::open(way, names, workers)) } else { None };
     if let Some(Err(refused)) = made {
@@ -580,13 +611,15 @@ fn packets(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine) -> Resul
 
 fn feed(args: &NativeRunArgs, engine: &mut NativeEngine, packets: &PacketInput) -> Result<RunStats> {
     let stream = packets.file.as_ref().map(|file| file as &dyn PacketStreamSource);
-    let source = ReplaySource { frames: &packets.frames, order: &packets.order, count: packets.count, stream };
+    let source =
+        ReplaySource { frames: &packets.frames, order: &packets.order, count: packets.count, stream };
     let plan = RunConfig { batch: engine.batch() as usize, ingress: args.ifindex };
     let control = listening(args, engine)?;
     let mut run = |sink: &mut (dyn PacketSink + Send)| match (engine.workers(), &control) {
         (1, None) => run_packets(engine, &source, sink, plan),
         (_, control) => {
-            let mut attend = |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
+            let mut attend =
+                |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
             run_by(engine, &source, sink, plan, &WorkerHooks { enter: &bind }, Some(&mut attend))
         }
     };

@@ -7,17 +7,17 @@ use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::XdpMode;
 use millstream_native::NativeEngine;
-use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::graph::{GraphPortNumbers, GraphRunStats};
 use millstream_native::io::queues::{BufferMode, ServeConfig};
+use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::xdp::XdpPorts;
-use millstream_native::io::{WorkerHooks, RunStats};
-use millstream_ports::{BusyPoll, XdpInterface, PortDropCounts, XskOptions, ZeroCopy};
+use millstream_native::io::{RunStats, WorkerHooks};
+use millstream_ports::{BusyPoll, PortDropCounts, XdpInterface, XskOptions, ZeroCopy};
 use serde::Serialize;
 
 use super::LostBefore;
 use super::control::MapControlSocket;
-use super::live::{PortOpenError, StopCondition, PacketTransport};
+use super::live::{PacketTransport, PortOpenError, StopCondition};
 
 /// Options for AF_XDP and DPDK.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ pub(crate) struct PortOptions {
     metadata: Option<MetadataMode>,
     /// With --io xdp:..., zero copy by drivers or copying by the kernel; by default zero copy if all
     /// interfaces support it
-    #[arg(long, value_enum, default_value_t = Copying::Auto)]
+    #[arg(long, value_enum, default_value_t = ZeroCopyMode::Auto)]
     zero_copy: ZeroCopyMode,
     /// With --io xdp:..., poll drivers, for so long each time, in place of their interrupts; workers do not
     /// sleep
@@ -68,7 +68,8 @@ impl PortOptions {
     /// Choice of `--metadata`, for a transport that supports the kinds in `may`; the first one is the
     /// default.
     fn kept(&self, way: &str, may: &[MetadataMode]) -> Result<MetadataMode> {
-        let word = |kept: &MetadataMode| kept.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
+        let word =
+            |kept: &MetadataMode| kept.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
         match self.metadata {
             Some(said) if !may.contains(&said) => Err(miette!(
                 help = "docs/native.md has what each of them means",
@@ -200,9 +201,11 @@ impl WorkerQueues {
         until: &StopCondition,
         control: Option<&MapControlSocket>,
     ) -> Result<RunStats> {
-        let mut attend = |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
+        let mut attend =
+            |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
         let WorkerQueues { ports, metadata, batch } = self;
-        let run = |plan: &ServeConfig<'_>, crew: &WorkerHooks<'_>| ports.run(engine, plan, crew, Some(&mut attend));
+        let run =
+            |plan: &ServeConfig<'_>, crew: &WorkerHooks<'_>| ports.run(engine, plan, crew, Some(&mut attend));
         until.run_until((*batch, *metadata), run).into_diagnostic()
     }
 

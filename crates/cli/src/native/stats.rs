@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_native::io::DropReason;
-use millstream_native::io::worker_stats::{WorkerStats, WorkerLatencyHistogram};
+use millstream_native::io::worker_stats::{WorkerLatencyHistogram, WorkerStats};
 use serde::Serialize;
 
 use super::DropCount;
@@ -54,17 +54,19 @@ pub(crate) struct WorkerRow {
 
 /// Statistics of each worker.
 pub(crate) fn workers(board: &WorkerStats) -> Vec<WorkerRow> {
-    let of =
-        |(worker, (account, busy)): (usize, (millstream_native::io::PacketAccounting, std::time::Duration))| WorkerRow {
-            worker,
-            received: account.received,
-            sent: account.sent(),
-            dropped: account.all_dropped(),
-            ns_per_packet: match account.received - account.dropped[DropReason::Size as usize] {
-                0 => 0.0,
-                seen => busy.as_nanos() as f64 / seen as f64,
-            },
-        };
+    let of = |(worker, (account, busy)): (
+        usize,
+        (millstream_native::io::PacketAccounting, std::time::Duration),
+    )| WorkerRow {
+        worker,
+        received: account.received,
+        sent: account.sent(),
+        dropped: account.all_dropped(),
+        ns_per_packet: match account.received - account.dropped[DropReason::Size as usize] {
+            0 => 0.0,
+            seen => busy.as_nanos() as f64 / seen as f64,
+        },
+    };
     board.workers().into_iter().enumerate().map(of).collect()
 }
 
@@ -87,9 +89,11 @@ impl LiveStats {
     /// The present statistics.
     pub(crate) fn of(board: &Arc<WorkerStats>) -> LiveStats {
         let all = board.workers();
-        let sum =
-            |of: fn(&millstream_native::io::PacketAccounting) -> u64| all.iter().map(|(account, _)| of(account)).sum();
-        let dropped = |reason: DropReason| all.iter().map(|(account, _)| account.dropped[reason as usize]).sum();
+        let sum = |of: fn(&millstream_native::io::PacketAccounting) -> u64| {
+            all.iter().map(|(account, _)| of(account)).sum()
+        };
+        let dropped =
+            |reason: DropReason| all.iter().map(|(account, _)| account.dropped[reason as usize]).sum();
         let busy: u128 = all.iter().map(|(_, busy)| busy.as_nanos()).sum();
         let received: u64 = sum(|account| account.received);
         let seen = received - dropped(DropReason::Size);
@@ -99,7 +103,10 @@ impl LiveStats {
             sent: sum(|account| account.sent()),
             transmitted: sum(|account| account.transmitted),
             redirected: sum(|account| account.redirected),
-            dropped: DropReason::ALL.iter().map(|&r| DropCount { reason: r.name(), packets: dropped(r) }).collect(),
+            dropped: DropReason::ALL
+                .iter()
+                .map(|&r| DropCount { reason: r.name(), packets: dropped(r) })
+                .collect(),
             ns_per_packet: if seen == 0 { 0.0 } else { busy as f64 / seen as f64 },
             latency_ns: LatencyPercentiles::of(&board.latency()),
             workers: workers(board),

@@ -2,7 +2,7 @@
 //! them.
 
 use millstream_click::Ablations;
-use millstream_native::{LayoutPolicy, PrefetchPolicy, NativeOptions};
+use millstream_native::{LayoutPolicy, NativeOptions, PrefetchPolicy};
 
 /// LLVM passes that are always needed.
 const NO_LLVM_PASSES: &str = "always-inline";
@@ -68,7 +68,9 @@ pub(super) fn options(left_out: &[DisabledOptimization], mut options: NativeOpti
             DisabledOptimization::Lookups => options.inline_lookups = false,
             DisabledOptimization::Descriptors => options.descriptors = LayoutPolicy::Whole,
             DisabledOptimization::Pass(name) => options.left_out.push(name.clone()),
-            DisabledOptimization::StaticGraph | DisabledOptimization::Constants | DisabledOptimization::Annotations => {}
+            DisabledOptimization::StaticGraph
+            | DisabledOptimization::Constants
+            | DisabledOptimization::Annotations => {}
         }
     }
     options

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millstream_kernel::{KernelError as KernelError, LoadError, MOUNT, PinDirError};
+use millstream_kernel::{KernelError, LoadError, MOUNT, PinDirError};
 use millstream_loader::{Error as LoaderError, ProgramError};
 use millstream_specialize::LiveError;
 use millstream_specialize::guard::GuardError;

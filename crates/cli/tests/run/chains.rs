@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{KernelMap, Namespace, PacketSocket, KernelProgram, UpdateMode, interface_index, testing};
+use millstream_kernel::{
+    KernelMap, KernelProgram, Namespace, PacketSocket, UpdateMode, interface_index, testing,
+};
 
 use crate::fixtures;
 use crate::kill::{End, pinned};

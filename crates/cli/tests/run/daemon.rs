@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, KernelMap, MapSpec, MapType, Namespace, KernelProgram, UpdateMode, XdpMode, create_veth, delete_interface,
-    interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
+    KernelMap, KernelProgram, Link, MapSpec, MapType, Namespace, UpdateMode, XdpMode, create_veth,
+    delete_interface, interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
 };
 use millstream_lab::rig::TEST_PORT;
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::router;
 use millstream_programs::traffic::FlowLocality;
 use serde_json::Value;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::{KernelMap, UpdateMode, query_xdp, testing};
 use millstream_lab::rig::TEST_PORT;
-use millstream_lab::{StalenessMonitor, TestRig, RigConfig, TrafficSequence};
-use millstream_programs::router::{self, RouterConfig, RouterModel, NextHop};
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_lab::{RigConfig, StalenessMonitor, TestRig, TrafficSequence};
+use millstream_programs::router::{self, NextHop, RouterConfig, RouterModel};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 
 use crate::session::{Place, Session};
 use crate::steps;

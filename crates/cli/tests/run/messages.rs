@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, KernelMap, MapSpec, MapType, Namespace, KernelProgram, XdpMode, create_veth, interface_index, probe, query_xdp,
-    replace_xdp_netlink, set_up_pair, testing,
+    KernelMap, KernelProgram, Link, MapSpec, MapType, Namespace, XdpMode, create_veth, interface_index,
+    probe, query_xdp, replace_xdp_netlink, set_up_pair, testing,
 };
 use millstream_loader::ObjectLoader;
 use millstream_object::Object;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
-    AttachType, Hook, Link, KernelMap, Namespace, PacketSocket, KernelProgram, ProgramSpec, ProgramType, UpdateMode,
-    probe, testing,
+    AttachType, Hook, KernelMap, KernelProgram, Link, Namespace, PacketSocket, ProgramSpec, ProgramType,
+    UpdateMode, probe, testing,
 };
 use millstream_loader::{LoadedObject, ObjectLoader};
 use millstream_object::Object;

@@ -6,19 +6,19 @@ use std::borrow::Cow;
 use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
 use rustc_hash::FxHashMap;
 
-use super::{ARRAY, InitialEntry, SourceControl, LRU_HASH, RDONLY_PROG, GraphSource, SourceEnd, GraphSink};
+use super::{ARRAY, GraphSink, GraphSource, InitialEntry, LRU_HASH, RDONLY_PROG, SourceControl, SourceEnd};
 use crate::arguments::{ElementArguments, NameTable, boolean};
+use crate::bpf_program::{self, ProgramHook, ReadObject};
 use crate::build::ElementHashTable;
 use crate::config::SpannedText;
-use crate::elements::rewrite::{RewriterFlows, IpRewriter};
+use crate::elements::rewrite::{IpRewriter, RewriterFlows};
 use crate::elements::span_tree::SpanTreeState;
 use crate::error::Error;
-use crate::bpf_program::{self, ProgramHook, ReadObject};
-use crate::graph::{CaptureInfo, Element, Graph, ElementPort};
-use crate::handlers::{HandlerAccess, Handler, SETTINGS, SettingValue, SettingType, HandlerWriters};
+use crate::graph::{CaptureInfo, Element, ElementPort, Graph};
+use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingType, SettingValue};
 use crate::printing::PacketPrinter;
-use crate::script::{ScriptCall, Script, ScriptKind, ScriptStep};
-use crate::queueing::{SourceSchedule, QueueingDeclarations, ShapingPolicy, QueueProperties, SourceTiming};
+use crate::queueing::{QueueProperties, QueueingDeclarations, ShapingPolicy, SourceSchedule, SourceTiming};
+use crate::script::{Script, ScriptCall, ScriptKind, ScriptStep};
 
 /// Context in which an element's class makes its behaviour.
 pub(crate) struct ElementSetup<'s> {
@@ -339,7 +339,13 @@ impl ElementSetup<'_> {
         self.handler("active", HandlerAccess::Setting(active_at, SettingType::Truth));
         self.handler("reset", HandlerAccess::Restart { count, base });
         let source_at = self.sources();
-        self.shared.gates.push(SourceControl { source: source_at, limit: limit_at, active: active_at, base, rate });
+        self.shared.gates.push(SourceControl {
+            source: source_at,
+            limit: limit_at,
+            active: active_at,
+            base,
+            rate,
+        });
         self.source_at(port, source);
     }
 
@@ -470,7 +476,11 @@ impl ElementSetup<'_> {
     }
 
     /// Takes a program of an object file into the module, with its maps and their contents.
-    pub(crate) fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, ProgramHook), String> {
+    pub(crate) fn foreign(
+        &mut self,
+        file: &str,
+        program: Option<&str>,
+    ) -> Result<(Func, ProgramHook), String> {
         let foreign = (self.objects)(file, program)?;
         let (element, before) = (&self.element.name, self.shared.module.funcs.len());
         let merged = bpf_program::merge(&mut self.shared.module, element, &foreign)?;

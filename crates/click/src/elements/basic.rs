@@ -6,15 +6,15 @@ use super::generators::limit;
 use super::seconds;
 use crate::arguments::{boolean, string, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, unquote, words};
 use crate::error::Error;
-use crate::handlers::{HandlerAccess, SettingValue, SettingType};
+use crate::handlers::{HandlerAccess, SettingType, SettingValue};
 use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, NUMBER, at, key, moot, refused, refused_but};
 use crate::packet::PacketValues;
+use crate::queueing::{QueueProperties, ShapingPolicy, TimingParameter};
 use crate::script::{ScriptKind, script as read_script};
-use crate::queueing::{TimingParameter, ShapingPolicy, QueueProperties};
 
 /// A class with these ports that passes all packets.
 const fn passing(
@@ -28,7 +28,11 @@ const fn passing(
 }
 
 /// A class that says something about others.
-const fn information(name: &'static str, about: &'static str, arguments: &'static [ArgumentSpec]) -> ElementClass {
+const fn information(
+    name: &'static str,
+    about: &'static str,
+    arguments: &'static [ArgumentSpec],
+) -> ElementClass {
     ElementClass { passes_all: false, make: nothing, ..passing(name, about, "0/0", "a", arguments) }
 }
 
@@ -38,7 +42,11 @@ const COUNTED: &[ArgumentSpec] = &[
     key("COUNT_CALL"),
     key("BYTE_COUNT_CALL"),
     moot("BATCH_PRECISE", IgnoredValueKind::Truth, "packets are counted one by one"),
-    moot("ATOMIC", IgnoredValueKind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
+    moot(
+        "ATOMIC",
+        IgnoredValueKind::Number(0, 2),
+        "each worker counts for itself, and what is read is the sum",
+    ),
 ];
 const AVERAGED: &[ArgumentSpec] = &[
     at("IGNORE"),
@@ -94,8 +102,10 @@ const REPLAYS: &[ArgumentSpec] = &[
     moot("QUEUE", COUNT, "no packet is kept").or_at(),
 ];
 
-const CLOCK: &[ArgumentSpec] =
-    &[moot("VERBOSE", IgnoredValueKind::Any, NOT_WATCHED).or_at(), moot("MINPRECISION", COUNT, NOT_WATCHED).or_at()];
+const CLOCK: &[ArgumentSpec] = &[
+    moot("VERBOSE", IgnoredValueKind::Any, NOT_WATCHED).or_at(),
+    moot("MINPRECISION", COUNT, NOT_WATCHED).or_at(),
+];
 const TSC_CLOCK: &[ArgumentSpec] = &[
     moot("VERBOSE", IgnoredValueKind::Any, NOT_WATCHED),
     moot("INSTALL", IgnoredValueKind::Truth, NOT_WATCHED),
@@ -163,7 +173,10 @@ pub(super) const CLASSES: &[ElementClass] = &[
         ..passing("Idle", "Sends no packet, and drops those that come.", "-/-", "a/a", &[])
     },
     counting("Counter", "Counts packets and bytes; calls a handler when there are so many."),
-    ElementClass { arguments: COUNTED_MP, ..counting("CounterMP", "Counts packets and bytes of several threads.") },
+    ElementClass {
+        arguments: COUNTED_MP,
+        ..counting("CounterMP", "Counts packets and bytes of several threads.")
+    },
     averaging("AverageCounter"),
     averaging("AverageCounterMP"),
     averaging("AverageCounterIMP"),
@@ -297,7 +310,10 @@ pub(super) const CLASSES: &[ElementClass] = &[
             moot("PREFETCH", IgnoredValueKind::Truth, NO_THREADS),
         ],
     ),
-    ElementClass { make: replay, ..passing("ReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS) },
+    ElementClass {
+        make: replay,
+        ..passing("ReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
+    },
     ElementClass {
         make: replay,
         ..passing("MultiReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
@@ -328,7 +344,11 @@ pub(super) const CLASSES: &[ElementClass] = &[
     information(
         "HandlerAggregate",
         "Says which elements' handlers belong together.",
-        &[moot("ELEMENT", IgnoredValueKind::Any, "it has no handlers here; those of the elements are read one by one")],
+        &[moot(
+            "ELEMENT",
+            IgnoredValueKind::Any,
+            "it has no handlers here; those of the elements are read one by one",
+        )],
     )
     .and(moot(
         "ELEMENT",
@@ -350,7 +370,10 @@ pub(super) const CLASSES: &[ElementClass] = &[
     information(
         "BalancedThreadSched",
         "Moves tasks between threads.",
-        &[moot("INTERVAL", COUNT, NO_THREADS).or_at(), moot("INCREASING", IgnoredValueKind::Truth, NO_THREADS).or_at()],
+        &[
+            moot("INTERVAL", COUNT, NO_THREADS).or_at(),
+            moot("INCREASING", IgnoredValueKind::Truth, NO_THREADS).or_at(),
+        ],
     ),
     ElementClass {
         make: script,
@@ -412,7 +435,12 @@ pub(super) const CLASSES: &[ElementClass] = &[
     information(
         "RandomSeed",
         "Says where random numbers begin.",
-        &[moot("SEED", IgnoredValueKind::Any, "random numbers are those of a seed that every run begins with").or_at()],
+        &[moot(
+            "SEED",
+            IgnoredValueKind::Any,
+            "random numbers are those of a seed that every run begins with",
+        )
+        .or_at()],
     ),
     information("AlignmentInfo", "Says where headers lie.", &[]).and(moot(
         "ELEMENT MODULUS OFFSET",
@@ -426,7 +454,11 @@ const COUNTED_MP: &[ArgumentSpec] = &[
     refused("COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
     refused("BYTE_COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
     moot("BATCH_PRECISE", IgnoredValueKind::Truth, "packets are counted one by one"),
-    moot("ATOMIC", IgnoredValueKind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
+    moot(
+        "ATOMIC",
+        IgnoredValueKind::Number(0, 2),
+        "each worker counts for itself, and what is read is the sum",
+    ),
 ];
 const NO_MAC: &str = "no element looks at the Ethernet header by its annotation";
 const ANYWHERE: &str = "no element needs headers to be aligned";
@@ -538,7 +570,11 @@ fn unqueue(setup: &mut ElementSetup<'_>) -> ElementResult {
     let active = setup.setting("active", SettingType::Truth, i64::from(active));
     let base = setup.hidden_setting(0);
     setup.handler("reset", HandlerAccess::Restart { count: counter, base });
-    setup.declare_pacing(ShapingPolicy::Upto { limit: limit.into(), base: TimingParameter::Setting(base), active: active.into() });
+    setup.declare_pacing(ShapingPolicy::Upto {
+        limit: limit.into(),
+        base: TimingParameter::Setting(base),
+        active: active.into(),
+    });
     setup.require_single_worker("packets that it does not pull wait in one order");
     Ok(Box::new(UnqueueCounter { counter }))
 }
@@ -714,7 +750,11 @@ impl CounterTrigger {
 }
 
 /// A trigger, from its argument: the count, the handler, and its value.
-fn trigger(setup: &mut ElementSetup<'_>, name: &'static str, bytes: bool) -> Result<Option<CounterTrigger>, Error> {
+fn trigger(
+    setup: &mut ElementSetup<'_>,
+    name: &'static str,
+    bytes: bool,
+) -> Result<Option<CounterTrigger>, Error> {
     let Some(text) = setup.arguments.keyword(name) else { return Ok(None) };
     let all = words(&text);
     let [number, handler, ..] = &all[..] else {
@@ -808,7 +848,12 @@ fn average(setup: &mut ElementSetup<'_>) -> ElementResult {
         setup.require_clock();
     }
     let until = Some(until).filter(|until| *until > 0);
-    Ok(Box::new(AverageCounter { counter: PacketCounter { packets, bytes, triggers: Vec::new() }, from, until, first }))
+    Ok(Box::new(AverageCounter {
+        counter: PacketCounter { packets, bytes, triggers: Vec::new() },
+        from,
+        until,
+        first,
+    }))
 }
 
 fn counter(setup: &mut ElementSetup<'_>) -> ElementResult {

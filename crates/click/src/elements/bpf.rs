@@ -7,18 +7,23 @@ use millstream_ir::{Func, Prov, Type};
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::string;
+use crate::bpf_program::ProgramHook;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::bpf_program::ProgramHook;
 use crate::keyword::at;
 use crate::packet::PacketValues;
 
 pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "1/1-3",
     processing: "a/ah",
-    ..ElementClass::filter("BPF", "Runs an XDP or TC program of an object file.", &[at("FILE"), at("PROGRAM")], make)
+    ..ElementClass::filter(
+        "BPF",
+        "Runs an XDP or TC program of an object file.",
+        &[at("FILE"), at("PROGRAM")],
+        make,
+    )
 }];
 
 /// Effect of a verdict.
@@ -31,8 +36,13 @@ enum VerdictAction {
 const PASS: VerdictAction = VerdictAction::Out(0, "pass");
 const BACK: VerdictAction = VerdictAction::Out(1, "tx");
 const ELSEWHERE: VerdictAction = VerdictAction::Out(2, "redirect");
-const XDP: &[(i64, VerdictAction)] =
-    &[(2, PASS), (3, BACK), (4, ELSEWHERE), (1, VerdictAction::Drop("drop")), (0, VerdictAction::Drop("aborted"))];
+const XDP: &[(i64, VerdictAction)] = &[
+    (2, PASS),
+    (3, BACK),
+    (4, ELSEWHERE),
+    (1, VerdictAction::Drop("drop")),
+    (0, VerdictAction::Drop("aborted")),
+];
 const TC: &[(i64, VerdictAction)] = &[
     (0, PASS),
     // TC_ACT_UNSPEC: the default.

@@ -137,8 +137,10 @@ fn protocol4(number: u32) -> CaptureFilter {
 }
 
 fn protocol6(number: u32) -> CaptureFilter {
-    let behind =
-        All(vec![is(LoadOffset::Frame(NEXT6), 1, FRAGMENT6), is(LoadOffset::Frame(BEHIND_FRAGMENT6), 1, number)]);
+    let behind = All(vec![
+        is(LoadOffset::Frame(NEXT6), 1, FRAGMENT6),
+        is(LoadOffset::Frame(BEHIND_FRAGMENT6), 1, number),
+    ]);
     All(vec![ethertype(IP6), Any(vec![is(LoadOffset::Frame(NEXT6), 1, number), behind])])
 }
 
@@ -347,7 +349,8 @@ impl PcapFilterParser<'_> {
     }
 
     fn qualifiers(&mut self) -> Result<PcapQualifiers, Error> {
-        let mut found = PcapQualifiers { protocol: None, side: DirQualifier::Either, sided: false, kind: None };
+        let mut found =
+            PcapQualifiers { protocol: None, side: DirQualifier::Either, sided: false, kind: None };
         let known = |word: &str| {
             word == "ether" || ETHER_TYPES.iter().chain(PROTOCOLS).any(|(name, _)| *name == word)
         };
@@ -361,7 +364,11 @@ impl PcapFilterParser<'_> {
             let other = if first == "src" { "dst" } else { "src" };
             let two = self.words.get(self.at + 1).is_some_and(|word| word == other);
             if two && ["or", "and", "||", "&&"].contains(&self.peek()) {
-                found.side = if ["or", "||"].contains(&self.peek()) { DirQualifier::Either } else { DirQualifier::Both };
+                found.side = if ["or", "||"].contains(&self.peek()) {
+                    DirQualifier::Either
+                } else {
+                    DirQualifier::Both
+                };
                 self.at += 2;
             }
         }
@@ -390,8 +397,11 @@ impl PcapFilterParser<'_> {
         match protocol {
             "ether" => Ok(cast("multicast")),
             "ip" => {
-                let group =
-                    CaptureFilter::Test(Cond::Ge, FilterTerm::Load(LoadOffset::Frame(ETHER + 16), 1), FilterTerm::Constant(224));
+                let group = CaptureFilter::Test(
+                    Cond::Ge,
+                    FilterTerm::Load(LoadOffset::Frame(ETHER + 16), 1),
+                    FilterTerm::Constant(224),
+                );
                 Ok(All(vec![ethertype(IP4), group]))
             }
             "ip6" => Ok(All(vec![ethertype(IP6), is(LoadOffset::Frame(ETHER + 24), 1, 255)])),
@@ -424,7 +434,10 @@ impl PcapFilterParser<'_> {
                 let at = |offset: i32| {
                     let [a, b, c, d, e, f] = address.map(u32::from);
                     let high = a << 24 | b << 16 | c << 8 | d;
-                    All(vec![is(LoadOffset::Frame(offset), 4, high), is(LoadOffset::Frame(offset + 4), 2, e << 8 | f)])
+                    All(vec![
+                        is(LoadOffset::Frame(offset), 4, high),
+                        is(LoadOffset::Frame(offset + 4), 2, e << 8 | f),
+                    ])
                 };
                 Ok(qualifiers.side.of(at(6), at(0)))
             }
@@ -609,8 +622,8 @@ impl PcapFilterParser<'_> {
             let bad = matches!((op, &right), (AluOp::Div | AluOp::Mod, FilterTerm::Constant(0)));
             let shifts = matches!(op, AluOp::Lsh | AluOp::Rsh);
             let bad = bad || shifts && matches!(&right, FilterTerm::Constant(32..));
-            let varies =
-                (shifts || matches!(op, AluOp::Div | AluOp::Mod)) && !matches!(right, FilterTerm::Constant(..));
+            let varies = (shifts || matches!(op, AluOp::Div | AluOp::Mod))
+                && !matches!(right, FilterTerm::Constant(..));
             if bad || varies || self.size > LARGEST {
                 return Err(
                     self.wrong("divisors are numbers other than 0, distances of shifts numbers below 32")
@@ -692,7 +705,11 @@ fn cast(kind: &str) -> CaptureFilter {
         "broadcast" => All(vec![is(LoadOffset::Frame(0), 4, u32::MAX), is(LoadOffset::Frame(4), 2, 0xffff)]),
         _ => CaptureFilter::Test(
             Cond::Ne,
-            FilterTerm::Op(AluOp::And, Box::new(FilterTerm::Load(LoadOffset::Frame(0), 1)), Box::new(FilterTerm::Constant(1))),
+            FilterTerm::Op(
+                AluOp::And,
+                Box::new(FilterTerm::Load(LoadOffset::Frame(0), 1)),
+                Box::new(FilterTerm::Constant(1)),
+            ),
             FilterTerm::Constant(0),
         ),
     }
@@ -726,7 +743,12 @@ pub(super) fn write(
 }
 
 /// A number of 32 bits.
-fn term(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, number: &FilterTerm, without: Block) -> Value {
+fn term(
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    number: &FilterTerm,
+    without: Block,
+) -> Value {
     match number {
         FilterTerm::Constant(value) => code.int(i64::from(*value)),
         FilterTerm::Length => code.length(packet),
@@ -740,7 +762,13 @@ fn term(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, number: &Filter
     }
 }
 
-fn load(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, place: LoadOffset, bytes: u32, without: Block) -> Value {
+fn load(
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    place: LoadOffset,
+    bytes: u32,
+    without: Block,
+) -> Value {
     let needed = |code: &mut ElementBuilder<'_, '_>, base: Value, offset: i32, bytes: u32| {
         let beyond = code.at(base, i64::from(offset) + i64::from(bytes));
         code.check(Cond::Le, beyond, packet.end, |code| code.jump(without, &[]));

@@ -8,7 +8,7 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::unsigned;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;
@@ -16,10 +16,17 @@ use crate::handlers::HandlerAccess;
 use crate::keyword::at;
 use crate::packet::PacketValues;
 
-use super::match_table::{WordConstraint, MatchFormula, RuleSegment, MatchRules, ReadWindow, TableWord, different, equal, parts};
+use super::match_table::{
+    MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, different, equal, parts,
+};
 
-const fn class(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
-    ElementClass { ports: "1/-", processing: "h/h", ..ElementClass::filter(name, about, &[], make) }.and(at("PATTERN"))
+const fn class(
+    name: &'static str,
+    about: &'static str,
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass { ports: "1/-", processing: "h/h", ..ElementClass::filter(name, about, &[], make) }
+        .and(at("PATTERN"))
 }
 
 pub(super) const CLASSES: &[ElementClass] = &[
@@ -123,7 +130,8 @@ fn dispatcher(setup: &mut ElementSetup<'_>) -> ElementResult {
             all.pop();
         }
         // A second slash has a mask behind it.
-        let masked = |word: &SpannedText| word.text.replacen('/', "\0", 1).replacen('/', "%", 1).replace('\0', "/");
+        let masked =
+            |word: &SpannedText| word.text.replacen('/', "\0", 1).replacen('/', "%", 1).replace('\0', "/");
         let text = all.iter().map(masked).collect::<Vec<_>>().join(" ");
         patterns.push(pattern(&SpannedText { text, span: argument.span })?);
         let rest = argument.text == "-" && next > last;
@@ -245,9 +253,15 @@ impl Classifier {
     }
 
     /// The words of the key of a table.
-    fn words(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, rules: &MatchRules<PatternWord>) -> BTreeMap<PatternWord, Value> {
+    fn words(
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        rules: &MatchRules<PatternWord>,
+    ) -> BTreeMap<PatternWord, Value> {
         let all = rules.words();
-        let word = |key: &PatternWord| if let PatternWord::Bytes(offset) = key { Some((*offset, WORD)) } else { None };
+        let word = |key: &PatternWord| {
+            if let PatternWord::Bytes(offset) = key { Some((*offset, WORD)) } else { None }
+        };
         let reach = |key: &PatternWord| if let PatternWord::Reach(bytes) = key { Some(*bytes) } else { None };
         let fields: Vec<(u32, u32)> = all.iter().filter_map(word).collect();
         let needs: Vec<u32> = all.iter().filter_map(reach).collect();
@@ -258,7 +272,12 @@ impl Classifier {
     }
 
     /// Patterns of outputs, one by one.
-    fn in_order(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, ports: std::ops::Range<usize>) {
+    fn in_order(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        ports: std::ops::Range<usize>,
+    ) {
         for (port, pattern) in self.patterns.iter().enumerate().take(ports.end).skip(ports.start) {
             let next = code.block();
             for clause in pattern {

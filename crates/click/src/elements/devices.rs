@@ -5,15 +5,15 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, string, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
-use crate::compile::{NO_INPUT, CaptureOptions, ElementSetup, GraphSource, GraphSink};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
+use crate::compile::{CaptureOptions, ElementSetup, GraphSink, GraphSource, NO_INPUT};
 use crate::elements::capture_filter::{CaptureFilter, filter, write};
-use crate::elements::link_types;
 use crate::elements::generators::{SourcePacing, data, generator};
+use crate::elements::link_types;
 use crate::error::Error;
 use crate::handlers::HandlerAccess;
 use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, NUMBER, at, key, moot, refused, refused_but};
-use crate::packet::{BROADCAST, HOST, MULTICAST, Annotation, PacketValues};
+use crate::packet::{Annotation, BROADCAST, HOST, MULTICAST, PacketValues};
 
 const DRIVEN: &str = "`--io` says how a device is driven, and which packets it has";
 const WORKERS: &str = "`--workers` says how many there are; each has its packets by their flows";
@@ -23,7 +23,8 @@ const CARD: &str = "a card is left as the system has it: `ethtool` and `ip link`
 const OFFLOADED: &str = "checksums are set by elements, whatever a card could do";
 const ROOM: &str = "every packet has 216 bytes in front of it, for which more is refused";
 pub(super) const HEADROOM: ArgumentSpec = moot("HEADROOM", IgnoredValueKind::Number(0, 216), ROOM);
-const ACTIVE: ArgumentSpec = refused_but("ACTIVE", &["true"], "a device gives its packets from the beginning");
+const ACTIVE: ArgumentSpec =
+    refused_but("ACTIVE", &["true"], "a device gives its packets from the beginning");
 const TOLD: &str = "the report has all counts";
 const NO_FLAG: &[&str] = &["false"];
 const INTERFACE: &str =
@@ -32,7 +33,8 @@ const INTERFACE: &str =
 /// An interface, by raw sockets or by libpcap.
 const FROM_DEVICE: &[ArgumentSpec] = &[
     at("DEVNAME"),
-    moot("PROMISC", IgnoredValueKind::Truth, "what an interface lets in is set by `ip link set promisc`").or_at(),
+    moot("PROMISC", IgnoredValueKind::Truth, "what an interface lets in is set by `ip link set promisc`")
+        .or_at(),
     at("SNAPLEN"),
     moot(
         "SNIFFER",
@@ -218,7 +220,11 @@ const TUNNEL: &[ArgumentSpec] = &[
 ];
 
 const fn tunnel(name: &'static str, about: &'static str) -> ElementClass {
-    ElementClass { ports: "0-1/1-2", processing: "a/h", ..ElementClass::filter(name, about, TUNNEL, to_and_from) }
+    ElementClass {
+        ports: "0-1/1-2",
+        processing: "a/h",
+        ..ElementClass::filter(name, about, TUNNEL, to_and_from)
+    }
 }
 
 const fn source(
@@ -227,7 +233,8 @@ const fn source(
     arguments: &'static [ArgumentSpec],
     make: fn(&mut ElementSetup<'_>) -> ElementResult,
 ) -> ElementClass {
-    ElementClass { ports: "0/1", processing: "/h", ..ElementClass::filter(name, about, arguments, make) }.passing()
+    ElementClass { ports: "0/1", processing: "/h", ..ElementClass::filter(name, about, arguments, make) }
+        .passing()
 }
 
 const fn sink(
@@ -262,7 +269,10 @@ pub(super) const CLASSES: &[ElementClass] = &[
     sink("ToDPDKDevice", SENDS, "a", TO_DPDK),
     sink("ToDPDKDeviceXCHG", SENDS, "a", TO_DPDK),
     sink("ToNetmapDevice", SENDS, "a", TO_NETMAP),
-    ElementClass { make: to_ring, ..sink("ToDPDKRing", "Is where packets to another process go.", "a", TO_RING) },
+    ElementClass {
+        make: to_ring,
+        ..sink("ToDPDKRing", "Is where packets to another process go.", "a", TO_RING)
+    },
     tunnel("KernelTap", "Is an interface of the host, of Ethernet frames."),
     tunnel("KernelTun", "Is an interface of the host, of IP packets."),
     sink("ToHost", "Is where packets to the host go.", "a", TO_HOST),
@@ -453,7 +463,10 @@ fn forced(code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> PacketValu
     code.jump(on, &[zero]);
     code.switch_to_block(on);
     let yes = code.truth(true);
-    packet.with(Annotation::Network, network).with(Annotation::HasNetwork, yes).with(Annotation::Destination, destination)
+    packet
+        .with(Annotation::Network, network)
+        .with(Annotation::HasNetwork, yes)
+        .with(Annotation::Destination, destination)
 }
 
 /// The destination of an IPv4 header, which is whole.
@@ -593,7 +606,11 @@ fn from_dump(setup: &mut ElementSetup<'_>) -> ElementResult {
     setup.handler("encap", HandlerAccess::Text(link_types::encapsulation(link)));
     setup.at_end()?;
     setup.source(GraphSource::File(name));
-    Ok(if link == link_types::RAW_IP { Box::new(link_types::RawIpSource) } else { Box::new(DumpSource { force }) })
+    Ok(if link == link_types::RAW_IP {
+        Box::new(link_types::RawIpSource)
+    } else {
+        Box::new(DumpSource { force })
+    })
 }
 
 fn infinite(setup: &mut ElementSetup<'_>) -> ElementResult {

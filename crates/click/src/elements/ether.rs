@@ -7,14 +7,14 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, ether, prefix, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::words;
 use crate::elements::devices::cast;
 use crate::error::Error;
-use crate::handlers::{HandlerAccess, SettingValue, SettingType, ether_number};
+use crate::handlers::{HandlerAccess, SettingType, SettingValue, ether_number};
 use crate::keyword::{at, key};
-use crate::packet::{HOST, Annotation, PacketValues};
+use crate::packet::{Annotation, HOST, PacketValues};
 
 /// Bytes of an Ethernet header.
 const HEADER: i64 = 14;
@@ -29,9 +29,12 @@ pub(super) const CLASSES: &[ElementClass] = &[
         encap,
     )
     .passing(),
-    ElementClass::filter("EtherRewrite", "Writes Ethernet addresses.", &[at("SRC"), at("DST")], rewrite).passing(),
-    ElementClass::filter("EtherMirror", "Exchanges the Ethernet addresses.", &[], |_| Ok(Box::new(EtherMirror)))
+    ElementClass::filter("EtherRewrite", "Writes Ethernet addresses.", &[at("SRC"), at("DST")], rewrite)
         .passing(),
+    ElementClass::filter("EtherMirror", "Exchanges the Ethernet addresses.", &[], |_| {
+        Ok(Box::new(EtherMirror))
+    })
+    .passing(),
     ElementClass::check("ARPResponder", "Answers questions for addresses.", &[], responder)
         .and(at("PREFIX... ETHER")),
     ElementClass::check(
@@ -61,7 +64,8 @@ impl EtherHeader {
         Ok(EtherHeader {
             destination: setup.setting("dst", SettingType::Ether, destination),
             source: setup.setting("src", SettingType::Ether, source),
-            kind: kind.map(|kind| setup.setting("ethertype", SettingType::Number(0, 0xffff), i64::from(kind))),
+            kind: kind
+                .map(|kind| setup.setting("ethertype", SettingType::Number(0, 0xffff), i64::from(kind))),
         })
     }
 

@@ -7,7 +7,7 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{header, header_length};
 use super::seconds;
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::words;
 use crate::error::Error;
@@ -48,7 +48,11 @@ const CONTEXTS: &[ArgumentSpec] = &[
     moot("AGGTRUST", IgnoredValueKind::Truth, OWN_TABLES),
     moot("VERBOSE", IgnoredValueKind::Any, "nothing is said of flows"),
     moot("VERBOSE_FCB", IgnoredValueKind::Any, "nothing is said of flows"),
-    moot("CONTEXT", IgnoredValueKind::Any, "dispatchers look at packets themselves, wherever their manager is"),
+    moot(
+        "CONTEXT",
+        IgnoredValueKind::Any,
+        "dispatchers look at packets themselves, wherever their manager is",
+    ),
     moot("CLEAN_TIMER", NUMBER, OWN_TABLES),
     moot("EARLYDROP", IgnoredValueKind::Truth, "packets that no way leads on from are dropped in any case"),
     moot("ORDERED", IgnoredValueKind::Truth, OWN_TABLES),

@@ -9,7 +9,7 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{HEADER, header, set_checksum};
 use crate::arguments::{boolean, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
 use crate::graph::ElementPort;
@@ -80,7 +80,13 @@ impl ElementCodegen for IpFragmenter {
 }
 
 /// The first fragment: the packet up to the cut.
-fn first(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, carried: Value, flags: Value) {
+fn first(
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    header: Value,
+    carried: Value,
+    flags: Value,
+) {
     let total = code.with(AluOp::Add, carried, HEADER);
     code.set_half(header, 2, total);
     let flags = code.with(AluOp::Or, flags, MORE_FRAGMENTS);
@@ -92,7 +98,13 @@ fn first(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value,
 }
 
 /// Makes the bytes behind the cut a packet of its own: header and data.
-fn rest(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, carried: Value, flags: Value) {
+fn rest(
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    header: Value,
+    carried: Value,
+    flags: Value,
+) {
     let to = ElementPort { element: code.element, port: REST };
     code.fork_to(to, packet, |code, copy| {
         // In the copy everything lies as far from its beginning as in the original.

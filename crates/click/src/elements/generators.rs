@@ -12,11 +12,11 @@ use super::timed::bandwidth;
 use super::{SECOND, seconds};
 use crate::arguments::{boolean, ether, ip, string, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
-use crate::compile::{NO_INPUT, ElementSetup, GraphSource};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
+use crate::compile::{ElementSetup, GraphSource, NO_INPUT};
 use crate::config::{SpannedText, unquote};
 use crate::error::Error;
-use crate::handlers::{HandlerAccess, SettingValue, SettingType};
+use crate::handlers::{HandlerAccess, SettingType, SettingValue};
 use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, at, key, moot, refused_but};
 use crate::packet::{Annotation, PacketValues};
 use crate::queueing::SourceSchedule;
@@ -443,7 +443,13 @@ fn timed(setup: &mut ElementSetup<'_>) -> ElementResult {
     let data = data(setup)?;
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    generator(setup, 0, GraphSource::Constant(data, limit), (active, SourcePacing::every(interval)), ConstantSource)
+    generator(
+        setup,
+        0,
+        GraphSource::Constant(data, limit),
+        (active, SourcePacing::every(interval)),
+        ConstantSource,
+    )
 }
 
 fn pings(setup: &mut ElementSetup<'_>) -> ElementResult {
@@ -466,7 +472,13 @@ fn pings(setup: &mut ElementSetup<'_>) -> ElementResult {
     };
     let frames = (0..limit.unwrap_or(MOST).min(MOST)).map(request).collect();
     let pings = PingSource(DatagramSource { header: 0, destination: to });
-    generator(setup, NO_INPUT, GraphSource::Frames(frames, limit), (active, SourcePacing::every(interval)), pings)
+    generator(
+        setup,
+        NO_INPUT,
+        GraphSource::Frames(frames, limit),
+        (active, SourcePacing::every(interval)),
+        pings,
+    )
 }
 
 const _: () = assert!(HEADERS as u64 + ETHER as u64 <= SHORTEST);

@@ -9,11 +9,11 @@ use super::ip_filter::NUMBERED;
 use super::transport::{ICMP, TCP, UDP, bad, pseudo_sum, sum_bytes};
 use crate::arguments::{boolean, byte, ip, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::{SettingValue, SettingType};
+use crate::handlers::{SettingType, SettingValue};
 use crate::keyword::{at, key};
 use crate::packet::{Annotation, PacketValues};
 
@@ -30,8 +30,13 @@ pub(super) const CLASSES: &[ElementClass] = &[
         encap,
     ),
     ElementClass::check("ICMPPingResponder", "Answers echo requests.", &[], |_| Ok(Box::new(PingResponder))),
-    ElementClass::check("StoreIPAddress", "Writes an address into packets.", &[key("ADDR"), key("OFFSET")], store)
-        .and(at("[ADDR,] OFFSET")),
+    ElementClass::check(
+        "StoreIPAddress",
+        "Writes an address into packets.",
+        &[key("ADDR"), key("OFFSET")],
+        store,
+    )
+    .and(at("[ADDR,] OFFSET")),
     ElementClass::filter(
         "IPEncap",
         "Puts an IP header in front.",
@@ -242,7 +247,11 @@ struct UdpIpEncap {
 }
 
 /// Addresses that handlers read and, where somebody may, write; the destination unless it is that of the annotation.
-fn ends(setup: &mut ElementSetup<'_>, source: u32, destination: Option<u32>) -> (SettingValue, Option<SettingValue>) {
+fn ends(
+    setup: &mut ElementSetup<'_>,
+    source: u32,
+    destination: Option<u32>,
+) -> (SettingValue, Option<SettingValue>) {
     let source = setup.setting("src", SettingType::Address, i64::from(source));
     (source, destination.map(|address| setup.setting("dst", SettingType::Address, i64::from(address))))
 }

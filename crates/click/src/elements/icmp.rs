@@ -9,12 +9,12 @@ use super::ip::{fold, header, header_length};
 use super::transport::sum_bytes;
 use crate::arguments::{boolean, ip, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;
 use crate::keyword::{ArgumentSpec, at, key};
-use crate::packet::{HOST, Annotation, PacketValues};
+use crate::packet::{Annotation, HOST, PacketValues};
 
 const ARGUMENTS: &[ArgumentSpec] = &[
     at("SRC"),

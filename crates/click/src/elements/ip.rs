@@ -5,12 +5,12 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, ip, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::handlers::{SettingValue, SettingType};
+use crate::handlers::{SettingType, SettingValue};
 use crate::keyword::{at, key, refused_but};
-use crate::packet::{HOST, Annotation, PacketValues};
+use crate::packet::{Annotation, HOST, PacketValues};
 
 /// Bytes of a header without options.
 pub(super) const HEADER: i64 = 20;
@@ -23,9 +23,12 @@ pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass::filter("Strip", "Takes bytes away in front.", &[at("LENGTH")], |setup| {
         Ok(Box::new(StripBytes(bytes(setup)?)))
     }),
-    ElementClass::filter("Unstrip", "Gives back bytes that were taken away in front.", &[at("LENGTH")], |setup| {
-        Ok(Box::new(UnstripBytes(bytes(setup)?)))
-    }),
+    ElementClass::filter(
+        "Unstrip",
+        "Gives back bytes that were taken away in front.",
+        &[at("LENGTH")],
+        |setup| Ok(Box::new(UnstripBytes(bytes(setup)?))),
+    ),
     // Flows are no stack of contexts here, which these would tell that the header is gone.
     ElementClass::filter("FlowStrip", "Takes bytes away in front.", &[at("LENGTH")], |setup| {
         Ok(Box::new(StripBytes(bytes(setup)?)))
@@ -53,9 +56,21 @@ pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass::filter("DropBroadcasts", "Drops packets that came to all or to a group.", &[], |_| {
         Ok(Box::new(DropBroadcasts))
     }),
-    ElementClass::filter("FixIPSrc", "Sets the source of packets that are to have it set.", &[at("IPADDR")], fix),
-    ElementClass::filter("SetIPChecksum", "Sets the checksum of the IP header.", &[], |_| Ok(Box::new(SetChecksum))),
-    ElementClass::check("DecIPTTL", "Counts the time to live down.", &[key("ACTIVE"), key("MULTICAST")], decrement),
+    ElementClass::filter(
+        "FixIPSrc",
+        "Sets the source of packets that are to have it set.",
+        &[at("IPADDR")],
+        fix,
+    ),
+    ElementClass::filter("SetIPChecksum", "Sets the checksum of the IP header.", &[], |_| {
+        Ok(Box::new(SetChecksum))
+    }),
+    ElementClass::check(
+        "DecIPTTL",
+        "Counts the time to live down.",
+        &[key("ACTIVE"), key("MULTICAST")],
+        decrement,
+    ),
     ElementClass::check(
         "CheckLength",
         "Lets packets pass that are not too long.",
@@ -70,7 +85,9 @@ fn bytes(setup: &mut ElementSetup<'_>) -> Result<i64, Error> {
 
 /// The header, or the packet is dropped for having none; 20 bytes of it are there.
 pub(super) fn header(code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> Value {
-    code.check_int(Cond::Ne, packet.note(Annotation::HasNetwork), 0, |code| code.drop(packet, "no_ip_header"));
+    code.check_int(Cond::Ne, packet.note(Annotation::HasNetwork), 0, |code| {
+        code.drop(packet, "no_ip_header")
+    });
     let header = packet.note(Annotation::Network);
     code.need(packet, header, HEADER, "too_short");
     header

@@ -9,7 +9,7 @@ use super::lookup::{parts, routes};
 use super::transport::bad;
 use crate::arguments::{ip6, prefix6, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;
@@ -36,13 +36,25 @@ pub(super) const CLASSES: &[ElementClass] = &[
         ],
         check,
     ),
-    ElementClass::filter("GetIP6Address", "Takes the destination annotation from the packet.", &[at("OFFSET")], get)
-        .passing(),
-    ElementClass::check("DecIP6HLIM", "Counts the hops that are left down.", &[], |_| Ok(Box::new(DecrementHopLimit))),
+    ElementClass::filter(
+        "GetIP6Address",
+        "Takes the destination annotation from the packet.",
+        &[at("OFFSET")],
+        get,
+    )
+    .passing(),
+    ElementClass::check("DecIP6HLIM", "Counts the hops that are left down.", &[], |_| {
+        Ok(Box::new(DecrementHopLimit))
+    }),
     ElementClass {
         ports: "1/-",
         processing: "h/h",
-        ..ElementClass::filter("LookupIP6Route", "Sends packets to the output of the longest prefix.", &[], lookup)
+        ..ElementClass::filter(
+            "LookupIP6Route",
+            "Sends packets to the output of the longest prefix.",
+            &[],
+            lookup,
+        )
     }
     .and(at("PREFIX [GATEWAY] OUTPUT")),
 ];
@@ -53,7 +65,12 @@ pub(super) fn address_words(address: u128) -> [i64; 4] {
 }
 
 /// A number that is zero if four words are those of an address, under a mask.
-pub(super) fn differs(code: &mut ElementBuilder<'_, '_>, words: [Value; 4], address: u128, mask: u128) -> Value {
+pub(super) fn differs(
+    code: &mut ElementBuilder<'_, '_>,
+    words: [Value; 4],
+    address: u128,
+    mask: u128,
+) -> Value {
     let mut sum = code.int(0);
     for ((word, wanted), mask) in words.into_iter().zip(address_words(address)).zip(address_words(mask)) {
         let masked = code.with(AluOp::And, word, mask);

@@ -10,11 +10,11 @@ use super::ip6::{DESTINATION, HEADER, SOURCE};
 use super::transport::sum_bytes;
 use crate::arguments::{byte, ip6};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
 use crate::keyword::at;
-use crate::packet::{HOST, Annotation, PacketValues};
+use crate::packet::{Annotation, HOST, PacketValues};
 
 pub(super) const CLASSES: &[ElementClass] = &[ElementClass::filter(
     "ICMP6Error",

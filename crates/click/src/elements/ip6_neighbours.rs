@@ -6,7 +6,7 @@ use super::ip6::{HEADER, differs};
 use super::ip6_error::{ICMP6, message_sum, set_sum};
 use crate::arguments::{ether, mask6, prefix6};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;

@@ -7,7 +7,7 @@ use super::ip::{HEADER, header_length, header_sum};
 use super::transport::bad;
 use crate::arguments::{boolean, ip, prefix, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;

@@ -13,10 +13,13 @@ use millstream_isa::{AluOp, Cond};
 
 use super::classify::outputs_are;
 use super::ip::header_length;
-use super::match_table::{WordConstraint, MatchFormula, RuleSegment, MatchRules, ReadWindow, TableWord, compared, different, equal, parts};
+use super::match_table::{
+    MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, compared, different, equal,
+    parts,
+};
 use crate::arguments::{boolean, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;
@@ -24,9 +27,13 @@ use crate::handlers::HandlerAccess;
 use crate::keyword::{ArgumentSpec, IgnoredValueKind, at, moot};
 use crate::packet::PacketValues;
 pub(super) use parse::NUMBERED;
-use parse::{FilterExpression, FilterField, FieldTest, expression};
+use parse::{FieldTest, FilterExpression, FilterField, expression};
 
-const fn class(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+const fn class(
+    name: &'static str,
+    about: &'static str,
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
     const CACHING: &[ArgumentSpec] = &[moot(
         "CACHING",
         IgnoredValueKind::Truth,
@@ -66,7 +73,10 @@ enum FilterWord {
 impl TableWord for FilterWord {
     fn bits(self) -> u32 {
         match self {
-            FilterWord::Field(FilterField::Header { bytes, .. } | FilterField::Transport { bytes, .. }, _) => 8 * bytes,
+            FilterWord::Field(
+                FilterField::Header { bytes, .. } | FilterField::Transport { bytes, .. },
+                _,
+            ) => 8 * bytes,
             FilterWord::Reach(_) => 1,
         }
     }
@@ -74,7 +84,9 @@ impl TableWord for FilterWord {
     fn name(self) -> String {
         match self {
             FilterWord::Field(FilterField::Header { offset, bytes }, _) => format!("ip[{offset}:{bytes}]"),
-            FilterWord::Field(FilterField::Transport { offset, bytes }, _) => format!("transp[{offset}:{bytes}]"),
+            FilterWord::Field(FilterField::Transport { offset, bytes }, _) => {
+                format!("transp[{offset}:{bytes}]")
+            }
             FilterWord::Reach(bytes) => format!("transp of {bytes} bytes"),
         }
     }
@@ -93,7 +105,8 @@ impl IpFilter {
 
 /// An expression, or the opposite of one.
 fn formula(expression: &FilterExpression, holds: bool) -> Option<MatchFormula<FilterWord>> {
-    let all = |inner: &[FilterExpression]| inner.iter().map(|part| formula(part, holds)).collect::<Option<_>>();
+    let all =
+        |inner: &[FilterExpression]| inner.iter().map(|part| formula(part, holds)).collect::<Option<_>>();
     Some(match expression {
         FilterExpression::Constant(truth) => MatchFormula::Constant(*truth == holds),
         FilterExpression::Not(inner) => formula(inner, !holds)?,
@@ -133,8 +146,12 @@ fn test_formula(test: &FieldTest, holds: bool) -> Option<MatchFormula<FilterWord
     let FilterField::Transport { offset, bytes } = test.field else { return Some(found) };
     let reach = FilterWord::Reach((offset as u32) + bytes);
     Some(match (holds, zero) {
-        (true, true) => MatchFormula::All(vec![MatchFormula::Demand(reach, WordConstraint::Masked(1, 1)), found]),
-        (false, false) => MatchFormula::Any(vec![MatchFormula::Demand(reach, WordConstraint::Masked(0, 1)), found]),
+        (true, true) => {
+            MatchFormula::All(vec![MatchFormula::Demand(reach, WordConstraint::Masked(1, 1)), found])
+        }
+        (false, false) => {
+            MatchFormula::Any(vec![MatchFormula::Demand(reach, WordConstraint::Masked(0, 1)), found])
+        }
         _ => found,
     })
 }
@@ -215,7 +232,11 @@ struct HeaderValues {
 
 impl HeaderValues {
     /// The words of the key of a table.
-    fn words(&self, code: &mut ElementBuilder<'_, '_>, rules: &MatchRules<FilterWord>) -> BTreeMap<FilterWord, Value> {
+    fn words(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        rules: &MatchRules<FilterWord>,
+    ) -> BTreeMap<FilterWord, Value> {
         let all = rules.words();
         let behind = |key: &FilterWord| match key {
             FilterWord::Field(FilterField::Transport { offset, bytes }, _) => Some((*offset as u32, *bytes)),
@@ -243,14 +264,20 @@ impl HeaderValues {
         let mut words = BTreeMap::new();
         for key in all {
             let value = match key {
-                FilterWord::Field(FilterField::Header { offset, bytes }, _) => code.number(bytes, self.header, offset),
+                FilterWord::Field(FilterField::Header { offset, bytes }, _) => {
+                    code.number(bytes, self.header, offset)
+                }
                 FilterWord::Field(FilterField::Transport { offset, bytes }, _) => {
                     fields_read[place((offset as u32, bytes)).unwrap_or_default()]
                 }
-                FilterWord::Reach(bytes) => needs_read[needs.iter().position(|n| *n == bytes).unwrap_or_default()],
+                FilterWord::Reach(bytes) => {
+                    needs_read[needs.iter().position(|n| *n == bytes).unwrap_or_default()]
+                }
             };
             let masked = match key {
-                FilterWord::Field(_, mask) if mask != u32::MAX => code.with(AluOp::And, value, i64::from(mask)),
+                FilterWord::Field(_, mask) if mask != u32::MAX => {
+                    code.with(AluOp::And, value, i64::from(mask))
+                }
                 _ => value,
             };
             words.insert(key, masked);
@@ -260,7 +287,13 @@ impl HeaderValues {
 }
 
 /// Goes to one of two blocks, as an expression holds.
-fn decide(code: &mut ElementBuilder<'_, '_>, seen: &HeaderValues, expression: &FilterExpression, yes: Block, no: Block) {
+fn decide(
+    code: &mut ElementBuilder<'_, '_>,
+    seen: &HeaderValues,
+    expression: &FilterExpression,
+    yes: Block,
+    no: Block,
+) {
     match expression {
         FilterExpression::Constant(true) => code.jump(yes, &[]),
         FilterExpression::Constant(false) => code.jump(no, &[]),
@@ -285,7 +318,13 @@ fn decide(code: &mut ElementBuilder<'_, '_>, seen: &HeaderValues, expression: &F
     }
 }
 
-fn decide_test(code: &mut ElementBuilder<'_, '_>, seen: &HeaderValues, test: &FieldTest, yes: Block, no: Block) {
+fn decide_test(
+    code: &mut ElementBuilder<'_, '_>,
+    seen: &HeaderValues,
+    test: &FieldTest,
+    yes: Block,
+    no: Block,
+) {
     let pass = |code: &mut ElementBuilder<'_, '_>, cond: Cond, a: Value, b: i64| {
         let (next, b) = (code.block(), code.int(b));
         code.branch(cond, a, b, next, no);

@@ -8,7 +8,7 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{HEADER, header, header_length, set_checksum};
 use crate::arguments::ip;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::keyword::at;
 use crate::packet::{Annotation, PacketValues};
@@ -106,7 +106,14 @@ impl OptionWalk {
 
 impl IpGatewayOptions {
     /// Writes the address at the option's pointer, if there is room.
-    fn record(&self, code: &mut ElementBuilder<'_, '_>, walk: &OptionWalk, at: Value, bytes: Value, next: Value) {
+    fn record(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        walk: &OptionWalk,
+        at: Value,
+        bytes: Value,
+        next: Value,
+    ) {
         code.check_int(Cond::Ge, bytes, 3, |code| walk.bad(code, at, 1));
         let pointer = code.byte(at, 2);
         code.check_int(Cond::Ge, pointer, 4, |code| walk.bad(code, at, 2));

@@ -7,7 +7,7 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, unsigned};
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::SpannedText;
 use crate::error::Error;

@@ -4,7 +4,7 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::unsigned;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::keyword::{IgnoredValueKind, at, key, moot, refused_but};
 use crate::packet::PacketValues;

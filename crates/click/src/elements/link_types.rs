@@ -53,7 +53,8 @@ fn parsed(text: &SpannedText) -> Result<u32, Error> {
     if let Some((_, link)) = NAMES.iter().find(|(name, _)| *name == written) {
         return Ok(*link);
     }
-    let number = written.strip_prefix('#').map(|number| SpannedText { text: number.to_owned(), span: text.span });
+    let number =
+        written.strip_prefix('#').map(|number| SpannedText { text: number.to_owned(), span: text.span });
     if let Some(link) = number.and_then(|number| unsigned(&number, 0xffff).ok()) {
         return Ok(link as u32);
     }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use crate::arguments::{ip, prefix, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;

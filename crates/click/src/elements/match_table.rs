@@ -91,8 +91,9 @@ pub(super) fn different(value: u64, mask: u64, all: u64) -> Vec<WordConstraint> 
     let free = all & !mask;
     if free & (free + 1) == 0 {
         let below = value.checked_sub(1).map(|last| WordConstraint::Between(0, last));
-        let above =
-            Some((value | free) + 1).filter(|first| *first <= all).map(|first| WordConstraint::Between(first, all));
+        let above = Some((value | free) + 1)
+            .filter(|first| *first <= all)
+            .map(|first| WordConstraint::Between(first, all));
         return below.into_iter().chain(above).collect();
     }
     let bit = |bit: u32| (mask >> bit & 1 == 1).then(|| WordConstraint::Masked(!value & 1 << bit, 1 << bit));
@@ -293,7 +294,12 @@ impl<W: TableWord> MatchRules<W> {
 
 /// Demand of an entry in a column, for the range column or the other one of a word, which may have both;
 /// `None` if no value matches.
-fn demanded((masked, between): ConstraintPair, all: u64, has_range: bool, ranged: bool) -> Option<FieldMatch> {
+fn demanded(
+    (masked, between): ConstraintPair,
+    all: u64,
+    has_range: bool,
+    ranged: bool,
+) -> Option<FieldMatch> {
     let interval = masked.and_then(|(value, mask)| {
         let free = all & !mask;
         (has_range && free & free.wrapping_add(1) == 0).then_some((value, value | free))
@@ -454,8 +460,14 @@ mod tests {
         let rules = [
             port(WordConstraint::Masked(80, 0xff)),
             port(WordConstraint::Between(100, 200)),
-            MatchFormula::All(vec![port(WordConstraint::Masked(0x10, 0xf0)), port(WordConstraint::Between(0x18, 0x40))]),
-            MatchFormula::All(vec![port(WordConstraint::Masked(0x10, 0xf0)), port(WordConstraint::Between(0x28, 0x40))]),
+            MatchFormula::All(vec![
+                port(WordConstraint::Masked(0x10, 0xf0)),
+                port(WordConstraint::Between(0x18, 0x40)),
+            ]),
+            MatchFormula::All(vec![
+                port(WordConstraint::Masked(0x10, 0xf0)),
+                port(WordConstraint::Between(0x28, 0x40)),
+            ]),
         ];
         let entries =
             rules.iter().flat_map(|rule| rule.alternatives().expect("few")).map(|entry| (entry, 3)).collect();

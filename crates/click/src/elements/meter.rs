@@ -10,7 +10,7 @@ use super::SECOND;
 use super::timed::bandwidth;
 use crate::arguments::unsigned;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
 use crate::handlers::{HandlerAccess, StateRatio};
@@ -19,7 +19,8 @@ use crate::packet::PacketValues;
 
 const fn metering(name: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
     let about = "Sends packets to an output by how many came lately.";
-    ElementClass { ports: "1/2-", processing: "h/h", ..ElementClass::filter(name, about, &[], make) }.and(at("RATE"))
+    ElementClass { ports: "1/2-", processing: "h/h", ..ElementClass::filter(name, about, &[], make) }
+        .and(at("RATE"))
 }
 
 pub(super) const CLASSES: &[ElementClass] =

@@ -8,10 +8,10 @@ use super::timed::{BURST_TWICE, bandwidth, burst_size};
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::handlers::{HandlerAccess, SettingValue, SettingType};
+use crate::handlers::{HandlerAccess, SettingType, SettingValue};
 use crate::keyword::{ArgumentSpec, at, key};
 use crate::packet::PacketValues;
 
@@ -21,7 +21,8 @@ const fn switch(
     arguments: &'static [ArgumentSpec],
     make: fn(&mut ElementSetup<'_>) -> ElementResult,
 ) -> ElementClass {
-    ElementClass { ports: "1/1-", processing: "h/h", ..ElementClass::filter(name, about, arguments, make) }.passing()
+    ElementClass { ports: "1/1-", processing: "h/h", ..ElementClass::filter(name, about, arguments, make) }
+        .passing()
 }
 
 const fn splitting(
@@ -35,7 +36,8 @@ const fn splitting(
 
 /// Rate and size of a token bucket.
 const RATED: &[ArgumentSpec] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
-const RATED_BYTES: &[ArgumentSpec] = &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
+const RATED_BYTES: &[ArgumentSpec] =
+    &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
 
 pub(super) const CLASSES: &[ElementClass] = &[
     switch("RandomSwitch", "Sends packets to outputs by random.", &[], |setup| {
@@ -186,7 +188,9 @@ impl ElementCodegen for StrideSwitch {
             let strides = code.get(client.noted[0]);
             // Each begins a stride along.
             let along = match client.tickets {
-                SettingValue::Fixed(tickets) => code.with(AluOp::Add, strides, STRIDE as i64 / tickets.max(1)),
+                SettingValue::Fixed(tickets) => {
+                    code.with(AluOp::Add, strides, STRIDE as i64 / tickets.max(1))
+                }
                 SettingValue::Live(_) => {
                     let (tickets, zero, one) = (code.setting(client.tickets), code.int(0), code.int(1));
                     let none = code.compare(Cond::Eq, tickets, zero);

@@ -4,10 +4,10 @@ use millstream_isa::Cond;
 
 use crate::arguments::byte;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::handlers::{SettingValue, SettingType};
+use crate::handlers::{SettingType, SettingValue};
 use crate::keyword::{ArgumentSpec, at, refused_but};
 use crate::packet::{Annotation, PacketValues};
 
@@ -27,7 +27,9 @@ const fn class(
 }
 
 pub(super) const CLASSES: &[ElementClass] = &[
-    class("Paint", "Sets the paint of packets.", ("1/1", "a/a"), |setup| Ok(Box::new(SetPaint(colour(setup)?)))),
+    class("Paint", "Sets the paint of packets.", ("1/1", "a/a"), |setup| {
+        Ok(Box::new(SetPaint(colour(setup)?)))
+    }),
     ElementClass {
         passes_all: false,
         ..class("CheckPaint", "Lets packets of a paint pass.", ("1/1-2", "a/ah"), |setup| {

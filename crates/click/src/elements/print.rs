@@ -5,14 +5,14 @@ use millstream_isa::Cond;
 
 use crate::arguments::{boolean, string, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, unquote};
 use crate::error::Error;
-use crate::handlers::{SettingValue, SettingType};
+use crate::handlers::{SettingType, SettingValue};
 use crate::keyword::{ArgumentSpec, at, key};
 use crate::packet::{Annotation, PacketValues};
-use crate::printing::{PayloadFormat, IpForm, NO_NETWORK, PRINTS, PrintForm, PacketPrinter, WORDS};
+use crate::printing::{IpForm, NO_NETWORK, PRINTS, PacketPrinter, PayloadFormat, PrintForm, WORDS};
 
 /// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
 const EVENTS: u32 = 4;
@@ -54,7 +54,8 @@ const IP_PRINT: &[ArgumentSpec] = &[
     key("CHANNEL"),
 ];
 const IP6_PRINT: &[ArgumentSpec] = &[at("LABEL"), key("NBYTES"), key("CONTENTS"), key("ACTIVE")];
-const ARP_PRINT: &[ArgumentSpec] = &[at("LABEL"), key("TIMESTAMP"), key("ETHER"), key("ACTIVE"), key("OUTFILE")];
+const ARP_PRINT: &[ArgumentSpec] =
+    &[at("LABEL"), key("TIMESTAMP"), key("ETHER"), key("ACTIVE"), key("OUTFILE")];
 
 const fn printing(
     name: &'static str,
@@ -151,7 +152,12 @@ fn events(setup: &mut ElementSetup<'_>) -> Map {
 }
 
 /// The element with the arguments common to all of them; it needs `most` bytes of packets.
-fn made(setup: &mut ElementSetup<'_>, label: Option<SpannedText>, form: PrintForm, most: Option<i64>) -> ElementResult {
+fn made(
+    setup: &mut ElementSetup<'_>,
+    label: Option<SpannedText>,
+    form: PrintForm,
+    most: Option<i64>,
+) -> ElementResult {
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     let active = setup.setting("active", SettingType::Truth, i64::from(active));
     let file = setup.arguments.keyword("OUTFILE").map(|text| string(&text));

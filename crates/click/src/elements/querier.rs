@@ -13,7 +13,7 @@ use super::ip6_neighbours::{self as neighbours, WHOLE};
 use super::seconds;
 use crate::arguments::{ether, ip, ip6, net, prefix_text, unsigned};
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::SpannedText;
 use crate::error::Error;
@@ -178,7 +178,15 @@ fn querier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let hops =
         setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
     let [queries, responses] = counted(setup, &hops, TableFormat::Hops { timeout, bytes: 4 });
-    Ok(Box::new(NeighborQuerier { hops, own: LocalAddress::Arp(address), ether, broadcast, timeout, queries, responses }))
+    Ok(Box::new(NeighborQuerier {
+        hops,
+        own: LocalAddress::Arp(address),
+        ether,
+        broadcast,
+        timeout,
+        queries,
+        responses,
+    }))
 }
 
 /// The prefix in the argument, with all bits of its address.
@@ -196,7 +204,8 @@ fn solicitor(setup: &mut ElementSetup<'_>) -> ElementResult {
     let own = LocalAddress::Neighbour(ip6(&setup.arguments.need("IP")?, names)?);
     let ether = ether(&setup.arguments.need("ETH")?, names)?;
     let hops = setup.evicting_table("hops", &[Size::W; 4], &ENTRY, LONGEST as u32, USUAL_ENTRIES as u32);
-    let [queries, responses] = counted(setup, &hops, TableFormat::Hops { timeout: NEIGHBOUR_TIMEOUT, bytes: 16 });
+    let [queries, responses] =
+        counted(setup, &hops, TableFormat::Hops { timeout: NEIGHBOUR_TIMEOUT, bytes: 16 });
     Ok(Box::new(NeighborQuerier {
         hops,
         own,

@@ -16,14 +16,14 @@ mod spec;
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
-use self::spec::{AllocationOrder, RewritePattern, InputSpec, AllocationRange, spec};
+use self::spec::{AllocationOrder, AllocationRange, InputSpec, RewritePattern, spec};
 use super::flows::managed_time;
 use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};
 use super::{SECOND, seconds};
 use crate::arguments::{boolean, ip, unsigned};
-use crate::build::{ElementBuilder, EEXIST, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::build::{EEXIST, ElementBuilder, ElementHashTable};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::error::Error;
 use crate::handlers::{TableFormat, TableOperation};
@@ -90,7 +90,11 @@ const TRANSLATED: &[ArgumentSpec] = &[
 /// The ports that it gives out, the first and how many more.
 const TRANSLATED_PORTS: (u16, u16) = (1024, 64_511);
 
-const fn class(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+const fn class(
+    name: &'static str,
+    about: &'static str,
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
     ElementClass { ports: "1-/1-", processing: "h/h", ..ElementClass::filter(name, about, ARGUMENTS, make) }
         .and(at("SPECIFICATION"))
 }
@@ -110,7 +114,11 @@ const OTHER_ARGUMENTS: &[ArgumentSpec] = &[
     HANDLE_MIGRATION,
 ];
 
-const fn other(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+const fn other(
+    name: &'static str,
+    about: &'static str,
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
     ElementClass { arguments: OTHER_ARGUMENTS, ..class(name, about, make) }
 }
 
@@ -207,8 +215,12 @@ fn rewriter(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, protocols: &'static
 /// Says where the flows are, for other elements and for handlers.
 fn known_flows(setup: &mut ElementSetup<'_>, flows: RewriterFlows) {
     let map = setup.map_name(&flows.table);
-    let verbs =
-        [("table", TableOperation::List), ("size", TableOperation::Count), ("table_size", TableOperation::Count), ("clear", TableOperation::Clear)];
+    let verbs = [
+        ("table", TableOperation::List),
+        ("size", TableOperation::Count),
+        ("table_size", TableOperation::Count),
+        ("clear", TableOperation::Clear),
+    ];
     setup.table_handlers(&map, TableFormat::Flows, &verbs);
     setup.rewriter(flows);
 }
@@ -218,8 +230,13 @@ fn translator(setup: &mut ElementSetup<'_>) -> ElementResult {
     let source = ip(&setup.arguments.need("SIP")?, setup.arguments.names)?;
     let next = setup.number();
     let source_port = Some(TRANSLATED_PORTS);
-    let pattern =
-        RewritePattern { source: Some(source), source_port, choice: AllocationOrder::Next, next, ..RewritePattern::default() };
+    let pattern = RewritePattern {
+        source: Some(source),
+        source_port,
+        choice: AllocationOrder::Next,
+        next,
+        ..RewritePattern::default()
+    };
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, USUAL_ENTRIES as u32);
     let inputs = vec![InputSpec::Flow { pattern, outputs: [0, 0] }];
     let managed = managed_time(setup)?;
@@ -485,7 +502,13 @@ fn with_identifier(code: &mut ElementBuilder<'_, '_>, identifier: Value) -> Valu
 impl IpRewriter {
     /// Goes on with packets that have ports of a protocol that is handled here. All others go to the block
     /// that is given back.
-    fn ours(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, protocol: Value) -> Block {
+    fn ours(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        header: Value,
+        protocol: Value,
+    ) -> Block {
         let (foreign, handled) = (code.block(), code.block());
         for number in self.protocols {
             let (number, next) = (code.int(*number), code.block());
@@ -509,7 +532,14 @@ impl IpRewriter {
     }
 
     /// Looks the flow up, and has the packet changed if it is known and not too old.
-    fn known(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, flow: FlowTuple, side: MappedAddresses, missing: Block) {
+    fn known(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        flow: FlowTuple,
+        side: MappedAddresses,
+        missing: Block,
+    ) {
         let gone = code.block();
         let asked = (passage.key_protocol, passage.now);
         let entry = self.flows.current(code, flow, asked, missing, gone);
@@ -533,7 +563,13 @@ impl IpRewriter {
     }
 
     /// Ends with the packet changed as an entry says.
-    fn have_changed(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, entry: &MappingEntry, side: MappedAddresses) {
+    fn have_changed(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        entry: &MappingEntry,
+        side: MappedAddresses,
+    ) {
         let rest = code.raw(8, passage.header, 12);
         let addresses = side.whole(code, entry.to.addresses, rest);
         let destination = match side {
@@ -650,7 +686,13 @@ impl IpRewriter {
     }
 
     /// The new form of a flow by a pattern. Ends with the packet dropped if all choices are taken.
-    fn become_by(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, flow: FlowTuple, pattern: RewritePattern) -> FlowTuple {
+    fn become_by(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        flow: FlowTuple,
+        pattern: RewritePattern,
+    ) -> FlowTuple {
         let mut to = flow;
         let raw = |address: u32| i64::from(address.swap_bytes());
         if let Some(source) = pattern.source {
@@ -746,7 +788,13 @@ impl IpRewriter {
     }
 
     /// The flow with choice number `place`.
-    fn choice(&self, code: &mut ElementBuilder<'_, '_>, to: FlowTuple, varied: AllocationRange, place: Value) -> FlowTuple {
+    fn choice(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        to: FlowTuple,
+        varied: AllocationRange,
+        place: Value,
+    ) -> FlowTuple {
         match varied {
             AllocationRange::Port(first, _) => {
                 let port = code.with(AluOp::Add, place, i64::from(first));
@@ -799,7 +847,12 @@ fn with_source_port(code: &mut ElementBuilder<'_, '_>, ports: Value, port: Value
 
 /// Changes of the checksums of IP, and of TCP, UDP or echoes, between two flows: RFC 1624's equation 3, word
 /// by word, on zero.
-fn differences(code: &mut ElementBuilder<'_, '_>, kind: FlowKeyKind, from: FlowTuple, to: FlowTuple) -> [Value; 2] {
+fn differences(
+    code: &mut ElementBuilder<'_, '_>,
+    kind: FlowKeyKind,
+    from: FlowTuple,
+    to: FlowTuple,
+) -> [Value; 2] {
     let zero = code.int(0);
     let addresses = changes(code, from.addresses, to.addresses, 4);
     let ip = exchanged(code, zero, &addresses);

@@ -10,14 +10,14 @@ use millstream_isa::{AluOp, Cond};
 use super::flows;
 use crate::arguments::{boolean, unsigned};
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::SpannedText;
 use crate::error::Error;
 use crate::handlers::HandlerAccess;
 use crate::keyword::{ArgumentSpec, at};
 use crate::packet::PacketValues;
-use crate::sketch::{MIX, MOST_ROWS, FlowSketch, multiplier};
+use crate::sketch::{FlowSketch, MIX, MOST_ROWS, multiplier};
 
 const ARGUMENTS: &[ArgumentSpec] = &[at("EPSILON"), at("DELTA"), at("TOP"), at("BYTES")];
 

@@ -15,8 +15,8 @@ use millstream_isa::{AluOp, Cond};
 use super::SECOND;
 use crate::arguments::ether;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
-use crate::compile::{NO_INPUT, ElementSetup, GraphSource};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
+use crate::compile::{ElementSetup, GraphSource, NO_INPUT};
 use crate::error::Error;
 use crate::graph::ElementPort;
 use crate::handlers::{TableFormat, TableOperation, ether_number};
@@ -182,7 +182,12 @@ fn span_tree(setup: &mut ElementSetup<'_>) -> ElementResult {
 }
 
 /// Lets an element go by the tree.
-fn follow(setup: &mut ElementSetup<'_>, argument: &str, class: &str, tree: SpanTreeState) -> Result<(), Error> {
+fn follow(
+    setup: &mut ElementSetup<'_>,
+    argument: &str,
+    class: &str,
+    tree: SpanTreeState,
+) -> Result<(), Error> {
     let text = setup.arguments.need(argument)?;
     let name = setup.needed(&text, &format!("`{class}`"), &[class])?.name.clone();
     match setup.attach_span_tree(&name, tree) {

@@ -5,7 +5,7 @@ use millstream_isa::{AluOp, Cond};
 
 use super::seconds;
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::handlers::{TableFormat, TableOperation};
 use crate::keyword::key;
@@ -14,7 +14,12 @@ use crate::packet::PacketValues;
 pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "1-/1-",
     processing: "h/h",
-    ..ElementClass::filter("EtherSwitch", "Is a switch that learns where addresses are.", &[key("TIMEOUT")], switch)
+    ..ElementClass::filter(
+        "EtherSwitch",
+        "Is a switch that learns where addresses are.",
+        &[key("TIMEOUT")],
+        switch,
+    )
 }];
 
 /// Addresses that are known at a time.
@@ -35,7 +40,8 @@ fn switch(setup: &mut ElementSetup<'_>) -> ElementResult {
     let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL, seconds)?;
     let stations = setup.evicting_table("stations", &[Size::Dw], &STATION, 0, STATIONS);
     let map = setup.map_name(&stations);
-    let verbs = [("table", TableOperation::List), ("count", TableOperation::Count), ("clear", TableOperation::Clear)];
+    let verbs =
+        [("table", TableOperation::List), ("count", TableOperation::Count), ("clear", TableOperation::Clear)];
     setup.table_handlers(&map, TableFormat::Stations { timeout }, &verbs);
     Ok(Box::new(EtherSwitch { stations, timeout, outputs: setup.outputs }))
 }

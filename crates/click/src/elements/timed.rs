@@ -5,14 +5,14 @@
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::SpannedText;
 use crate::error::Error;
 use crate::handlers::{HandlerAccess, SettingType};
 use crate::keyword::{ArgumentSpec, COUNT, NUMBER, at, key, moot, refused_but};
 use crate::packet::PacketValues;
-use crate::queueing::{TokenBucketSize, ShapingPolicy};
+use crate::queueing::{ShapingPolicy, TokenBucketSize};
 
 const TOGETHER: &str = "all packets that are due go together";
 const RATED: &[ArgumentSpec] = &[
@@ -33,7 +33,8 @@ const RATED_BYTES: &[ArgumentSpec] = &[
     refused_but("LINK_RATE", &["false"], "what a link adds to a packet is not counted"),
 ];
 const SHAPED: &[ArgumentSpec] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
-const SHAPED_BYTES: &[ArgumentSpec] = &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
+const SHAPED_BYTES: &[ArgumentSpec] =
+    &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
 
 const fn timed(
     name: &'static str,
@@ -227,7 +228,9 @@ mod tests {
 
     #[test]
     fn bandwidths_have_units() {
-        let read = |text: &str| bandwidth(&SpannedText { text: text.into(), span: ConfigSpan { start: 0, end: 0 } }).ok();
+        let read = |text: &str| {
+            bandwidth(&SpannedText { text: text.into(), span: ConfigSpan { start: 0, end: 0 } }).ok()
+        };
         for (text, bytes) in [
             ("125000", 125_000),
             ("131072B/s", 131_072),

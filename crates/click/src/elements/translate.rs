@@ -13,7 +13,7 @@ use super::ip6::{DESTINATION, HEADER as HEADER6, SOURCE};
 use super::ip6_error::{ICMP6, set_sum, set_words};
 use super::transport::{ICMP, TCP, UDP, sum_bytes};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass};
+use crate::class::{ElementClass, ElementCodegen};
 use crate::packet::{Annotation, PacketValues};
 
 pub(super) const CLASSES: &[ElementClass] = &[
@@ -354,16 +354,28 @@ fn quoted_echo(
 }
 
 /// Ends with the packet from a header on, bound for an address.
-fn leave(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, end: Value, words: [Value; 4]) {
+fn leave(
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    header: Value,
+    end: Value,
+    words: [Value; 4],
+) {
     let yes = code.truth(true);
-    let packet = packet.bounded(header, end).with(Annotation::Network, header).with(Annotation::HasNetwork, yes);
+    let packet =
+        packet.bounded(header, end).with(Annotation::Network, header).with(Annotation::HasNetwork, yes);
     code.out(0, packet.bound_for(words));
 }
 
 /// The destination annotation with an address of IPv4: its other words stay.
 fn short(packet: PacketValues, head: HeaderFields) -> [Value; 4] {
     let of = |note| packet.note(note);
-    [head.destination, of(Annotation::Destination2), of(Annotation::Destination3), of(Annotation::Destination4)]
+    [
+        head.destination,
+        of(Annotation::Destination2),
+        of(Annotation::Destination3),
+        of(Annotation::Destination4),
+    ]
 }
 
 struct SixToFour;
@@ -509,7 +521,14 @@ fn summed(code: &mut ElementBuilder<'_, '_>, payload: Value, head: HeaderFields)
 
 impl FourToSix {
     /// Translates a message of ICMP, and ends: an echo in `done`.
-    fn message(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, payload: Value, head: HeaderFields, done: Block) {
+    fn message(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        payload: Value,
+        head: HeaderFields,
+        done: Block,
+    ) {
         let icmp = code.int(i64::from(ICMP6));
         let (kind, number) = (code.byte(payload, 0), code.byte(payload, 1));
         let other = either(code, kind, [ECHO4, REPLY4]);

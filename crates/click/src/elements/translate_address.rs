@@ -15,7 +15,7 @@ use super::ip6_error::{ICMP6, set_words};
 use super::transport::{TCP, UDP};
 use crate::arguments::{boolean, ip6, unsigned};
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::error::Error;
@@ -297,7 +297,13 @@ impl AddressTranslator {
     }
 
     /// Ends with packets of pairs, whose own side is the first one given, and goes on with all others.
-    fn paired(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, ends: &TranslatedFields, outward: bool) {
+    fn paired(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        ends: &TranslatedFields,
+        outward: bool,
+    ) {
         let (own, own_port) = if outward { (ends.source, ends.from) } else { (ends.destination, ends.to) };
         for pair in &self.pairs {
             let (from, to) =

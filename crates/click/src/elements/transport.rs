@@ -7,7 +7,7 @@ use super::ip::{fold, header, header_length, sum_words};
 use super::ip_check::TOLD;
 use crate::arguments::boolean;
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::keyword::{ArgumentSpec, IgnoredValueKind, key, moot};
 use crate::packet::PacketValues;
@@ -16,9 +16,13 @@ pub(super) const ICMP: i64 = 1;
 pub(super) const TCP: i64 = 6;
 pub(super) const UDP: i64 = 17;
 
-const CHECKED: &[ArgumentSpec] = &[moot("VERBOSE", IgnoredValueKind::Truth, TOLD), moot("DETAILS", IgnoredValueKind::Truth, TOLD)];
-const SUMMED: &[ArgumentSpec] =
-    &[moot("VERBOSE", IgnoredValueKind::Truth, TOLD), moot("DETAILS", IgnoredValueKind::Truth, TOLD), key("CHECKSUM")];
+const CHECKED: &[ArgumentSpec] =
+    &[moot("VERBOSE", IgnoredValueKind::Truth, TOLD), moot("DETAILS", IgnoredValueKind::Truth, TOLD)];
+const SUMMED: &[ArgumentSpec] = &[
+    moot("VERBOSE", IgnoredValueKind::Truth, TOLD),
+    moot("DETAILS", IgnoredValueKind::Truth, TOLD),
+    key("CHECKSUM"),
+];
 
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass::check("CheckTCPHeader", "Checks the TCP header.", SUMMED, |setup| check(setup, TCP)),
@@ -79,7 +83,13 @@ fn need(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, transport: Valu
     code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
 }
 
-fn tcp(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, length: Value, transport: Value) -> ChecksumRange {
+fn tcp(
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    header: Value,
+    length: Value,
+    transport: Value,
+) -> ChecksumRange {
     need(code, packet, transport, 20);
     let offset = code.byte(transport, 12);
     let words = code.with(AluOp::Rsh, offset, 4);
@@ -157,7 +167,12 @@ impl CheckTransportHeader {
 }
 
 /// The sum of the pseudo header: addresses, protocol and length, in the order of memory, not folded.
-pub(super) fn pseudo_sum(code: &mut ElementBuilder<'_, '_>, header: Value, bytes: Value, protocol: i64) -> Value {
+pub(super) fn pseudo_sum(
+    code: &mut ElementBuilder<'_, '_>,
+    header: Value,
+    bytes: Value,
+    protocol: i64,
+) -> Value {
     let (source, destination) = (code.raw(4, header, 12), code.raw(4, header, 16));
     let (addresses, length) = (code.add(source, destination), code.swapped(16, bytes));
     let sum = code.add(addresses, length);

@@ -4,11 +4,11 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::{HandlerAccess, SettingBits, SettingValue, SettingType};
+use crate::handlers::{HandlerAccess, SettingBits, SettingType, SettingValue};
 use crate::keyword::{at, key};
 use crate::packet::{Annotation, PacketValues};
 
@@ -20,8 +20,13 @@ pub(super) const CLASSES: &[ElementClass] = &[
         encap,
     )
     .passing(),
-    ElementClass::filter("VLANDecap", "Takes the tag of a VLAN away.", &[at("ANNO"), key("ETHERTYPE")], decap)
-        .passing(),
+    ElementClass::filter(
+        "VLANDecap",
+        "Takes the tag of a VLAN away.",
+        &[at("ANNO"), key("ETHERTYPE")],
+        decap,
+    )
+    .passing(),
     ElementClass::filter(
         "SetVLANAnno",
         "Sets the annotation of a VLAN.",
@@ -143,8 +148,9 @@ struct VlanDecap {
 impl ElementCodegen for VlanDecap {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let none = code.int(0);
-        let annotated =
-            |packet: PacketValues, tag| if self.annotates { packet.with(Annotation::Tag, tag) } else { packet };
+        let annotated = |packet: PacketValues, tag| {
+            if self.annotates { packet.with(Annotation::Tag, tag) } else { packet }
+        };
         let beyond = code.at(packet.data, 16);
         code.check(Cond::Le, beyond, packet.end, |code| code.out(0, annotated(packet, none)));
         let kind = code.half(packet.data, 12);

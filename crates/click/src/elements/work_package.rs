@@ -9,7 +9,7 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, megabytes, unsigned};
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::keyword::{ArgumentSpec, at};
 use crate::packet::PacketValues;
@@ -17,7 +17,8 @@ use crate::packet::PacketValues;
 const ARGUMENTS: &[ArgumentSpec] = &[at("S"), at("N"), at("R"), at("PAYLOAD"), at("W")];
 
 pub(super) const CLASSES: &[ElementClass] =
-    &[ElementClass::filter("WorkPackage", "Takes time and memory for each packet.", ARGUMENTS, work).passing()];
+    &[ElementClass::filter("WorkPackage", "Takes time and memory for each packet.", ARGUMENTS, work)
+        .passing()];
 
 /// Bytes of an entry of the array.
 const ENTRY: u64 = 8;

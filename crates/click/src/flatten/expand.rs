@@ -4,11 +4,11 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Flattener, FlatNode, PendingCompound, ClassScope, VisibleClass, exact};
+use super::{ClassScope, FlatNode, Flattener, PendingCompound, VisibleClass, exact};
 use crate::ast::{CompoundOverload, FormalParameter, Statement};
-use crate::config::{SpannedText, ConfigVariables, arguments, words};
-use crate::error::{Error, ConfigSpan};
-use crate::graph::{ElementConnection, Element, ElementPort};
+use crate::config::{ConfigVariables, SpannedText, arguments, words};
+use crate::error::{ConfigSpan, Error};
+use crate::graph::{Element, ElementConnection, ElementPort};
 
 const DEEPEST: usize = 64;
 

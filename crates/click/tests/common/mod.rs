@@ -1,9 +1,9 @@
 //! Functions that tests of elements share.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use millstream_click::{HandlerAccess, ClickProgram, STATE, compile, flatten, parse};
+use millstream_click::{ClickProgram, HandlerAccess, STATE, compile, flatten, parse};
 use millstream_interp::ir::IrInterpreter;
-use millstream_interp::{SideEffect, MachineState};
+use millstream_interp::{MachineState, SideEffect};
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, LayoutPolicy, NativeEngine, NativeOptions};
 
@@ -98,7 +98,10 @@ impl Bed {
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
         // The result of a configuration does not depend on the positions of fields in descriptors.
-        let options = NativeOptions { descriptors: LayoutPolicy::Shuffled(text.len() as u64), ..NativeOptions::default() };
+        let options = NativeOptions {
+            descriptors: LayoutPolicy::Shuffled(text.len() as u64),
+            ..NativeOptions::default()
+        };
         let engine = NativeEngine::of_module(program.module.clone(), program.entry, &options);
         let mut engine = engine.expect("compiled");
         for entry in &program.entries {

@@ -373,7 +373,8 @@ fn memory_passes_keep_the_meaning() {
         let listed = PIPELINES.iter().map(|names| (PassPipeline::of(names.iter().copied()).unwrap(), *names));
         for (pipeline, names) in listed.chain([default]) {
             let mut module = original.clone();
-            changed += u32::from(pipeline.run(&mut module, &mut PassSession::new(TargetInfo::bpf(4))).unwrap());
+            changed +=
+                u32::from(pipeline.run(&mut module, &mut PassSession::new(TargetInfo::bpf(4))).unwrap());
             assert_eq!(verify_module(&module), [], "seed {seed}, {names:?}\n{text}\n{module}");
             for (packet, before) in packets.iter().zip(&before) {
                 let after = run(&module, packet);

@@ -86,7 +86,12 @@ impl<'a> BytecodeInterpreter<'a> {
     ///
     /// # Errors
     /// The fault and where it happened.
-    pub fn run(&self, machine: &mut MachineState, program: usize, args: [u64; 5]) -> Result<u64, ExecutionError> {
+    pub fn run(
+        &self,
+        machine: &mut MachineState,
+        program: usize,
+        args: [u64; 5],
+    ) -> Result<u64, ExecutionError> {
         machine.tail_calls = 0;
         let limit = machine.executed.saturating_add(machine.fuel);
         let mut run = BytecodeRun { programs: self.programs, limit, depth: 0, program, slot: 0 };
@@ -246,7 +251,12 @@ impl BytecodeRun<'_> {
         }
     }
 
-    fn step(&mut self, machine: &mut MachineState, frame: &mut BytecodeFrame, insn: Insn) -> Result<BytecodeSuccessor, Fault> {
+    fn step(
+        &mut self,
+        machine: &mut MachineState,
+        frame: &mut BytecodeFrame,
+        insn: Insn,
+    ) -> Result<BytecodeSuccessor, Fault> {
         let d = &mut ConcreteDomain;
         match insn {
             Insn::Alu { width, op, dst, src } => {
@@ -302,10 +312,18 @@ impl BytecodeRun<'_> {
             Insn::Jump { off, .. } => return Ok(BytecodeSuccessor::Jump(i64::from(off))),
             Insn::Branch { width, cond, dst, src, off } => {
                 let taken = eval::cond(cond, width, frame.get(dst), frame.operand(src));
-                return Ok(if taken { BytecodeSuccessor::Jump(i64::from(off)) } else { BytecodeSuccessor::Fall });
+                return Ok(if taken {
+                    BytecodeSuccessor::Jump(i64::from(off))
+                } else {
+                    BytecodeSuccessor::Fall
+                });
             }
             Insn::MayGoto { off } => {
-                return Ok(if frame.spent(self.slot) { BytecodeSuccessor::Jump(i64::from(off)) } else { BytecodeSuccessor::Fall });
+                return Ok(if frame.spent(self.slot) {
+                    BytecodeSuccessor::Jump(i64::from(off))
+                } else {
+                    BytecodeSuccessor::Fall
+                });
             }
             Insn::Call(callee) => return self.call_insn(machine, frame, callee),
             Insn::Exit => return Ok(BytecodeSuccessor::Return(frame.get(Reg::R0))),
@@ -327,7 +345,12 @@ impl BytecodeRun<'_> {
         }
     }
 
-    fn call_insn(&mut self, machine: &mut MachineState, frame: &mut BytecodeFrame, callee: Callee) -> Result<BytecodeSuccessor, Fault> {
+    fn call_insn(
+        &mut self,
+        machine: &mut MachineState,
+        frame: &mut BytecodeFrame,
+        callee: Callee,
+    ) -> Result<BytecodeSuccessor, Fault> {
         let args = frame.args();
         let value = match callee {
             Callee::Helper(id) => match machine.helper(id, args, self)? {

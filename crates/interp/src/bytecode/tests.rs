@@ -1,8 +1,8 @@
 use millstream_isa::asm::assemble;
 
 use super::*;
-use crate::maps::{MapKind, MapConfig};
-use crate::{ContextKind, SideEffect, MapId, RedirectTarget};
+use crate::maps::{MapConfig, MapKind};
+use crate::{ContextKind, MapId, RedirectTarget, SideEffect};
 
 fn program(text: &str) -> DecodedProgram {
     DecodedProgram::from_insns(&assemble(text).unwrap())

@@ -3,7 +3,7 @@
 //! Each made-up result is one that a kernel might give, and the same for the same question; a number selects
 //! it ([`crate::Env::made_up`]).
 
-use millstream_isa::helpers::{ArgKind, HelperEffects, Helper, RetKind};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
 
 use crate::MachineState;
 use crate::env::SideEffect;

@@ -1,7 +1,7 @@
 //! Helpers on maps, and on the records of ring buffers.
 
 use super::{CallbackCaller, E2BIG, EINVAL, ENOENT, MAX_LOOPS, Result, errno};
-use crate::env::{SideEffect, RedirectTarget};
+use crate::env::{RedirectTarget, SideEffect};
 use crate::machine::DynamicObject;
 use crate::maps::MapKind;
 use crate::packet::ContextKind;

@@ -57,7 +57,12 @@ impl MachineState {
     ///
     /// # Errors
     /// [`Fault`] where the arguments are such as the verifier refuses, or the helper is not modelled.
-    pub fn helper(&mut self, id: i32, args: [u64; 5], caller: &mut dyn CallbackCaller) -> Result<HelperOutcome> {
+    pub fn helper(
+        &mut self,
+        id: i32,
+        args: [u64; 5],
+        caller: &mut dyn CallbackCaller,
+    ) -> Result<HelperOutcome> {
         if id == 12 {
             return self.tail_call(args);
         }

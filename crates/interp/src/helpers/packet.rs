@@ -1,7 +1,7 @@
 //! Helpers on packets and contexts.
 
 use super::{EFAULT, EINVAL, ENOENT, Result, csum, errno};
-use crate::env::{SideEffect, RedirectTarget};
+use crate::env::{RedirectTarget, SideEffect};
 use crate::packet::ContextKind;
 use crate::{Fault, MachineState};
 

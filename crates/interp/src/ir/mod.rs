@@ -14,7 +14,7 @@ mod table;
 use millstream_ir::{Block, Extern, Func, Inst, Linkage, Map, Module};
 use rustc_hash::FxHashMap;
 
-use crate::{Fault, MachineState, MapId, MapKind, MapConfig};
+use crate::{Fault, MachineState, MapConfig, MapId, MapKind};
 use run::IrRun;
 
 pub use table::match_table;

@@ -66,7 +66,10 @@ impl MachineState {
             _ => Err(Fault::Access { addr: address, size: 0, write: false, why: "not in the packet" }),
         };
         let (from, to) = (offset(data)?, offset(end)?);
-        let own = matches!(MemoryLocation::of(packet), Some(MemoryLocation::Packet(_) | MemoryLocation::Context(0)));
+        let own = matches!(
+            MemoryLocation::of(packet),
+            Some(MemoryLocation::Packet(_) | MemoryLocation::Context(0))
+        );
         if !own || !self.packet.set_bounds(from, to) {
             return Err(Fault::Access { addr: data, size: 0, write: true, why: "no bounds of a packet" });
         }

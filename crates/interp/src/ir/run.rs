@@ -2,7 +2,7 @@
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{
-    Block, BlockCall, Func, Function, Inst, InstData, KeyLayout, Map, Op, Slot, Table, Value, PacketVerdict,
+    Block, BlockCall, Func, Function, Inst, InstData, KeyLayout, Map, Op, PacketVerdict, Slot, Table, Value,
 };
 use millstream_isa::semantics::{self, ConcreteDomain, eval};
 use millstream_isa::{AtomicOp, Size};
@@ -100,7 +100,12 @@ impl<'a> IrRun<'a> {
     }
 
     /// Runs a function in a frame of its own, and the programs that it tail-calls after it.
-    pub(super) fn function(&mut self, machine: &mut MachineState, func: Func, args: &[u64]) -> Result<u64, Fault> {
+    pub(super) fn function(
+        &mut self,
+        machine: &mut MachineState,
+        func: Func,
+        args: &[u64],
+    ) -> Result<u64, Fault> {
         if self.depth >= MAX_FRAMES {
             return Err(Fault::Depth);
         }
@@ -140,7 +145,12 @@ impl<'a> IrRun<'a> {
     }
 
     /// A fixed object lies in the machine's frame; any other in memory of its own.
-    fn slot_address(&mut self, machine: &mut MachineState, func: &Function, slot: Slot) -> Result<u64, Fault> {
+    fn slot_address(
+        &mut self,
+        machine: &mut MachineState,
+        func: &Function,
+        slot: Slot,
+    ) -> Result<u64, Fault> {
         let data = &func.slots[slot];
         let within = |offset: i32| offset < 0 && offset >= -(STACK_SIZE as i32);
         if let Some(offset) = data.fixed.filter(|&offset| within(offset)) {
@@ -197,7 +207,12 @@ impl<'a> IrRun<'a> {
         }
     }
 
-    fn step(&mut self, machine: &mut MachineState, frame: &mut IrFrame<'_>, inst: Inst) -> Result<IrSuccessor, Fault> {
+    fn step(
+        &mut self,
+        machine: &mut MachineState,
+        frame: &mut IrFrame<'_>,
+        inst: Inst,
+    ) -> Result<IrSuccessor, Fault> {
         let data = &frame.func.insts[inst];
         if data.op.is_terminator() {
             return self.terminator(frame, inst);
@@ -241,7 +256,12 @@ impl<'a> IrRun<'a> {
     }
 
     /// Operations that go on with the next instruction; the result is 0 where there is none.
-    fn operation(&mut self, machine: &mut MachineState, frame: &IrFrame<'_>, data: &InstData) -> Result<u64, Fault> {
+    fn operation(
+        &mut self,
+        machine: &mut MachineState,
+        frame: &IrFrame<'_>,
+        data: &InstData,
+    ) -> Result<u64, Fault> {
         let arg = |i: usize| frame.get(data.args[i]);
         Ok(match &data.op {
             Op::Alu { op, width } => eval::alu(*op, *width, arg(0), arg(1)),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{MapKind, MapConfig};
+use super::{MapConfig, MapKind};
 use crate::helpers::{EINVAL, ENOENT, EOPNOTSUPP};
 
 #[derive(Clone, Debug)]
@@ -214,7 +214,11 @@ pub(super) struct LpmTrieIndex {
 
 impl LpmTrieIndex {
     fn new(key_size: u32) -> LpmTrieIndex {
-        LpmTrieIndex { bits: key_size.saturating_sub(4) * 8, slots: FxHashMap::default(), lengths: BTreeMap::new() }
+        LpmTrieIndex {
+            bits: key_size.saturating_sub(4) * 8,
+            slots: FxHashMap::default(),
+            lengths: BTreeMap::new(),
+        }
     }
 
     fn length(key: &[u8]) -> u32 {

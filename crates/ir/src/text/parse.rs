@@ -65,7 +65,11 @@ impl<'a> LineReader<'a> {
     }
 }
 
-fn parse_item(module: &mut Module, lines: &mut LineReader<'_>, mut line: LineScanner<'_>) -> Result<(), ParseError> {
+fn parse_item(
+    module: &mut Module,
+    lines: &mut LineReader<'_>,
+    mut line: LineScanner<'_>,
+) -> Result<(), ParseError> {
     if line.at_entity("fn") {
         in_order(&mut line, "fn", module.funcs.len())?;
         return parse_func(module, lines, line);
@@ -99,7 +103,10 @@ fn in_order(line: &mut LineScanner<'_>, prefix: &str, next: usize) -> Result<(),
     Ok(())
 }
 
-pub(super) fn keyword<T: Copy>(line: &mut LineScanner<'_>, table: &[(&'static str, T)]) -> Result<T, ParseError> {
+pub(super) fn keyword<T: Copy>(
+    line: &mut LineScanner<'_>,
+    table: &[(&'static str, T)],
+) -> Result<T, ParseError> {
     let place = line.place();
     let word = line.word("a keyword")?;
     table.iter().find(|(w, _)| *w == word).map(|(_, t)| *t).ok_or_else(|| {
@@ -145,7 +152,11 @@ fn parse_extern(module: &mut Module, line: &mut LineScanner<'_>) -> Result<(), P
     Ok(())
 }
 
-fn parse_table(module: &mut Module, lines: &mut LineReader<'_>, mut line: LineScanner<'_>) -> Result<(), ParseError> {
+fn parse_table(
+    module: &mut Module,
+    lines: &mut LineReader<'_>,
+    mut line: LineScanner<'_>,
+) -> Result<(), ParseError> {
     in_order(&mut line, "table", module.tables.len())?;
     let mut table =
         TableDecl { name: line.quoted()?, fields: Vec::new(), entries: Vec::new(), results: Vec::new() };
@@ -217,7 +228,11 @@ fn parse_words(line: &mut LineScanner<'_>) -> Result<Vec<u64>, ParseError> {
     parsed.ok_or_else(|| place.error(format!("expected words of 64 bits joined by `_`, found `{token}`")))
 }
 
-fn parse_func(module: &mut Module, lines: &mut LineReader<'_>, mut line: LineScanner<'_>) -> Result<(), ParseError> {
+fn parse_func(
+    module: &mut Module,
+    lines: &mut LineReader<'_>,
+    mut line: LineScanner<'_>,
+) -> Result<(), ParseError> {
     let name = line.quoted()?;
     let place = line.place();
     let linkage = match line.word("program(N), global, static or hidden")? {

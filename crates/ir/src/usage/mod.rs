@@ -18,7 +18,7 @@ use crate::func::{Function, Linkage};
 use crate::module::{MapDecl, Module};
 use crate::op::Op;
 
-pub use points::{ValueOffsets, PointsToSet, PointsTo};
+pub use points::{PointsTo, PointsToSet, ValueOffsets};
 
 /// A place in a module.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

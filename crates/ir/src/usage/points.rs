@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{EntityRef, SecondaryMap};
-use millstream_isa::helpers::{ArgKind, HelperEffects, Helper, RetKind};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
 
 use crate::entities::*;
 use crate::func::{Function, InstData, Linkage};
@@ -218,7 +218,8 @@ impl PointsTo {
             _ => None,
         });
         for callee in callees.collect::<Vec<_>>() {
-            let arg = |i: usize| data.args.get(i).map_or_else(PointsToSet::unknown, |&a| self.of(id, a).clone());
+            let arg =
+                |i: usize| data.args.get(i).map_or_else(PointsToSet::unknown, |&a| self.of(id, a).clone());
             let passed = match helper {
                 // bpf_for_each_map_elem: map, key, value, context.
                 164 => vec![arg(0), PointsToSet::default(), self.values_of(module, &arg(0)), arg(2)],
@@ -254,7 +255,9 @@ impl PointsTo {
             Op::Helper { id: helper } => self.helper_result(module, id, data, *helper),
             Op::Call { func: callee } => self.returned[*callee].clone(),
             Op::CallIndirect {} => PointsToSet::unknown(),
-            Op::Load { size: Size::Dw, .. } if is_iterator_field(func, data.args[0]) => PointsToSet::unknown(),
+            Op::Load { size: Size::Dw, .. } if is_iterator_field(func, data.args[0]) => {
+                PointsToSet::unknown()
+            }
             Op::Load { size: Size::Dw, .. } | Op::LoadAcquire { size: Size::Dw, .. } => self.stored.clone(),
             Op::AtomicFetch { size: Size::Dw, .. } | Op::CmpXchg { size: Size::Dw, .. } => {
                 self.stored.clone()

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use millstream_isa::helpers::{ArgKind, HelperEffects, Helper};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects};
 
-use super::points::{ValueOffsets, PointsToSet, PointsTo, objects};
-use super::{MapUse, AccessRange, InstSite, ValueAccess};
+use super::points::{PointsTo, PointsToSet, ValueOffsets, objects};
+use super::{AccessRange, InstSite, MapUse, ValueAccess};
 use crate::entities::*;
 use crate::func::Function;
 use crate::module::Module;

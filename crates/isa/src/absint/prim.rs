@@ -3,7 +3,7 @@
 //! Each of the four intervals and the known bits are computed apart, then synchronised, as the verifier does. An
 //! interval that may wrap is given up.
 
-use super::{VerifierRules, Scalar, Tnum};
+use super::{Scalar, Tnum, VerifierRules};
 use crate::semantics::{ConcreteDomain, Domain, Prim};
 
 /// The zero extension of the low `bits` bits.

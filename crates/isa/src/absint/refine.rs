@@ -1,7 +1,7 @@
 //! Facts that a branch establishes about its operands.
 
 use super::scalar::meet;
-use super::{VerifierRules, Scalar, Tnum};
+use super::{Scalar, Tnum, VerifierRules};
 use crate::{Cond, Width};
 
 /// The operands of `if a cond b` where the branch is taken, or not, by the rules since Linux 6.8; `None` if
@@ -149,7 +149,13 @@ fn common(width: Width, some: bool, a: &mut Scalar, b: &Scalar) -> Option<()> {
 
 /// The operands of a comparison that is not decided, where it is true or not, by the rules before Linux 6.8: only of a
 /// comparison with a constant anything is learnt, and of equality at full width.
-pub(super) fn refine_pre_6_8(cond: Cond, width: Width, taken: bool, a: &Scalar, b: &Scalar) -> (Scalar, Scalar) {
+pub(super) fn refine_pre_6_8(
+    cond: Cond,
+    width: Width,
+    taken: bool,
+    a: &Scalar,
+    b: &Scalar,
+) -> (Scalar, Scalar) {
     let effective = if taken { Some(cond) } else { cond.negated() };
     match (constant(width, a), constant(width, b)) {
         (_, Some(value)) => (against(effective, width, a, value), *b),

@@ -1,6 +1,6 @@
 //! A set of 64-bit values, as the kernel's verifier describes a scalar register.
 
-use super::{VerifierRules, Tnum};
+use super::{Tnum, VerifierRules};
 
 /// Known bits and four intervals: of the whole value, unsigned and signed, and of its low half, unsigned and signed.
 ///

@@ -6,7 +6,7 @@ use super::ArgKind::{
     RingbufRecord, Size, SizeOrZero, Sock, SockOrNull, SpinLock, StackOrNull, Timer,
 };
 use super::RetKind::{self, Int, Void};
-use super::{ArgKind, HelperEffects, Helper};
+use super::{ArgKind, Helper, HelperEffects};
 
 const R: ArgKind = ArgKind::Mem { read: true, write: false, null: false };
 const R_NULL: ArgKind = ArgKind::Mem { read: true, write: false, null: true };

@@ -1,6 +1,6 @@
 //! Little programs, slot by slot, so that these tests depend on no assembler.
 
-use millstream_kernel::{KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType};
+use millstream_kernel::{KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// One slot.
@@ -79,8 +79,16 @@ pub(crate) fn map(
     max_entries: u32,
     flags: u32,
 ) -> KernelMap {
-    KernelMap::create(&MapSpec { name, map_type, key_size, value_size, max_entries, flags, ..MapSpec::default() })
-        .unwrap()
+    KernelMap::create(&MapSpec {
+        name,
+        map_type,
+        key_size,
+        value_size,
+        max_entries,
+        flags,
+        ..MapSpec::default()
+    })
+    .unwrap()
 }
 
 /// Returns true if the kernel has the features of this release. If not, prints so.

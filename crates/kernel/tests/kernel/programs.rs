@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::{array, counting_xdp, exit, mov, since, slot, xdp};
 use millstream_kernel::{
-    AttachType, KernelBtf, TcFilter, Hook, Link, LoadError, Namespace, KernelProgram, ProgramSpec, ProgramType, TestRun,
-    XdpHolder, XdpMode, add_clsact, create_veth, errno_name, filters, interface, probe, program_ids,
-    query_xdp, remove_empty_clsact, replace_xdp_netlink, set_up_pair, testing,
+    AttachType, Hook, KernelBtf, KernelProgram, Link, LoadError, Namespace, ProgramSpec, ProgramType,
+    TcFilter, TestRun, XdpHolder, XdpMode, add_clsact, create_veth, errno_name, filters, interface, probe,
+    program_ids, query_xdp, remove_empty_clsact, replace_xdp_netlink, set_up_pair, testing,
 };
 
 /// `r2 = data; r0 = *(u8 *)(r2 + 0)`: a packet access without a check.
@@ -251,8 +251,13 @@ fn programs_on_tcx_are_adopted_and_given_back() {
     }
     let program = |verdict| {
         let (insns, program_type) = ([mov(0, verdict), exit()], ProgramType::SCHED_CLS);
-        KernelProgram::load(&ProgramSpec { program_type, insns: &insns, license: "GPL", ..ProgramSpec::default() })
-            .unwrap()
+        KernelProgram::load(&ProgramSpec {
+            program_type,
+            insns: &insns,
+            license: "GPL",
+            ..ProgramSpec::default()
+        })
+        .unwrap()
     };
     Namespace::new()
         .unwrap()

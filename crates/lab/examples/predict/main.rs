@@ -9,12 +9,14 @@
 
 use std::process::ExitCode;
 
-use millstream_bpf::cost::{CodeCost, FunctionCost, CostModel, ExecutionCounts, FlatProgram};
+use millstream_bpf::cost::{CodeCost, CostModel, ExecutionCounts, FlatProgram, FunctionCost};
 use millstream_kernel::ProgramType;
-use millstream_lab::environment::{Environment, fit_for_timing};
-use millstream_lab::measure::{MAX_COPIES, MeasurementPlan, MeasuredSide, TestRunHarness, check_packets, empty, measure};
-use millstream_lab::os;
 use millstream_lab::code_range::{CodeRange, code_ranges, with_functions, with_types};
+use millstream_lab::environment::{Environment, fit_for_timing};
+use millstream_lab::measure::{
+    MAX_COPIES, MeasuredSide, MeasurementPlan, TestRunHarness, check_packets, empty, measure,
+};
+use millstream_lab::os;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_loader::ObjectLoader;
 use millstream_object::Object;
@@ -213,7 +215,11 @@ fn packet() -> Vec<u8> {
 }
 
 /// Runs the XDP programs on the packet, and those that can be repeated beside one another.
-fn run(document: &mut PredictionReport, opened: &[(String, Object, bool)], seconds: f64) -> Result<(), BoxError> {
+fn run(
+    document: &mut PredictionReport,
+    opened: &[(String, Object, bool)],
+    seconds: f64,
+) -> Result<(), BoxError> {
     const LOOPBACK: u32 = 1;
     const XDP_PASS: u32 = 2;
     fit_for_timing()?;

@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{
-    AttachType, LoadError, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, UpdateMode, map_flags,
+    AttachType, KernelMap, KernelProgram, LoadError, MapSpec, MapType, ProgramSpec, ProgramType, UpdateMode,
+    map_flags,
 };
 
 use millstream_programs::rng::Rng;
@@ -23,9 +24,11 @@ use millstream_programs::rng::Rng;
 use crate::code::value;
 use crate::environment::{Environment, fit_for_timing};
 use crate::error::{Error, Result};
-use crate::measure::{LoadAttributes, MeasurementResult, MeasurementPlan, MeasuredSide, TestRunHarness, measure};
+use crate::measure::{
+    LoadAttributes, MeasuredSide, MeasurementPlan, MeasurementResult, TestRunHarness, measure,
+};
 use crate::stats::quantile;
-use streams::{STREAMS, InsnStream, MeasuredProperty};
+use streams::{InsnStream, MeasuredProperty, STREAMS};
 
 /// Copies of each program in a generation.
 const COPIES: usize = 3;
@@ -100,7 +103,11 @@ pub fn calibrate(seconds: f64, cpu: usize) -> Result<MachineCalibration> {
     Ok(calibration(&streams, &measured, refused))
 }
 
-fn calibration(streams: &[&InsnStream], measured: &MeasurementResult, refused: Vec<String>) -> MachineCalibration {
+fn calibration(
+    streams: &[&InsnStream],
+    measured: &MeasurementResult,
+    refused: Vec<String>,
+) -> MachineCalibration {
     // Nanoseconds of one repetition of each stream in each generation.
     let repetition = |g: &Vec<f64>, at: usize| (g[at + 1] - g[0]) / streams[at].repetitions() as f64;
     let mut rows: Vec<(String, OpTiming)> = Vec::new();

@@ -59,7 +59,9 @@ impl InsnStream {
     /// Number of repetitions of the text.
     pub(super) fn repetitions(&self) -> usize {
         match self.what {
-            MeasuredProperty::Helper(_) | MeasuredProperty::Lookup(_) | MeasuredProperty::Latency(Kind::Frame | Kind::Saved) => SELDOM,
+            MeasuredProperty::Helper(_)
+            | MeasuredProperty::Lookup(_)
+            | MeasuredProperty::Latency(Kind::Frame | Kind::Saved) => SELDOM,
             _ => OFTEN,
         }
     }
@@ -128,9 +130,19 @@ pub(super) const STREAMS: &[InsnStream] = &[
     each(Kind::ShiftBy, "{r} <<= r8"),
     latency(Kind::Mul, "r1 *= r8"),
     each(Kind::Mul, "{r} *= r8"),
-    InsnStream { what: MeasuredProperty::Latency(Kind::Div32), text: "w1 /= w8\nw1 |= w7", less: &[Kind::Alu], of: 1 },
+    InsnStream {
+        what: MeasuredProperty::Latency(Kind::Div32),
+        text: "w1 /= w8\nw1 |= w7",
+        less: &[Kind::Alu],
+        of: 1,
+    },
     each(Kind::Div32, "{r} = r7\nw{i} /= w8"),
-    InsnStream { what: MeasuredProperty::Latency(Kind::Div64), text: "r1 /= r8\nr1 |= r7", less: &[Kind::Alu], of: 1 },
+    InsnStream {
+        what: MeasuredProperty::Latency(Kind::Div64),
+        text: "r1 /= r8\nr1 |= r7",
+        less: &[Kind::Alu],
+        of: 1,
+    },
     each(Kind::Div64, "{r} = r7\n{r} /= r8"),
     InsnStream { what: MeasuredProperty::Latency(Kind::Move), text: "r2 = r1\nr1 = r2", less: &[], of: 2 },
     each(Kind::Move, "{r} = r8"),
@@ -165,7 +177,12 @@ pub(super) const STREAMS: &[InsnStream] = &[
         of: 1,
     },
     latency(Kind::Frame, "call empty"),
-    InsnStream { what: MeasuredProperty::Latency(Kind::Saved), text: "call saving", less: &[Kind::Frame], of: 4 },
+    InsnStream {
+        what: MeasuredProperty::Latency(Kind::Saved),
+        text: "call saving",
+        less: &[Kind::Frame],
+        of: 4,
+    },
     helper("get_prandom_u32", "call get_prandom_u32"),
     helper("ktime_get_ns", "call ktime_get_ns"),
     helper("ktime_get_boot_ns", "call ktime_get_boot_ns"),

@@ -99,9 +99,10 @@ impl ObservedDifference {
             (ObservedDifference::Packet(a), ObservedDifference::Packet(b))
             | (ObservedDifference::Context(a), ObservedDifference::Context(b))
             | (ObservedDifference::Told(a), ObservedDifference::Told(b)) => a.offset == b.offset,
-            (ObservedDifference::Map { map, key, .. }, ObservedDifference::Map { map: other, key: at, .. }) => {
-                map == other && key == at
-            }
+            (
+                ObservedDifference::Map { map, key, .. },
+                ObservedDifference::Map { map: other, key: at, .. },
+            ) => map == other && key == at,
             _ => self.place() == other.place(),
         }
     }
@@ -121,7 +122,10 @@ pub fn outputs(side: RunTriple<Option<&TestOutput>>) -> RunComparison {
         return RunComparison::Varies("return value".to_owned());
     }
     if a.retval != b.retval {
-        return RunComparison::Different(ObservedDifference::ReturnValue { first: a.retval, second: b.retval });
+        return RunComparison::Different(ObservedDifference::ReturnValue {
+            first: a.retval,
+            second: b.retval,
+        });
     }
     match bytes(RunTriple { a: &a.data, again: &again.data, b: &b.data }) {
         Some(Ok(found)) => return RunComparison::Different(ObservedDifference::Packet(found)),
@@ -174,7 +178,12 @@ pub fn maps(name: &str, side: RunTriple<&SortedEntries>) -> RunComparison {
     }
     let different = |key: &[u8], first: Option<&Vec<u8>>, second: Option<&Vec<u8>>| {
         let (first, second) = (first.map(|v| hex(v)), second.map(|v| hex(v)));
-        RunComparison::Different(ObservedDifference::Map { map: name.to_owned(), key: hex(key), first, second })
+        RunComparison::Different(ObservedDifference::Map {
+            map: name.to_owned(),
+            key: hex(key),
+            first,
+            second,
+        })
     };
     let get = |all: &SortedEntries, key: &[u8]| all.binary_search_by(|(k, _)| k.as_slice().cmp(key)).ok();
     for (key, value) in side.b {
@@ -209,7 +218,8 @@ mod tests {
 
     #[test]
     fn only_what_the_first_does_alike_twice_is_held_against_the_second() {
-        let side = |a: &'static [u8], again: &'static [u8], b: &'static [u8]| bytes(RunTriple { a, again, b });
+        let side =
+            |a: &'static [u8], again: &'static [u8], b: &'static [u8]| bytes(RunTriple { a, again, b });
         assert!(side(&[1, 2], &[1, 2], &[1, 2]).is_none());
         assert_eq!(side(&[1, 2], &[1, 2], &[1, 3]).unwrap().unwrap().offset, 1);
         assert!(side(&[1, 2], &[1, 9], &[1, 3]).unwrap().is_err());

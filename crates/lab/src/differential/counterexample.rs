@@ -8,7 +8,7 @@ use millstream_object::Object;
 use serde::Serialize;
 
 use super::tables::TableEntry;
-use super::{ObservedDifference, ProgramPair, FuzzRound, context};
+use super::{FuzzRound, ObservedDifference, ProgramPair, context};
 use crate::error::{Error, Result};
 
 /// Least packet that the kernel runs a program on: an Ethernet header.

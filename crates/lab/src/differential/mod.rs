@@ -7,9 +7,9 @@
 //! round has new tables, filled at random and where the program looks (module `tables`).
 
 pub mod compare;
+mod counterexample;
 mod frames;
 mod replica;
-mod counterexample;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -119,7 +119,12 @@ enum GeneratedRound {
 /// # Errors
 /// If one of the objects has no such program or lacks a map of the other; or if the kernel refuses anything
 /// but programs.
-pub fn compare_objects(first: &Object, second: &Object, name: &str, plan: &DifferentialPlan) -> Result<DifferentialReport> {
+pub fn compare_objects(
+    first: &Object,
+    second: &Object,
+    name: &str,
+    plan: &DifferentialPlan,
+) -> Result<DifferentialReport> {
     let pair = ProgramPair::new(first, second, name)?;
     let mut answer = DifferentialReport {
         program: name.to_owned(),
@@ -212,7 +217,11 @@ impl<'a> ProgramPair<'a> {
     }
 
     /// The first difference of a round, if it shows each time.
-    fn difference(&self, round: &FuzzRound, varies: &mut BTreeSet<String>) -> Result<Option<ConfirmedDifference>> {
+    fn difference(
+        &self,
+        round: &FuzzRound,
+        varies: &mut BTreeSet<String>,
+    ) -> Result<Option<ConfirmedDifference>> {
         let all = round.packets.len();
         let Some((mut after, mut observable)) = self.play(round, all, varies)? else { return Ok(None) };
         if matches!(observable, ObservedDifference::Map { .. }) {

@@ -6,10 +6,10 @@
 use millstream_kernel::{KernelMap, KernelProgram};
 
 use super::trampoline::{LoadAttributes, TrampolineTable};
-use super::{TimingHarness, CopyTimer, HarnessWork};
+use super::{CopyTimer, HarnessWork, TimingHarness};
 use crate::error::{Error, Result};
 use crate::os;
-use crate::rig::{TestRig, FrameSender};
+use crate::rig::{FrameSender, TestRig};
 
 /// Frames of a timed run: about a millisecond. In that time the cost of a call (10 µs) is a nanosecond a
 /// frame, the same for all sides, and disturbances mostly fall between runs.

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 pub use live::LiveHarness;
 pub(crate) use test_run::retry_interrupted;
-pub use test_run::{TestRunResults, TestRunHarness, check_packets};
+pub use test_run::{TestRunHarness, TestRunResults, check_packets};
 pub use trampoline::{LoadAttributes, MAX_COPIES, RESTORED, empty};
 
 use crate::error::{Error, Result};
@@ -161,7 +161,11 @@ pub trait TimingHarness {
 ///
 /// # Errors
 /// If a side cannot be loaded or called, or no generation is complete.
-pub fn measure(harness: &mut dyn TimingHarness, sides: &mut [MeasuredSide<'_>], plan: &MeasurementPlan) -> Result<MeasurementResult> {
+pub fn measure(
+    harness: &mut dyn TimingHarness,
+    sides: &mut [MeasuredSide<'_>],
+    plan: &MeasurementPlan,
+) -> Result<MeasurementResult> {
     measure_until(harness, sides, plan, 1, &mut |_| true)
 }
 
@@ -320,7 +324,12 @@ fn window(
 
 /// Loads the copies in random order: where code lands then favours no side. Copy `c` of side `s` is in slot
 /// `c * n + s`.
-fn load_copies(table: &KernelMap, sides: &mut [MeasuredSide<'_>], copies: usize, rng: &mut Rng) -> Result<Vec<KernelProgram>> {
+fn load_copies(
+    table: &KernelMap,
+    sides: &mut [MeasuredSide<'_>],
+    copies: usize,
+    rng: &mut Rng,
+) -> Result<Vec<KernelProgram>> {
     let n = sides.len();
     let mut order: Vec<usize> = (0..n * copies).collect();
     for i in (1..order.len()).rev() {

@@ -5,10 +5,10 @@
 //! are several packets, the trampoline does. It does so right before the program reads the bytes: loads that straddle
 //! two of its stores pay for that, so programs with 8-byte loads of a packet are better compared on the live rig.
 
-use millstream_kernel::{Link, KernelMap, Namespace, KernelProgram, TestOutput, TestRun, XdpMode};
+use millstream_kernel::{KernelMap, KernelProgram, Link, Namespace, TestOutput, TestRun, XdpMode};
 
-use super::trampoline::{LoadAttributes, FELL_THROUGH, RESTORED, PacketRestorer, TrampolineTable};
-use super::{TimingHarness, CopyTimer, HarnessWork};
+use super::trampoline::{FELL_THROUGH, LoadAttributes, PacketRestorer, RESTORED, TrampolineTable};
+use super::{CopyTimer, HarnessWork, TimingHarness};
 use crate::error::{Error, Result};
 use crate::os;
 

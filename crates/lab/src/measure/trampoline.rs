@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{AttachType, KernelMap, MapSpec, MapType, ArrayMapping, KernelProgram, UpdateMode};
+use millstream_kernel::{ArrayMapping, AttachType, KernelMap, KernelProgram, MapSpec, MapType, UpdateMode};
 
 use crate::code::{shared, value, xdp_as};
 use crate::error::Result;

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{KernelMap, ArrayMapping, KernelProgram};
+use millstream_kernel::{ArrayMapping, KernelMap, KernelProgram};
 use millstream_programs::traffic::WeightedFlows;
 
 use crate::code::{copy, copy_frame, shared, value, xdp};
@@ -96,7 +96,12 @@ pub(crate) struct FrameGenerator {
 impl FrameGenerator {
     /// A generator that redirects to interface `to`. With `stamps`, each frame carries the time in its
     /// metadata. With `burst`, there is also a paced one, which sends `burst` frames at once.
-    pub(crate) fn new(traffic: &TrafficSequence<'_>, to: u32, stamps: bool, burst: Option<u32>) -> Result<Self> {
+    pub(crate) fn new(
+        traffic: &TrafficSequence<'_>,
+        to: u32,
+        stamps: bool,
+        burst: Option<u32>,
+    ) -> Result<Self> {
         traffic.check()?;
         let layout = TemplateLayout::of(traffic.frames);
         let (state_map, state) = shared("ms_gen_state", STATE)?;

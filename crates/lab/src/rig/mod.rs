@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millstream_kernel::{
-    Link, Namespace, KernelProgram, TestOutput, TestRun, XdpMode, create_veth, probe, set_up_pair,
+    KernelProgram, Link, Namespace, TestOutput, TestRun, XdpMode, create_veth, probe, set_up_pair,
 };
 
 use serde::Serialize;
@@ -37,11 +37,11 @@ pub use napi::NapiThread;
 pub use ports::{GENERATOR_PORT, SECOND_PORT, TEST_PORT};
 
 use crate::error::{Error, Result};
-use crate::stale_resources::{self, NamespaceName};
 use crate::os;
+use crate::stale_resources::{self, NamespaceName};
 use capture::{FrameCapture, LatencyProbe};
 use generator::FrameGenerator;
-use ports::{SECOND_PEER, FrameSink, device_counts};
+use ports::{FrameSink, SECOND_PEER, device_counts};
 
 const LOOPBACK: u32 = 1;
 /// Frames a call of the generator loop: some milliseconds, within which it notices that it is to stop.
@@ -413,7 +413,11 @@ impl TestRig {
         self.enter_lane(0, f)
     }
 
-    fn enter_lane<R: Send>(&self, lane: usize, f: impl FnOnce(&mut FrameSender<'_>) -> R + Send) -> Result<R> {
+    fn enter_lane<R: Send>(
+        &self,
+        lane: usize,
+        f: impl FnOnce(&mut FrameSender<'_>) -> R + Send,
+    ) -> Result<R> {
         let cpu = self.cpus[lane];
         self.namespace.enter(|| {
             os::pin_to_cpu(cpu).map_err(|e| Error::io(format!("moving to CPU {cpu}"), e))?;

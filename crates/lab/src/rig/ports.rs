@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{KernelMap, ArrayMapping, KernelProgram};
+use millstream_kernel::{ArrayMapping, KernelMap, KernelProgram};
 
 use crate::code::{shared, value, xdp};
 use crate::error::{Error, Result};

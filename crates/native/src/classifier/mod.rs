@@ -18,10 +18,10 @@ use millstream_bpf::lower::{TableForm, expand_tables, table_plan, table_rules, t
 use millstream_ir::{Module, Op, Table, TableDecl};
 use serde::{Deserialize, Serialize};
 
-use crate::emit::{TableSearch, ComparisonTree};
+use crate::emit::{ComparisonTree, TableSearch};
 use crate::engine::NativeError;
 use crate::image::InitialMapEntry;
-use crate::templates::{TableTemplate, PINNED, find_by_name};
+use crate::templates::{PINNED, TableTemplate, find_by_name};
 use cuts::CutClassifier;
 use tuples::TupleSpace;
 
@@ -78,7 +78,10 @@ pub(crate) struct ExpandedTables {
 }
 
 /// Replaces all matches of tables, by the pinned templates, by name, or else by those that fit.
-pub(crate) fn expand(module: &mut Module, pinned: &[(String, ClassifierTemplate)]) -> Result<ExpandedTables, NativeError> {
+pub(crate) fn expand(
+    module: &mut Module,
+    pinned: &[(String, ClassifierTemplate)],
+) -> Result<ExpandedTables, NativeError> {
     if let Some((name, _)) = pinned.iter().find(|(name, _)| module.tables.values().all(|t| t.name != *name)) {
         let there: Vec<&str> = module.tables.values().map(|table| table.name.as_str()).collect();
         return Err(NativeError::Choose(format!(
@@ -132,7 +135,10 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, ClassifierTemplate)
 }
 
 /// Chooses the implementation and the template of a table, and gives the reason.
-fn choice(table: &TableDecl, said: Option<ClassifierTemplate>) -> Result<(ClassifierImpl, ClassifierTemplate, String), NativeError> {
+fn choice(
+    table: &TableDecl,
+    said: Option<ClassifierTemplate>,
+) -> Result<(ClassifierImpl, ClassifierTemplate, String), NativeError> {
     let refused = |why: &str| NativeError::Choose(format!("classifier {:?}: {why}", table.name));
     let rules = table_rules(table).ok_or_else(|| refused("too many entries"))?;
     let (widths, count) = (table_widths(table), rules.len());

@@ -12,12 +12,12 @@ use cranelift_entity::{EntityRef, PrimaryMap};
 use millstream_bpf::lower::{TableRule, TableTest};
 use millstream_interp::MapKind;
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, FuncCursor, Function, KeyLayout, Map, MapDecl, MemFlags, Op, KeyPiece, Prov, Size,
-    Type, Value, Width,
+    AluOp, Block, BlockCall, Cond, FuncCursor, Function, KeyLayout, KeyPiece, Map, MapDecl, MemFlags, Op,
+    Prov, Size, Type, Value, Width,
 };
 use rustc_hash::FxHashMap;
 
-use crate::image::{InitialMapValue, InitialMapEntry};
+use crate::image::{InitialMapEntry, InitialMapValue};
 
 /// `BPF_F_RDONLY_PROG`: programs only read the values.
 const READ_ONLY: u32 = 1 << 7;
@@ -157,7 +157,11 @@ impl TupleSpace {
                     value.to_le_bytes()[..size(*width).bytes() as usize].to_vec()
                 };
                 let key = used.flat_map(bytes).collect();
-                InitialMapEntry { map: map.index(), key, value: InitialMapValue::Bytes(word.to_le_bytes().to_vec()) }
+                InitialMapEntry {
+                    map: map.index(),
+                    key,
+                    value: InitialMapValue::Bytes(word.to_le_bytes().to_vec()),
+                }
             }));
         }
     }

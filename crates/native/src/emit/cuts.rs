@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use crate::classifier::cuts::{LeafComparison, CutClassifier, LANES, SearchTree, WAYS};
+use crate::classifier::cuts::{CutClassifier, LANES, LeafComparison, SearchTree, WAYS};
 
 /// Declarations of the intrinsics that these functions call.
 pub(super) const DECLARATIONS: &str = "declare i32 @llvm.smax.i32(i32, i32)

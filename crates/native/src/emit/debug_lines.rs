@@ -74,7 +74,11 @@ impl DebugScope {
 
     /// Attachment behind an instruction.
     pub(super) fn at(self, place: Option<DebugLocation>) -> String {
-        format!(", !dbg !DILocation(line: {}, scope: !{})", place.map_or(0, DebugLocation::line), self.number())
+        format!(
+            ", !dbg !DILocation(line: {}, scope: !{})",
+            place.map_or(0, DebugLocation::line),
+            self.number()
+        )
     }
 
     /// Its definition.

@@ -5,15 +5,15 @@ use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{
-    AluOp, AtomicOp, Block, Cfg, Func, Function, Inst, InstData, Op, Prov, Type, Value, PacketVerdict, Width,
+    AluOp, AtomicOp, Block, Cfg, Func, Function, Inst, InstData, Op, PacketVerdict, Prov, Type, Value, Width,
 };
 use millstream_isa::Size;
 use millstream_isa::semantics;
 
 use super::code::LlvmTextBuilder;
-use super::keys::StoreBoundaries;
 use super::debug_lines::{self, DebugLocation, DebugScope};
-use super::{EmitError, CodegenUnit, maps};
+use super::keys::StoreBoundaries;
+use super::{CodegenUnit, EmitError, maps};
 use crate::runtime::packet::DescriptorField;
 
 /// Kinds of memory that do not overlap.

@@ -21,7 +21,9 @@ pub(super) fn lookup(n: usize, map: &MapCodegenInfo) -> String {
     let name = format!("lookup{n}");
     let template = |name: &str| match map.inline {
         Some(InlineLookup::Array { base, stride, entries }) => Some(array(name, base, stride, entries)),
-        Some(InlineLookup::Hash(layout)) if map.key_size > 0 => Some(hash::lookup(name, map.key_size, &layout)),
+        Some(InlineLookup::Hash(layout)) if map.key_size > 0 => {
+            Some(hash::lookup(name, map.key_size, &layout))
+        }
         // In a trie that is being changed, a walk may go beyond the key; a list has an end.
         Some(InlineLookup::Lpm(layout)) if !map.guarded || layout.list.is_some() => {
             Some(lpm::lookup(name, map, &layout))

@@ -13,14 +13,14 @@
 //! owns the maps, atomic operations are plain ones.
 
 mod batch;
-mod calls;
 mod batch_sorting;
+mod calls;
 mod code;
 mod cuts;
+mod debug_lines;
 mod func;
 mod hash;
 mod keys;
-mod debug_lines;
 mod lpm;
 mod maps;
 mod packets;
@@ -39,7 +39,7 @@ use crate::classifier::cuts::CutClassifier;
 use crate::runtime::helpers;
 use crate::runtime::maps::{InlineLookup, RedirectTargets};
 use crate::runtime::packet::{DescriptorField, DescriptorLayout, WORD};
-use crate::schedule::{BatchReordering, PrefetchDecision, CompiledSchedule, Schedule};
+use crate::schedule::{BatchReordering, CompiledSchedule, PrefetchDecision, Schedule};
 
 use debug_lines::{DebugScope, in_scope};
 
@@ -312,7 +312,10 @@ pub(crate) fn emit(unit: &CodegenUnit<'_>) -> Result<String, EmitError> {
     if unit.located {
         let functions = funcs.iter().flat_map(|&f| [DebugScope::Function(f), DebugScope::Caller(f)]);
         let slices = (1..=MOST_STAGES).map(DebugScope::Slice);
-        debug_lines::scopes(&mut out, functions.chain(slices).chain([DebugScope::Loop, DebugScope::LoopAhead]));
+        debug_lines::scopes(
+            &mut out,
+            functions.chain(slices).chain([DebugScope::Loop, DebugScope::LoopAhead]),
+        );
     }
     Ok(out)
 }

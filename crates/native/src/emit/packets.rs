@@ -1,9 +1,9 @@
 //! Packets as values: bounds, copies, sent packets and waiting ones.
 
-use millstream_ir::{QueueEnd, InstData, Op, Value};
+use millstream_ir::{InstData, Op, QueueEnd, Value};
 
 use super::func::FunctionEmitter;
-use crate::runtime::packet::{ETH_HLEN, DescriptorField, DescriptorLayout, SENT_SIZE, XDP_FRAME};
+use crate::runtime::packet::{DescriptorField, DescriptorLayout, ETH_HLEN, SENT_SIZE, XDP_FRAME};
 use crate::runtime::worker;
 
 const EINVAL: i32 = libc::EINVAL;
@@ -12,7 +12,8 @@ const EINVAL: i32 = libc::EINVAL;
 /// runtime only if there is, or might be, metadata to move. `None` if descriptors do not have the room around
 /// packets, since nobody moves them.
 pub(super) fn adjust_head(layout: &DescriptorLayout) -> Option<String> {
-    let [meta, start, open] = [DescriptorField::Meta, DescriptorField::Start, DescriptorField::Open].map(|field| layout.offset(field));
+    let [meta, start, open] = [DescriptorField::Meta, DescriptorField::Start, DescriptorField::Open]
+        .map(|field| layout.offset(field));
     let (meta, start, open, [data, end]) = (meta?, start?, open?, layout.bounds());
     Some(format!(
         "define internal i64 @adjust_head(ptr %w, ptr %p, i64 %delta) alwaysinline {{

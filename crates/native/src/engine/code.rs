@@ -5,27 +5,27 @@ use std::time::Instant;
 
 use cranelift_entity::SecondaryMap;
 use millstream_bpf::module::{LiftedModule, func, makes_tail_calls};
-use millstream_interp::{MapKind, MapConfig};
+use millstream_interp::{MapConfig, MapKind};
 use millstream_ir::{Func, Function, Linkage, Module, Op};
 use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
-use super::{NativeError, EngineMaps, NativeOptions, LlvmIrText, CompileTimings};
-use crate::prefetch::{self, LookupHandling};
+use super::{CompileTimings, EngineMaps, LlvmIrText, NativeError, NativeOptions};
 use crate::batch_reordering;
 use crate::classifier::{self, ExpandedTables};
-use crate::emit::{MapCodegenInfo, ProgramExport, CodegenUnit, emit, is_program, reachable};
+use crate::emit::{CodegenUnit, MapCodegenInfo, ProgramExport, emit, is_program, reachable};
 use crate::fields::DescriptorFieldSet;
-use crate::image::{HASHES, InitialMapEntry, ImageMapSpec};
+use crate::image::{HASHES, ImageMapSpec, InitialMapEntry};
 use crate::llvm::{LlvmCompiler, ObjectFile};
+use crate::prefetch::{self, LookupHandling};
 use crate::runtime::helpers;
-use crate::runtime::index::{MOST_KEY, HashTemplate};
+use crate::runtime::index::{HashTemplate, MOST_KEY};
 use crate::runtime::maps::NativeMap;
 use crate::runtime::packet::DescriptorLayout;
-use crate::runtime::region::{ExternalMemory, AddressAllocator, FixedAddressBox};
-use crate::runtime::sharing::{WorkerEpochs, SeqlockMap};
-use crate::schedule::{PrefetchPolicy, CompiledSchedule, nearest};
-use crate::templates::{TableTemplate, TableHints};
+use crate::runtime::region::{AddressAllocator, ExternalMemory, FixedAddressBox};
+use crate::runtime::sharing::{SeqlockMap, WorkerEpochs};
+use crate::schedule::{CompiledSchedule, PrefetchPolicy, nearest};
+use crate::templates::{TableHints, TableTemplate};
 
 /// `BPF_PROG_TYPE_XDP`.
 pub(super) const XDP: u32 = 6;
@@ -64,7 +64,9 @@ pub(super) fn choose(object: &Object, name: Option<&str>) -> Result<Func, Native
     match (chosen, name) {
         (Some(program), _) => Ok(func(program.func)),
         _ if xdp.is_empty() => Err(NativeError::Choose(format!("{:?} has no XDP program", object.name))),
-        (None, Some(name)) => Err(NativeError::Choose(format!("no XDP program {name:?}; there are: {}", names()))),
+        (None, Some(name)) => {
+            Err(NativeError::Choose(format!("no XDP program {name:?}; there are: {}", names())))
+        }
         (None, None) => Err(NativeError::Choose(format!("several XDP programs, choose one: {}", names()))),
     }
 }
@@ -88,13 +90,18 @@ fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
 }
 
 /// Layout of descriptors for a program that is not compiled.
-pub(super) fn layout(mut module: Module, entry: Func, options: &NativeOptions) -> Result<DescriptorLayout, NativeError> {
+pub(super) fn layout(
+    mut module: Module,
+    entry: Func,
+    options: &NativeOptions,
+) -> Result<DescriptorLayout, NativeError> {
     let expanded = optimize(&mut module, options)?;
     Ok(CodegenInput::of(&module, entry, options, &mut AddressAllocator::Anywhere, &expanded)?.layout)
 }
 
 /// Makes the export of a program from its maps, their initial contents, and its layout.
-pub(super) type ExportBuilder<'d> = &'d dyn Fn(&[ImageMapSpec], &[InitialMapEntry], DescriptorLayout) -> ProgramExport;
+pub(super) type ExportBuilder<'d> =
+    &'d dyn Fn(&[ImageMapSpec], &[InitialMapEntry], DescriptorLayout) -> ProgramExport;
 
 /// Replaces match tables by code or maps, and runs the passes.
 fn optimize(module: &mut Module, options: &NativeOptions) -> Result<ExpandedTables, NativeError> {
@@ -245,8 +252,14 @@ pub(super) fn places(object: &Object, lifted: &LiftedModule) -> Vec<String> {
 }
 
 /// Checks that all maps whose template is pinned exist, and are of these kinds.
-fn pinned<T>(shapes: &[ImageMapSpec], tables: &[(String, T)], what: &str, kinds: &[MapKind]) -> Result<(), NativeError> {
-    let is_one = |shape: &&ImageMapSpec| MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind));
+fn pinned<T>(
+    shapes: &[ImageMapSpec],
+    tables: &[(String, T)],
+    what: &str,
+    kinds: &[MapKind],
+) -> Result<(), NativeError> {
+    let is_one =
+        |shape: &&ImageMapSpec| MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind));
     let there = || shapes.iter().filter(is_one).map(|shape| shape.name.as_str());
     match tables.iter().find(|(name, _)| !there().any(|known| known == name)) {
         None => Ok(()),
@@ -326,13 +339,19 @@ pub(super) fn make_maps(
 }
 
 /// Replaces the arrays of these names by arrays in shared memory.
-fn lend(maps: &mut EngineMaps, shapes: &[ImageMapSpec], lent: &[(String, ExternalMemory)], workers: u32) -> Result<(), NativeError> {
+fn lend(
+    maps: &mut EngineMaps,
+    shapes: &[ImageMapSpec],
+    lent: &[(String, ExternalMemory)],
+    workers: u32,
+) -> Result<(), NativeError> {
     pinned(shapes, lent, "array", &[MapKind::Array])?;
     for (name, lent) in lent {
         let named = maps.iter_mut().flatten().map(|map| map.get_mut()).find(|map| map.name() == name);
         let Some(map) = named else { continue };
         let over = NativeMap::over(name, map.spec(), workers, lent);
-        let short = || NativeError::Choose(format!("array {name:?} is longer than the memory that it is to have"));
+        let short =
+            || NativeError::Choose(format!("array {name:?} is longer than the memory that it is to have"));
         *map = over.ok_or_else(short)?;
     }
     Ok(())

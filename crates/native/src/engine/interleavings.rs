@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use millstream_interp::MapKind;
-use millstream_ir::{Function, Linkage, MapDecl, MemFlags, Op, KeyPiece, Prov, Size, Type};
+use millstream_ir::{Function, KeyPiece, Linkage, MapDecl, MemFlags, Op, Prov, Size, Type};
 
 use super::code::XDP;
 use super::*;
@@ -446,7 +446,9 @@ fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
 #[test]
 fn entries_that_are_replaced_or_evicted_are_never_seen_half() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [HashTemplate::Open, HashTemplate::OpenKeys, HashTemplate::CuckooKeys, HashTemplate::RobinHoodSlots] {
+    for template in
+        [HashTemplate::Open, HashTemplate::OpenKeys, HashTemplate::CuckooKeys, HashTemplate::RobinHoodSlots]
+    {
         replaced_or_evicted(&Table::new(MapKind::LruHash, template, 8));
     }
 }

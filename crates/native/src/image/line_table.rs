@@ -139,7 +139,12 @@ impl LineTableReader<'_> {
         Ok(())
     }
 
-    fn unit(&mut self, end: usize, header: &LineProgramHeader, rows: &mut Vec<(u64, u32)>) -> Result<(), ImageLinkError> {
+    fn unit(
+        &mut self,
+        end: usize,
+        header: &LineProgramHeader,
+        rows: &mut Vec<(u64, u32)>,
+    ) -> Result<(), ImageLinkError> {
         let LineProgramHeader { least, base, range, first, ref operands } = *header;
         let (mut address, mut line) = (0u64, 1u32);
         while self.at < end {
@@ -215,8 +220,9 @@ mod tests {
         let length = (bytes.len() - 4) as u8;
         bytes[0] = length;
         let mut rows = Vec::new();
-        let read =
-            |bytes: &[u8], rows: &mut Vec<_>| LineTableReader { bytes, at: 0, relocations: &[(set, 0x40)] }.rows(rows);
+        let read = |bytes: &[u8], rows: &mut Vec<_>| {
+            LineTableReader { bytes, at: 0, relocations: &[(set, 0x40)] }.rows(rows)
+        };
         read(&bytes, &mut rows).expect("it is a table");
         assert_eq!(rows, [(0x40, 3), (0x44, 303), (0x10c, 0)]);
         let lines = LineTable { size: 0x200, rows };

@@ -4,7 +4,7 @@
 //! slot, which holds its address once the block is in a process. Source: System V ABI for x86-64, 4.4; ELF
 //! gABI.
 
-use super::{ImportedFunction, ImageLinkError};
+use super::{ImageLinkError, ImportedFunction};
 
 const SHT_SYMTAB: u32 = 2;
 pub(super) const SHT_RELA: u32 = 4;
@@ -102,7 +102,8 @@ pub(super) fn link(object: &[u8], wanted: &[String]) -> Result<LinkedBlock, Imag
         symbol.and_then(place).ok_or_else(|| ImageLinkError::Missing(name.clone()))
     };
     let places = wanted.iter().map(find).collect::<Result<_, _>>()?;
-    let imports = linker.slots.into_iter().map(|(symbol, at)| ImportedFunction { symbol, at: at + 8 }).collect();
+    let imports =
+        linker.slots.into_iter().map(|(symbol, at)| ImportedFunction { symbol, at: at + 8 }).collect();
     let text = sections.iter().find(|s| s.name == ".text").and_then(|s| s.place).unwrap_or(0);
     Ok(LinkedBlock { code: linker.code, imports, places, text })
 }
@@ -129,7 +130,10 @@ pub(super) fn sections(elf: ElfFieldReader<'_>) -> Result<Vec<LinkSection<'_>>, 
         .collect()
 }
 
-pub(super) fn symbols<'b>(elf: ElfFieldReader<'b>, sections: &[LinkSection<'b>]) -> Result<Vec<LinkSymbol<'b>>, ImageLinkError> {
+pub(super) fn symbols<'b>(
+    elf: ElfFieldReader<'b>,
+    sections: &[LinkSection<'b>],
+) -> Result<Vec<LinkSymbol<'b>>, ImageLinkError> {
     let table = sections.iter().find(|s| s.kind == SHT_SYMTAB).ok_or(ImageLinkError::Malformed)?;
     let names = sections.get(table.link as usize).ok_or(ImageLinkError::Malformed)?.offset;
     (table.offset..table.offset + table.size)

@@ -23,7 +23,7 @@ use crate::runtime::index::HashTemplate;
 use crate::runtime::lpm::LpmTemplate;
 use crate::runtime::packet::DescriptorLayout;
 use crate::schedule::CompiledSchedule;
-use crate::templates::{TableTemplate, TableHints};
+use crate::templates::{TableHints, TableTemplate};
 
 pub(crate) use line_table::LineTable;
 
@@ -107,12 +107,17 @@ pub struct ImageMapSpec {
 
 impl ImageMapSpec {
     /// The shape of a declaration, by its number; and the chosen template, for a hash table or a trie.
-    pub(crate) fn of(at: usize, map: &MapDecl, known: &TableHints<'_>) -> (ImageMapSpec, Option<TableTemplate>) {
+    pub(crate) fn of(
+        at: usize,
+        map: &MapDecl,
+        known: &TableHints<'_>,
+    ) -> (ImageMapSpec, Option<TableTemplate>) {
         let (entries, name) = (map.max_entries, &map.name);
         let (template, for_hash) = known.table(at, name, (entries, map.key_size));
         let (trie, for_trie) = known.trie(name, entries);
-        let chosen =
-            |template: &str, why| Some(TableTemplate { table: name.clone(), template: template.to_owned(), why });
+        let chosen = |template: &str, why| {
+            Some(TableTemplate { table: name.clone(), template: template.to_owned(), why })
+        };
         let chosen = match MapKind::from_number(map.kind) {
             Some(kind) if HASHES.contains(&kind) => chosen(template.name(), for_hash),
             Some(MapKind::LpmTrie) => chosen(trie.name(), for_trie),

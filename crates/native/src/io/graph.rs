@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::idle_sources::IdleSources;
-use super::safepoint::{Safepoint, NAP, NextAction};
 use super::batch_timer::BatchTimer;
-use super::packet_source::{FrameList, PacketStreamSource, PacketRecord, WorkerSource};
+use super::idle_sources::IdleSources;
+use super::packet_source::{FrameList, PacketRecord, PacketStreamSource, WorkerSource};
+use super::safepoint::{NAP, NextAction, Safepoint};
 use super::timed::SchedulingPolicy;
-use super::{PacketAccounting, WorkerHooks, DropReason, joined};
+use super::{DropReason, PacketAccounting, WorkerHooks, joined};
 use crate::engine::NativeEngine;
-use crate::runtime::packet::{ArrivalMetadata, PacketBatch, LONGEST_OPEN};
+use crate::runtime::packet::{ArrivalMetadata, LONGEST_OPEN, PacketBatch};
 use crate::runtime::worker::ProgramEvent;
 
 /// Number of copies to reserve for this many packets at once: 16 each, and at least as many as one packet is
@@ -278,7 +278,10 @@ pub fn run_graph_by<'f>(
                 scope.spawn(move || {
                     let begin = |engine: &NativeEngine| {
                         enter(number)?;
-                        Ok((GraphWorker::new(supplies, outputs, size)?.of(number), engine.worker_state(number)))
+                        Ok((
+                            GraphWorker::new(supplies, outputs, size)?.of(number),
+                            engine.worker_state(number),
+                        ))
                     };
                     let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
                         let mut any = false;
@@ -325,7 +328,11 @@ pub(super) struct GraphWorker<'f> {
 }
 
 impl<'f> GraphWorker<'f> {
-    pub(super) fn new(supplies: Vec<WorkerSource<'f>>, outputs: usize, size: usize) -> io::Result<GraphWorker<'f>> {
+    pub(super) fn new(
+        supplies: Vec<WorkerSource<'f>>,
+        outputs: usize,
+        size: usize,
+    ) -> io::Result<GraphWorker<'f>> {
         let ran = GraphRunStats::none(supplies.len(), outputs);
         let batch = PacketBatch::with_copies(size, copies(size))?;
         let (numbers, meter) = (Vec::with_capacity(size), BatchTimer::default());
@@ -395,7 +402,11 @@ pub(super) enum AdmitResult {
 }
 
 /// Adds a packet to a batch, which gets larger buffers if the packet needs them.
-pub(super) fn admit(batch: &mut PacketBatch, record: PacketRecord<'_>, ingress: u32) -> io::Result<AdmitResult> {
+pub(super) fn admit(
+    batch: &mut PacketBatch,
+    record: PacketRecord<'_>,
+    ingress: u32,
+) -> io::Result<AdmitResult> {
     let length = record.bytes.len();
     if length > batch.longest() && length <= LONGEST_OPEN {
         if !batch.is_empty() {

@@ -7,9 +7,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::graph::{GraphPortNumbers, GraphRunStats, copies};
 use super::batch_timer::BatchTimer;
-use super::{PacketAccounting, ForwardingDecision, RunStats, DropReason, fate};
+use super::graph::{GraphPortNumbers, GraphRunStats, copies};
+use super::{DropReason, ForwardingDecision, PacketAccounting, RunStats, fate};
 use crate::engine::NativeEngine;
 use crate::runtime::packet::PacketBatch;
 use crate::runtime::worker::ProgramEvent;
@@ -209,7 +209,12 @@ fn receive<W: PacketPort>(
 }
 
 /// Sends or drops each packet of a batch after its run.
-fn send<W: PacketPort>(wires: &mut [W], batch: &PacketBatch, from: &[usize], account: &mut PacketAccounting) -> io::Result<()> {
+fn send<W: PacketPort>(
+    wires: &mut [W],
+    batch: &PacketBatch,
+    from: &[usize],
+    account: &mut PacketAccounting,
+) -> io::Result<()> {
     for (at, &came) in from.iter().enumerate() {
         let (to, count) = match fate(batch, at) {
             ForwardingDecision::Back => (came, &mut account.transmitted),

@@ -6,21 +6,21 @@
 //!
 //! Invariant: every received packet is sent, or dropped for one reason: [`Account::adds_up`].
 
-pub mod idle_sources;
-pub mod worker_stats;
+mod batch_timer;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
-pub mod safepoint;
 pub mod graph;
+pub mod idle_sources;
 pub mod live;
-mod batch_timer;
+pub mod packet_ports;
+pub mod packet_source;
 pub mod pcap;
 pub mod pipeline;
 pub mod queues;
+pub mod safepoint;
 pub mod steer;
-pub mod packet_source;
 pub mod timed;
-pub mod packet_ports;
+pub mod worker_stats;
 pub mod xdp;
 
 use std::io;
@@ -31,9 +31,9 @@ use std::time::{Duration, Instant};
 use crate::engine::{NativeEngine, WorkerState};
 use crate::runtime::packet::{ArrivalMetadata, PacketBatch};
 use crate::runtime::worker::ProgramEvent;
-use safepoint::{MainThreadTask, Safepoint};
 use batch_timer::BatchTimer;
 use packet_source::{FrameList, PacketStreamSource, WorkerSource};
+use safepoint::{MainThreadTask, Safepoint};
 
 /// Reason why a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,7 +231,12 @@ fn joined<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
 ///
 /// # Errors
 /// If the sink fails, or there is no memory for a batch.
-pub fn run(engine: &mut NativeEngine, source: &ReplaySource<'_>, sink: &mut dyn PacketSink, plan: RunConfig) -> io::Result<RunStats> {
+pub fn run(
+    engine: &mut NativeEngine,
+    source: &ReplaySource<'_>,
+    sink: &mut dyn PacketSink,
+    plan: RunConfig,
+) -> io::Result<RunStats> {
     let mut hand = ReplayWorker::new(source.supplies(1)?.remove(0), plan)?;
     let start = Instant::now();
     engine.with_own_state(|engine, lane| {
@@ -263,13 +268,13 @@ pub fn run_by(
             .into_iter()
             .zip(0..)
             .map(|(supply, number)| {
-                let (sink, floor) = (&sink, &safepoint);
+                let (sink, floor) = (&sink, &floor);
                 scope.spawn(move || {
                     let begin = |engine: &NativeEngine| {
                         (crew.enter)(number)?;
-                        Ok((ReplayWorker::new(packet_source, plan)?, engine.worker_state(number)))
+                        Ok((ReplayWorker::new(supply, plan)?, engine.worker_state(number)))
                     };
-                    let (hand, _) = safepoint.work(begin, |engine, (hand, lane)| {
+                    let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
                         hand.batch(engine, lane, &mut |step| {
                             let mut sink =
                                 sink.lock().map_err(|_| io::Error::other("another worker has failed"))?;
@@ -281,7 +286,7 @@ pub fn run_by(
             })
             .collect();
         if let Some(attend) = attend {
-            attend(&safepoint);
+            attend(&floor);
         }
         spawned.into_iter().map(joined).collect::<io::Result<Vec<RunStats>>>()
     })?;
@@ -307,7 +312,14 @@ struct ReplayWorker<'s> {
 impl<'s> ReplayWorker<'s> {
     fn new(supply: WorkerSource<'s>, plan: RunConfig) -> io::Result<ReplayWorker<'s>> {
         let (batch, origins) = (PacketBatch::new(plan.batch)?, Vec::with_capacity(plan.batch));
-        Ok(ReplayWorker { packet_source, plan, batch, origins, meter: BatchTimer::default(), ran: RunStats::default() })
+        Ok(ReplayWorker {
+            supply,
+            plan,
+            batch,
+            origins,
+            meter: BatchTimer::default(),
+            ran: RunStats::default(),
+        })
     }
 
     /// Takes a batch from the first to the last step; returns true if there may be another. `sink` lends the

@@ -6,12 +6,12 @@
 use std::io;
 use std::ops::Range;
 
-use super::safepoint::MainThreadTask;
-use super::graph::{GraphPortNumbers, GraphRunStats, copies};
-use super::live::{NAP, SPINS, PacketPort, finish, send_with_retry};
 use super::batch_timer::BatchTimer;
-use super::queues::{PacketDriver, ServeConfig, ReceiveCounts, PollModeServer};
-use super::{WorkerHooks, RunStats};
+use super::graph::{GraphPortNumbers, GraphRunStats, copies};
+use super::live::{NAP, PacketPort, SPINS, finish, send_with_retry};
+use super::queues::{PacketDriver, PollModeServer, ReceiveCounts, ServeConfig};
+use super::safepoint::MainThreadTask;
+use super::{RunStats, WorkerHooks};
 use crate::engine::NativeEngine;
 use crate::runtime::packet::PacketBatch;
 
@@ -29,7 +29,8 @@ pub fn serve_by<W: PacketPort + Send>(
 ) -> io::Result<RunStats> {
     let numbers: Vec<u32> = wires.first().into_iter().flatten().map(PacketPort::index).collect();
     let enter = |wires, lists: &[usize], open| PortPacketDriver::new(wires, lists, open, plan);
-    PollModeServer { lines: wires.iter_mut().collect(), enter, numbers: &numbers, plan, crew }.run(engine, attend)
+    PollModeServer { lines: wires.iter_mut().collect(), enter, numbers: &numbers, plan, crew }
+        .run(engine, attend)
 }
 
 /// The same for a graph, by the wires of its sources and outputs. `between` is called now and then, when all
@@ -62,7 +63,12 @@ struct PortPacketDriver<'w, W> {
 }
 
 impl<'w, W: PacketPort> PortPacketDriver<'w, W> {
-    fn new(wires: &'w mut Vec<W>, lists: &[usize], open: bool, plan: &ServeConfig<'_>) -> io::Result<PortPacketDriver<'w, W>> {
+    fn new(
+        wires: &'w mut Vec<W>,
+        lists: &[usize],
+        open: bool,
+        plan: &ServeConfig<'_>,
+    ) -> io::Result<PortPacketDriver<'w, W>> {
         let batch = PacketBatch::with_copies(plan.batch, if open { copies(plan.batch) } else { 0 })?;
         let lists = lists.iter().map(|wire| (*wire, [0; 2])).collect();
         Ok(PortPacketDriver { batch, wires, lists, open, in_vain: 0 })

@@ -158,7 +158,11 @@ impl ReplayTimestamps {
 }
 
 impl<'f> StreamReader<'f> {
-    fn open(origin: &'f dyn PacketStreamSource, count: u64, (worker, workers): (u32, u32)) -> io::Result<WorkerSource<'f>> {
+    fn open(
+        origin: &'f dyn PacketStreamSource,
+        count: u64,
+        (worker, workers): (u32, u32),
+    ) -> io::Result<WorkerSource<'f>> {
         Ok(WorkerSource::Read(Box::new(StreamReader {
             origin,
             stream: Some(origin.open()?),
@@ -231,7 +235,10 @@ mod tests {
             let Some(time) = self.times.get(self.at) else { return Ok(None) };
             self.bytes = [self.at as u8];
             self.at += 1;
-            Ok(Some(PacketRecord { bytes: &self.bytes, arrival: ArrivalMetadata { time: Some(*time), cut: 3 } }))
+            Ok(Some(PacketRecord {
+                bytes: &self.bytes,
+                arrival: ArrivalMetadata { time: Some(*time), cut: 3 },
+            }))
         }
     }
 
@@ -265,7 +272,8 @@ mod tests {
         let frames = [vec![1], vec![2]];
         let list = super::FrameList { frames: &frames, order: None };
         let mut supply = WorkerSource::all(list, 3, None, 1).expect("a list").remove(0);
-        let byte = |found: Option<(PacketRecord<'_>, u64)>| found.map(|(record, number)| (record.bytes[0], number));
+        let byte =
+            |found: Option<(PacketRecord<'_>, u64)>| found.map(|(record, number)| (record.bytes[0], number));
         for _ in 0..2 {
             assert_eq!(byte(supply.peek(9).expect("a list")), Some((1, 0)));
         }

@@ -23,14 +23,14 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::safepoint::{Safepoint, NextAction};
-use super::graph::{SentPacket, GraphPortNumbers, GraphRunStats, GraphWorker, GraphSources, copies};
-use super::live::{self, PacketPort, send_with_retry};
 use super::batch_timer::BatchTimer;
+use super::graph::{GraphPortNumbers, GraphRunStats, GraphSources, GraphWorker, SentPacket, copies};
+use super::live::{self, PacketPort, send_with_retry};
 use super::queues::ServeConfig;
+use super::safepoint::{NextAction, Safepoint};
 use super::{WorkerHooks, joined};
 use crate::engine::{NativeEngine, WorkerState};
-use crate::runtime::packet::{PacketBatch, PacketExtent, DescriptorLayout};
+use crate::runtime::packet::{DescriptorLayout, PacketBatch, PacketExtent};
 
 /// Bursts that a ring holds. Each comes from one batch.
 const RING: usize = 16;
@@ -362,7 +362,12 @@ fn run(
             let _side = RingEndGuard(&ring.closed);
             let begin = |engine: &NativeEngine| {
                 enter(0)?;
-                Ok((carry.hand(size)?, engine.worker_state(0), PacketBurst::default(), StageBackoff::default()))
+                Ok((
+                    carry.hand(size)?,
+                    engine.worker_state(0),
+                    PacketBurst::default(),
+                    StageBackoff::default(),
+                ))
             };
             let (hand, ..) = floor.work_as(0, begin, |engine, (hand, lane, burst, idle)| {
                 let mut any = false;
@@ -555,7 +560,12 @@ impl DownstreamWorker {
 
     /// Takes the batch to the outputs, and to queues: those packets go to the next stage, if there is one.
     /// Returns true to go on.
-    fn run(&mut self, engine: &NativeEngine, carry: &impl PipelineIo, onward: Option<&SpscRing<PacketBurst>>) -> io::Result<bool> {
+    fn run(
+        &mut self,
+        engine: &NativeEngine,
+        carry: &impl PipelineIo,
+        onward: Option<&SpscRing<PacketBurst>>,
+    ) -> io::Result<bool> {
         let DownstreamWorker { lane, batch, origins, left, again, queue, meter, ran, .. } = self;
         let stamp = lane.stamp();
         let mut events = Vec::new();

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::safepoint::{MainThreadTask, Safepoint};
-use super::graph::{GraphPortNumbers, GraphRunStats};
 use super::batch_timer::BatchTimer;
-use super::{PacketAccounting, WorkerHooks, ForwardingDecision, RunStats, DropReason, fate, joined};
+use super::graph::{GraphPortNumbers, GraphRunStats};
+use super::safepoint::{MainThreadTask, Safepoint};
+use super::{DropReason, ForwardingDecision, PacketAccounting, RunStats, WorkerHooks, fate, joined};
 use crate::engine::{NativeEngine, WorkerState};
 use crate::runtime::packet::PacketBatch;
 use crate::runtime::worker::ProgramEvent;
@@ -111,34 +111,43 @@ where
     C: PacketDriver,
 {
     /// Runs an XDP program on received packets, by all workers of the engine. `attend` runs beside them.
-    pub(super) fn run(self, engine: &mut NativeEngine, attend: Option<MainThreadTask<'_>>) -> io::Result<RunStats> {
+    pub(super) fn run(
+        self,
+        engine: &mut NativeEngine,
+        attend: Option<MainThreadTask<'_>>,
+    ) -> io::Result<RunStats> {
         let PollModeServer { lines, enter, numbers, plan, crew } = self;
         let total = ReceiveBudget { received: AtomicU64::new(0), plan };
         let lists: Vec<usize> = (0..numbers.len()).collect();
         let start = Instant::now();
         let begin = |line, engine: &NativeEngine, number| {
             let carry = enter(line, &lists, false)?;
-            let turn =
-                |(queue, port): (usize, usize)| PolledQueue { queue, port, ingress: numbers[port], source: 0 };
+            let turn = |(queue, port): (usize, usize)| PolledQueue {
+                queue,
+                port,
+                ingress: numbers[port],
+                source: 0,
+            };
             let turns = carry.ports().into_iter().enumerate().map(turn).collect();
             Ok((QueuePoller::new(carry, turns), (engine.worker_state(number), RunStats::default())))
         };
-        let step = |engine: &NativeEngine, round: &mut QueuePoller<C>, (lane, ran): &mut (WorkerState, RunStats)| {
-            round.step(&total, |round, turn, most| {
-                let stamp = lane.stamp();
-                let run = |batch: &mut PacketBatch| {
-                    engine.run_by(lane, batch);
-                    lane.take_events()
-                };
-                round.carry.batch().expect(engine.layout());
-                let received = round.program(turn, most, numbers, ran, run)?;
-                lane.done(stamp, received);
-                if received > 0 {
-                    lane.publish_worker_stats(ran);
-                }
-                Ok(received)
-            })
-        };
+        let step =
+            |engine: &NativeEngine, round: &mut QueuePoller<C>, (lane, ran): &mut (WorkerState, RunStats)| {
+                round.step(&total, |round, turn, most| {
+                    let stamp = lane.stamp();
+                    let run = |batch: &mut PacketBatch| {
+                        engine.run_by(lane, batch);
+                        lane.take_events()
+                    };
+                    round.carry.batch().expect(engine.layout());
+                    let received = round.program(turn, most, numbers, ran, run)?;
+                    lane.done(stamp, received);
+                    if received > 0 {
+                        lane.publish_worker_stats(ran);
+                    }
+                    Ok(received)
+                })
+            };
         let beside = |floor: &Safepoint<'_>| attend.into_iter().for_each(|attend| attend(floor));
         let done = spread(engine, lines, crew, (begin, step), beside)?;
         let ran = done.into_iter().map(|(_, ran)| ran).reduce(RunStats::and).unwrap_or_default();
@@ -211,7 +220,9 @@ where
             let round = QueuePoller::of_graph(enter(line, ends.outputs, true)?, ends);
             Ok((round, (engine.worker_state(number), none())))
         };
-        let step = |engine: &NativeEngine, round: &mut QueuePoller<C>, (lane, ran): &mut (WorkerState, GraphRunStats)| {
+        let step = |engine: &NativeEngine,
+                    round: &mut QueuePoller<C>,
+                    (lane, ran): &mut (WorkerState, GraphRunStats)| {
             round.step(&total, |round, turn, most| {
                 let stamp = lane.stamp();
                 let run = |batch: &mut PacketBatch| {
@@ -409,7 +420,12 @@ fn measured(
 }
 
 /// Handles the packets of a batch by the program's verdicts.
-fn settle(carry: &mut impl PacketDriver, turn: PolledQueue, numbers: &[u32], account: &mut PacketAccounting) -> io::Result<()> {
+fn settle(
+    carry: &mut impl PacketDriver,
+    turn: PolledQueue,
+    numbers: &[u32],
+    account: &mut PacketAccounting,
+) -> io::Result<()> {
     // Packets that leave by the incoming port without a redirect to it.
     let mut back = 0;
     for at in 0..carry.batch().len() {

@@ -111,7 +111,11 @@ pub(super) struct WorkerShare {
 
 impl WorkerShare {
     /// Share of each worker in a list, of which `count` packets are taken in all.
-    pub(super) fn all<'f>(frames: impl Iterator<Item = &'f [u8]>, count: u64, workers: u32) -> Vec<WorkerShare> {
+    pub(super) fn all<'f>(
+        frames: impl Iterator<Item = &'f [u8]>,
+        count: u64,
+        workers: u32,
+    ) -> Vec<WorkerShare> {
         let new = |_| WorkerShare { places: Vec::new(), length: 0, count, next: 0, base: 0 };
         let mut shares: Vec<WorkerShare> = (0..workers.max(1)).map(new).collect();
         let mut length = 0;
@@ -206,7 +210,9 @@ mod tests {
             assert_eq!(seen, (0..120).collect::<Vec<u64>>());
         }
         assert!(
-            WorkerShare::all(std::iter::empty(), 7, 2).iter_mut().all(|share| share.next_below(u64::MAX).is_none())
+            WorkerShare::all(std::iter::empty(), 7, 2)
+                .iter_mut()
+                .all(|share| share.next_below(u64::MAX).is_none())
         );
     }
 }

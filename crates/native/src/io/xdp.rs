@@ -15,16 +15,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_ports::{PortError, UmemFrame, XdpInterface, XdpInterfaces, XskQueues, XskQueuesConfig, PortDropCounts, FrameMemory, XskOptions};
+use millstream_ports::{
+    FrameMemory, PortDropCounts, PortError, UmemFrame, XdpInterface, XdpInterfaces, XskOptions, XskQueues,
+    XskQueuesConfig,
+};
 
-use super::safepoint::MainThreadTask;
+use super::batch_timer::BatchTimer;
 use super::graph::{GraphPortNumbers, GraphRunStats, copies};
 use super::live::{NAP, SPINS};
-use super::batch_timer::BatchTimer;
-use super::queues::{PacketDriver, BufferMode, ServeConfig, ReceiveCounts, PollModeServer};
-use super::{WorkerHooks, RunStats};
+use super::queues::{BufferMode, PacketDriver, PollModeServer, ReceiveCounts, ServeConfig};
+use super::safepoint::MainThreadTask;
+use super::{RunStats, WorkerHooks};
 use crate::engine::NativeEngine;
-use crate::runtime::packet::{PacketBatch, IngressInfo, PacketLocation};
+use crate::runtime::packet::{IngressInfo, PacketBatch, PacketLocation};
 use crate::runtime::region::MemoryRegion;
 
 /// Time limit for sending the last packets.
@@ -45,7 +48,12 @@ impl XdpPorts {
     ///
     /// # Errors
     /// As for [`Interfaces::open`].
-    pub fn open(names: &[&str], workers: u32, batch: usize, options: &XskOptions) -> Result<XdpPorts, PortError> {
+    pub fn open(
+        names: &[&str],
+        workers: u32,
+        batch: usize,
+        options: &XskOptions,
+    ) -> Result<XdpPorts, PortError> {
         let mut rooms = Vec::new();
         let mut allot = |length| {
             let room = MemoryRegion::low(length)?;
@@ -54,7 +62,8 @@ impl XdpPorts {
             rooms.push(Arc::clone(&room));
             Ok(room as Arc<dyn FrameMemory>)
         };
-        let interfaces = XdpInterfaces::open(names, XskQueuesConfig { workers, at_hand: batch }, options, &mut allot)?;
+        let interfaces =
+            XdpInterfaces::open(names, XskQueuesConfig { workers, at_hand: batch }, options, &mut allot)?;
         // Those of an abandoned attempt come first.
         let rooms = rooms.split_off(rooms.len() - workers as usize);
         let numbers = interfaces.all().iter().map(XdpInterface::index).collect();
@@ -106,12 +115,17 @@ impl XdpPorts {
         &'s mut self,
         plan: &'s ServeConfig<'s>,
         crew: &'s WorkerHooks<'s>,
-    ) -> PollModeServer<'s, WorkerUmem<'s>, impl Fn(WorkerUmem<'s>, &[usize], bool) -> io::Result<XskPacketDriver<'s>> + Sync> {
+    ) -> PollModeServer<
+        's,
+        WorkerUmem<'s>,
+        impl Fn(WorkerUmem<'s>, &[usize], bool) -> io::Result<XskPacketDriver<'s>> + Sync,
+    > {
         let busy = self.busy;
         let (interfaces, lines) = self.interfaces.parts();
         let interfaces = interfaces.len();
-        let enter =
-            move |room, lists: &[usize], open| XskPacketDriver::new(room, (interfaces, lists), (open, busy), plan);
+        let enter = move |room, lists: &[usize], open| {
+            XskPacketDriver::new(room, (interfaces, lists), (open, busy), plan)
+        };
         PollModeServer {
             lines: lines.iter_mut().zip(&self.rooms).collect(),
             enter,
@@ -165,7 +179,19 @@ impl<'w> XskPacketDriver<'w> {
         let (came, places) = (Vec::with_capacity(plan.batch), Vec::with_capacity(plan.batch));
         let base = room.address() as u32;
         let metadata = plan.metadata;
-        Ok(XskPacketDriver { batch, line, base, came, places, queues, lists, metadata, open, busy, in_vain: 0 })
+        Ok(XskPacketDriver {
+            batch,
+            line,
+            base,
+            came,
+            places,
+            queues,
+            lists,
+            metadata,
+            open,
+            busy,
+            in_vain: 0,
+        })
     }
 
     /// The worker's queue of an interface for packets received by another queue: always the same for one

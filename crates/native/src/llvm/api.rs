@@ -41,13 +41,13 @@ macro_rules! api {
     ($($field:ident = $symbol:literal: fn($($arg:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions, by name without their prefix `LLVM`.
         #[derive(Clone, Copy)]
-        pub(super) struct Api {
+        pub(super) struct LlvmApi {
             $( pub(super) $field: unsafe extern "C" fn($($arg),*) $(-> $result)?, )*
         }
 
-        impl Api {
-            fn read(library: &Library) -> Result<Api, Error> {
-                Ok(Api { $( $field: {
+        impl LlvmApi {
+            fn read(library: &LlvmLibrary) -> Result<LlvmApi, LlvmError> {
+                Ok(LlvmApi { $( $field: {
                     let address = library.symbol($symbol)?;
                     // SAFETY: the symbol is a function of this signature: see the module's comment. A pointer
                     // to a function and one to data have the same size on every target that has dlsym.
@@ -150,9 +150,9 @@ impl LlvmLibrary {
 }
 
 /// Opens the library and registers the host's target.
-pub(super) fn open() -> Result<Api, LlvmError> {
+pub(super) fn open() -> Result<LlvmApi, LlvmError> {
     let library = LlvmLibrary::open()?;
-    let api = Api::read(&library)?;
+    let api = LlvmApi::read(&library)?;
     for name in INITIALISERS {
         let address = library.symbol(name)?;
         // SAFETY: the initialisers take nothing and give nothing.

@@ -16,7 +16,7 @@ use std::ptr::{null, null_mut};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use api::{Api, LlvmRef, SymbolFlags, SymbolPair};
+use api::{LlvmApi, LlvmRef, SymbolFlags, SymbolPair};
 
 /// Errors of LLVM.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,8 +37,8 @@ pub enum LlvmError {
     },
 }
 
-fn api() -> Result<&'static Api, LlvmError> {
-    static API: OnceLock<Result<Api, LlvmError>> = OnceLock::new();
+fn api() -> Result<&'static LlvmApi, LlvmError> {
+    static API: OnceLock<Result<LlvmApi, LlvmError>> = OnceLock::new();
     API.get_or_init(api::open).as_ref().map_err(Clone::clone)
 }
 
@@ -85,7 +85,7 @@ pub struct ObjectFile {
 
 /// A compiler for the machine that it runs on, and the JIT that holds its code.
 pub struct LlvmCompiler {
-    api: &'static Api,
+    api: &'static LlvmApi,
     machine: OwnedHandle,
     triple: CString,
     jit: Rc<LlvmJit>,
@@ -93,7 +93,7 @@ pub struct LlvmCompiler {
 
 /// The JIT that holds the code.
 struct LlvmJit {
-    api: &'static Api,
+    api: &'static LlvmApi,
     handle: LlvmRef,
     dylib: LlvmRef,
 }
@@ -247,7 +247,7 @@ impl Drop for JitCode {
 ///
 /// # Safety
 /// `api` is LLVM's.
-unsafe fn machine(api: &Api, triple: &CStr, cpu: Option<&str>) -> Result<OwnedHandle, LlvmError> {
+unsafe fn machine(api: &LlvmApi, triple: &CStr, cpu: Option<&str>) -> Result<OwnedHandle, LlvmError> {
     const AGGRESSIVE: u32 = 3;
     const POSITION_INDEPENDENT: u32 = 2;
     const SMALL_CODE_MODEL: u32 = 3;
@@ -285,7 +285,7 @@ fn refused(during: &'static str, message: &str) -> LlvmError {
 }
 
 /// Takes an `LLVMErrorRef`, null for success.
-fn check(api: &Api, during: &'static str, error: LlvmRef) -> Result<(), LlvmError> {
+fn check(api: &LlvmApi, during: &'static str, error: LlvmRef) -> Result<(), LlvmError> {
     if std::ptr::eq(error, null()) {
         return Ok(());
     }

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::index::{HashTableIndex, SlotKeys, HashTemplate};
+use super::index::{HashTableIndex, HashTemplate, SlotKeys};
 use super::region::AddressAllocator;
 use super::values::ValueStorage;
 

@@ -127,7 +127,8 @@ impl HashTemplate {
     }
 
     fn by_size(entries: u32) -> (HashTemplate, String) {
-        let [open, cuckoo] = [HashTemplate::Open, HashTemplate::Cuckoo].map(|template| size(template, entries));
+        let [open, cuckoo] =
+            [HashTemplate::Open, HashTemplate::Cuckoo].map(|template| size(template, entries));
         let used = |words: u64| {
             format!("{entries} entries, at most {}% of the places", 100 * u64::from(entries) / words)
         };
@@ -142,8 +143,12 @@ impl HashTemplate {
     pub(crate) fn search(self) -> ProbingScheme {
         match self {
             HashTemplate::Open | HashTemplate::OpenKeys | HashTemplate::OpenSlots => ProbingScheme::Open,
-            HashTemplate::RobinHood | HashTemplate::RobinHoodKeys | HashTemplate::RobinHoodSlots => ProbingScheme::RobinHood,
-            HashTemplate::Cuckoo | HashTemplate::CuckooKeys | HashTemplate::CuckooSlots => ProbingScheme::Cuckoo,
+            HashTemplate::RobinHood | HashTemplate::RobinHoodKeys | HashTemplate::RobinHoodSlots => {
+                ProbingScheme::RobinHood
+            }
+            HashTemplate::Cuckoo | HashTemplate::CuckooKeys | HashTemplate::CuckooSlots => {
+                ProbingScheme::Cuckoo
+            }
         }
     }
 
@@ -205,7 +210,12 @@ fn size(template: HashTemplate, entries: u32) -> u64 {
 
 impl HashTableIndex {
     /// An index for a table of this many entries. `seed` is that of the hash of their keys.
-    pub(crate) fn new(template: HashTemplate, seed: u64, entries: u32, place: &mut AddressAllocator) -> io::Result<HashTableIndex> {
+    pub(crate) fn new(
+        template: HashTemplate,
+        seed: u64,
+        entries: u32,
+        place: &mut AddressAllocator,
+    ) -> io::Result<HashTableIndex> {
         let words = size(template, entries);
         let places = u32::try_from(words).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let mask = if template.search() == ProbingScheme::Cuckoo { places / WAYS } else { places } - 1;
@@ -530,19 +540,30 @@ mod tests {
             assert_eq!(HashTemplate::fitting(entries, 4).0, expected.with_keys());
         }
         assert_eq!(HashTemplate::fitting(10_000, 16).1, "10000 entries, at most 30% of the places");
-        assert_eq!(HashTemplate::fitting(10_000, 5).0, HashTemplate::Open, "a place has no room for such keys");
+        assert_eq!(
+            HashTemplate::fitting(10_000, 5).0,
+            HashTemplate::Open,
+            "a place has no room for such keys"
+        );
         let why = "10000 entries, at most 30% of the places; of 2 bytes a key is in its place";
         assert_eq!(HashTemplate::fitting(10_000, 2).1, why);
     }
 
     #[test]
     fn an_index_of_more_places_than_it_can_number_is_refused() {
-        for (template, most) in
-            [(HashTemplate::Open, 1 << 30), (HashTemplate::RobinHood, 1 << 31), (HashTemplate::Cuckoo, 1 << 31)]
-        {
-            assert!(HashTableIndex::new(template, 7, most + 1, &mut AddressAllocator::Anywhere).is_err(), "{template:?}");
+        for (template, most) in [
+            (HashTemplate::Open, 1 << 30),
+            (HashTemplate::RobinHood, 1 << 31),
+            (HashTemplate::Cuckoo, 1 << 31),
+        ] {
+            assert!(
+                HashTableIndex::new(template, 7, most + 1, &mut AddressAllocator::Anywhere).is_err(),
+                "{template:?}"
+            );
         }
-        assert!(HashTableIndex::new(HashTemplate::Open, 7, u32::MAX, &mut AddressAllocator::Anywhere).is_err());
+        assert!(
+            HashTableIndex::new(HashTemplate::Open, 7, u32::MAX, &mut AddressAllocator::Anywhere).is_err()
+        );
     }
 
     #[test]

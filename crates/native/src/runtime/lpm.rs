@@ -25,10 +25,10 @@
 //! If programs only read values, prefixes with equal values share one slot: the few next hops of many routes
 //! stay in the cache.
 
-pub(crate) mod template_choice;
 pub(crate) mod lengths;
 pub(crate) mod list;
 pub(crate) mod packed;
+pub(crate) mod template_choice;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use super::region::{AddressAllocator, MemoryRegion};
 use super::values::ValueStorage;
 use lengths::{ByLength, ByLengthLayout};
-use list::{PrefixList, ListLayout};
+use list::{ListLayout, PrefixList};
 use packed::{MOST_NODES, PackedNodes};
 
 /// A trie with its values.
@@ -175,7 +175,9 @@ impl LpmTable {
         let by_length = (template == LpmTemplate::Lengths)
             .then(|| ByLength::new(key_size, max_entries, seed, place))
             .transpose()?;
-        let list = (template == LpmTemplate::List).then(|| PrefixList::new(key_size, max_entries, place)).transpose()?;
+        let list = (template == LpmTemplate::List)
+            .then(|| PrefixList::new(key_size, max_entries, place))
+            .transpose()?;
         if root == 24 && by_length.is_none() && list.is_none() {
             nodes.prefer_large_pages(4 * room);
             packed.iter().for_each(PackedNodes::prefer_large_pages);

@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use millstream_interp::{MapKind, MapConfig};
+use millstream_interp::{MapConfig, MapKind};
 use rustc_hash::FxHashSet;
 
-use super::hash::{HashTable, HashLayout, HashTableParams};
+use super::hash::{HashLayout, HashTable, HashTableParams};
 use super::index::HashTemplate;
-use super::lpm::{self, LpmTable, LpmLayout, LpmTemplate};
-use super::region::{ExternalMemory, AddressAllocator, MemoryRegion};
+use super::lpm::{self, LpmLayout, LpmTable, LpmTemplate};
+use super::region::{AddressAllocator, ExternalMemory, MemoryRegion};
 use super::sharing::WorkerEpochs;
 use super::values::{ValueStorage, spare};
 
@@ -131,7 +131,12 @@ impl NativeMap {
     }
 
     /// An array whose values are in shared memory; `None` if it is not an array, or the memory is too short.
-    pub(crate) fn over(name: &str, spec: MapConfig, workers: u32, lent: &ExternalMemory) -> Option<NativeMap> {
+    pub(crate) fn over(
+        name: &str,
+        spec: MapConfig,
+        workers: u32,
+        lent: &ExternalMemory,
+    ) -> Option<NativeMap> {
         let values = (spec.kind == MapKind::Array)
             .then(|| ValueStorage::over(spec.value_size, spec.max_entries, lent))
             .flatten()?;
@@ -204,7 +209,9 @@ impl NativeMap {
                 let (base, stride) = (values.base(), values.stride() as u64);
                 Some(InlineLookup::Array { base, stride, entries: self.spec.max_entries })
             }
-            MapStorage::Hash(hash) if !is_of_addresses(self.spec.kind) => Some(InlineLookup::Hash(hash.layout())),
+            MapStorage::Hash(hash) if !is_of_addresses(self.spec.kind) => {
+                Some(InlineLookup::Hash(hash.layout()))
+            }
             MapStorage::Lpm(lpm) if self.spec.key_size > 4 => Some(InlineLookup::Lpm(lpm.layout())),
             _ => None,
         }
@@ -405,7 +412,9 @@ impl NativeMap {
     pub fn len(&self) -> usize {
         match &self.body {
             MapStorage::Array { present: None, .. } => self.spec.max_entries as usize,
-            MapStorage::Array { present: Some(present), .. } => present.bytes().iter().filter(|p| **p == 1).count(),
+            MapStorage::Array { present: Some(present), .. } => {
+                present.bytes().iter().filter(|p| **p == 1).count()
+            }
             MapStorage::Hash(hash) => hash.len() as usize,
             MapStorage::Lpm(lpm) => lpm.len() as usize,
             MapStorage::Queue { items, .. } => items.len(),

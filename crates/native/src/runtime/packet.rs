@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::region::MemoryRegion;
 use crate::fields::DescriptorFieldSet;
 pub(crate) use layout::WORD;
-pub use layout::{LayoutPolicy, DescriptorField, DescriptorLayout};
+pub use layout::{DescriptorField, DescriptorLayout, LayoutPolicy};
 #[cfg(feature = "dpdk")]
 pub(crate) use zero_copy::FRONT;
 pub(crate) use zero_copy::PacketLocation;
@@ -116,7 +116,11 @@ pub(crate) const SENT_SIZE: usize = size_of::<SentDescriptor>();
 fn come(layout: &DescriptorLayout, words: &mut [u32], came: IngressInfo, start: u32, place: Range<u32>) {
     layout.set(words, DescriptorField::Data, place.start);
     layout.set(words, DescriptorField::End, place.end);
-    layout.set(words, DescriptorField::Meta, if came.open { start.wrapping_add(XDP_FRAME) } else { place.start });
+    layout.set(
+        words,
+        DescriptorField::Meta,
+        if came.open { start.wrapping_add(XDP_FRAME) } else { place.start },
+    );
     layout.set(words, DescriptorField::Ingress, came.ingress);
     layout.set(words, DescriptorField::Queue, came.queue);
     layout.set(words, DescriptorField::Start, start);
@@ -188,7 +192,9 @@ impl PacketDescriptor<'_> {
         for field in [DescriptorField::Data, DescriptorField::End, DescriptorField::Meta] {
             self.set(field, other.get(field) - from + to);
         }
-        for field in [DescriptorField::Ingress, DescriptorField::Queue, DescriptorField::Origin, DescriptorField::Open] {
+        for field in
+            [DescriptorField::Ingress, DescriptorField::Queue, DescriptorField::Origin, DescriptorField::Open]
+        {
             self.set(field, other.get(field));
         }
         let (meta, end) = (other.get(DescriptorField::Meta), other.get(DescriptorField::End));
@@ -575,7 +581,11 @@ impl PacketBatch {
     /// Number in the batch of a packet, or of the original of a copy.
     #[inline(always)]
     fn origin(&self, at: usize) -> usize {
-        if at < self.capacity { at } else { self.layout.get(self.descriptor(at), DescriptorField::Origin) as usize }
+        if at < self.capacity {
+            at
+        } else {
+            self.layout.get(self.descriptor(at), DescriptorField::Origin) as usize
+        }
     }
 
     /// Index of the descriptor of a sent packet, below the capacity unless it is a copy, and its output.

@@ -278,13 +278,15 @@ mod tests {
 
     #[test]
     fn regions_are_zero_stay_and_may_lie_low() {
-        let mut r = MemoryRegion::new(10 << 30, &mut AddressAllocator::Anywhere).expect("untouched memory costs nothing");
+        let mut r = MemoryRegion::new(10 << 30, &mut AddressAllocator::Anywhere)
+            .expect("untouched memory costs nothing");
         assert_eq!((r.word(1 << 20), r.bytes().len()), (0, 10 << 30));
         r.set_word(5, 7);
         assert_eq!((r.word(5), r.bytes()[40]), (7, 7));
         let place = || AddressAllocator::Fixed { next: 0x2000_0000_0000 };
         let mut fixed = place();
-        let (a, b) = (MemoryRegion::new(5, &mut fixed).unwrap(), FixedAddressBox::new(vec![7], &mut fixed).unwrap());
+        let (a, b) =
+            (MemoryRegion::new(5, &mut fixed).unwrap(), FixedAddressBox::new(vec![7], &mut fixed).unwrap());
         assert_eq!((a.address(), b.address(), b.len()), (0x2000_0000_0000, 0x2000_0020_0000, 1));
         assert!(MemoryRegion::new(5, &mut place()).is_err(), "what is taken is not replaced");
         let low = MemoryRegion::low(1 << 20).unwrap();

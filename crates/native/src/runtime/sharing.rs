@@ -97,7 +97,10 @@ pub(crate) struct WorkerEpochs {
 
 impl WorkerEpochs {
     pub(crate) fn new(workers: u32) -> WorkerEpochs {
-        WorkerEpochs { now: AtomicU64::new(0), begun: (0..workers.max(1)).map(|_| AtomicU64::new(IDLE)).collect() }
+        WorkerEpochs {
+            now: AtomicU64::new(0),
+            begun: (0..workers.max(1)).map(|_| AtomicU64::new(IDLE)).collect(),
+        }
     }
 
     /// Number of workers.

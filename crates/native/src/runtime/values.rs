@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::region::{ExternalMemory, AddressAllocator, MemoryRegion};
+use super::region::{AddressAllocator, ExternalMemory, MemoryRegion};
 use super::sharing::WorkerEpochs;
 
 /// Slots beyond the declared capacity, for values that were removed or replaced in the current batches. If
@@ -262,7 +262,8 @@ mod tests {
             let flags = mappings.find_map(|line| line.strip_prefix("VmFlags:")).expect("flags");
             flags.split_whitespace().any(|flag| flag == "hg")
         };
-        let slots = |entries| ValueStorage::new(0, 64, 1, entries, 0, &mut AddressAllocator::Anywhere).unwrap();
+        let slots =
+            |entries| ValueStorage::new(0, 64, 1, entries, 0, &mut AddressAllocator::Anywhere).unwrap();
         assert!(asked(&slots(1 << 15)) && !asked(&slots(1 << 14)));
     }
 
@@ -270,7 +271,8 @@ mod tests {
     fn what_a_worker_holds_is_not_used_again_while_another_goes_on() {
         let workers = 2;
         let epochs = Arc::new(WorkerEpochs::new(workers));
-        let mut values = ValueStorage::new(0, 8, 1, 4, spare(workers), &mut AddressAllocator::Anywhere).unwrap();
+        let mut values =
+            ValueStorage::new(0, 8, 1, 4, spare(workers), &mut AddressAllocator::Anywhere).unwrap();
         values.share(&epochs);
         let held = values.take().expect("room");
         epochs.begin(0);

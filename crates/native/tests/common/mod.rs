@@ -1,8 +1,8 @@
 //! A program with a look-up, for tests and for figures.
 
 use millstream_ir::{
-    Block, BlockCall, Cond, FuncCursor, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type,
-    Value, Width,
+    Block, BlockCall, Cond, Func, FuncCursor, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size,
+    Type, Value, Width,
 };
 
 /// `BPF_PROG_TYPE_XDP`.

@@ -61,13 +61,25 @@ pub(super) fn image(parts: &ObjectParts<'_>) -> Vec<u8> {
     let mut strings = StringTable(vec![0]);
     let symbols = symbols(parts, &mut strings);
     let code = parts.insns.iter().flat_map(|i| i.to_bytes()).collect();
-    let plain =
-        |name, kind, flags, data| SectionHeader { name, kind, flags, link: 0, info: 0, align: 8, entry: 0, data };
+    let plain = |name, kind, flags, data| SectionHeader {
+        name,
+        kind,
+        flags,
+        link: 0,
+        info: 0,
+        align: 8,
+        entry: 0,
+        data,
+    };
     let code_name = strings.add(parts.section);
     let maps = plain(strings.add("maps"), SHT_PROGBITS, SHF_WRITE_ALLOC, definitions(parts.maps));
     let license = plain(strings.add("license"), SHT_PROGBITS, SHF_WRITE_ALLOC, b"GPL\0".to_vec());
-    let table =
-        |name, kind, info, link, entry, data| SectionHeader { link, info, entry, ..plain(name, kind, 0, data) };
+    let table = |name, kind, info, link, entry, data| SectionHeader {
+        link,
+        info,
+        entry,
+        ..plain(name, kind, 0, data)
+    };
     let relocs_name = strings.add(&format!(".rel{}", parts.section));
     let relocs =
         table(relocs_name, SHT_REL, u32::from(CODE), u32::from(SYMBOLS), 16, relocations(parts.relocs));

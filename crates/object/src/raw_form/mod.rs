@@ -82,8 +82,13 @@ impl Object {
         let input = files.desc.map_or(Ok(None), |d| text::description(d, &mut notes))?;
         let section = section.map_or_else(|| section::of(name, input), str::to_owned);
         let relocs = relocations(name, &insns, &maps)?;
-        let image =
-            elf::image(&elf::ObjectParts { name, section: &section, insns: &insns, relocs: &relocs, maps: &maps });
+        let image = elf::image(&elf::ObjectParts {
+            name,
+            section: &section,
+            insns: &insns,
+            relocs: &relocs,
+            maps: &maps,
+        });
         let mut object = Object::parse(name, &image)?;
         if object.programs.is_empty() {
             let what = "a section of this name holds no programs".to_owned();
@@ -91,8 +96,11 @@ impl Object {
         }
         object.notes.extend(notes);
         let fds = maps.iter().map(|m| m.fd).collect();
-        let origin =
-            RawSourceFiles { maps: files.maps.map(<[u8]>::to_vec), desc: files.desc.map(<[u8]>::to_vec), fds };
+        let origin = RawSourceFiles {
+            maps: files.maps.map(<[u8]>::to_vec),
+            desc: files.desc.map(<[u8]>::to_vec),
+            fds,
+        };
         object.image.raw = Some(Box::new(origin));
         Ok(object)
     }

@@ -1,9 +1,9 @@
 //! Writing a program in the raw form: one that was raw with its own text, another with text made for it.
 
-use super::{RawSourceFiles, RawMap, defaults};
+use super::{RawMap, RawSourceFiles, defaults};
 use crate::error::ObjectError;
 use crate::kinds::ProgramType;
-use crate::model::{LinkedProgram, ObjectMap, Object, RelocKind};
+use crate::model::{LinkedProgram, Object, ObjectMap, RelocKind};
 use crate::read::relocs::LD_IMM64;
 use std::fmt::Write as _;
 
@@ -75,7 +75,8 @@ impl Object {
 
 /// Returns true if reading its line gives the same map again.
 fn is_default(map: &ObjectMap, inner: Option<&ObjectMap>) -> bool {
-    let sizes = |s: &crate::model::MapDefinition| (s.map_type, s.key_size, s.value_size, s.max_entries, s.flags);
+    let sizes =
+        |s: &crate::model::MapDefinition| (s.map_type, s.key_size, s.value_size, s.max_entries, s.flags);
     let same_inner = match (&map.inner, inner) {
         (None, _) => true,
         (Some(spec), Some(inner)) => sizes(spec) == sizes(&inner.spec),

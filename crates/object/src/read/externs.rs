@@ -4,9 +4,9 @@ use crate::elf::STB_WEAK;
 use crate::error::ObjectError;
 use crate::kinds::MapType;
 use crate::model::{
-    Extern, ExternId, ExternKind, ObjectMap, MapId, MapOrigin, MapDefinition, Object, RelocKind, Variable,
+    Extern, ExternId, ExternKind, MapDefinition, MapId, MapOrigin, Object, ObjectMap, RelocKind, Variable,
 };
-use millstream_btf::{Btf, BtfError, TypeKind, KindTag, TypeId};
+use millstream_btf::{Btf, BtfError, KindTag, TypeId, TypeKind};
 use rustc_hash::FxHashMap;
 
 const KCONFIG: &str = ".kconfig";
@@ -33,7 +33,11 @@ impl Object {
         Ok(())
     }
 
-    fn read_section_externs(&mut self, btf: &Btf, settings: &mut Vec<KconfigVariable>) -> Result<(), BtfError> {
+    fn read_section_externs(
+        &mut self,
+        btf: &Btf,
+        settings: &mut Vec<KconfigVariable>,
+    ) -> Result<(), BtfError> {
         let symbols = self.elf().symbols.iter().enumerate().skip(1);
         let undefined: FxHashMap<String, usize> =
             symbols.filter(|(_, s)| s.is_undefined()).map(|(n, s)| (s.name.clone(), n)).collect();
@@ -51,7 +55,13 @@ impl Object {
                     TypeKind::Var { ty, .. } if section == KCONFIG => {
                         let size =
                             u32::try_from(btf.size_of(ty)?).map_err(|_| BtfError::SizeOverflow(ty.0))?;
-                        settings.push(KconfigVariable { symbol, name, type_id: ty, size, align: btf.align_of(ty)? });
+                        settings.push(KconfigVariable {
+                            symbol,
+                            name,
+                            type_id: ty,
+                            size,
+                            align: btf.align_of(ty)?,
+                        });
                         continue;
                     }
                     TypeKind::Var { ty, .. } => {

@@ -4,7 +4,7 @@
 //! compilers before 2018 whose function symbols have no type, at every global symbol and at the start of the section.
 
 use crate::elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE};
-use crate::model::{CoreRelo, FuncId, ObjectFunction, GAP, OpaqueReason, LineInfo, Linkage, Object};
+use crate::model::{CoreRelo, FuncId, GAP, LineInfo, Linkage, Object, ObjectFunction, OpaqueReason};
 use crate::read::relocs::{CALL, PSEUDO_CALL};
 use millstream_btf::{BtfExt, SectionRecords};
 use millstream_isa::RawInsn;

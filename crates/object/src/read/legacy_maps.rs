@@ -14,7 +14,7 @@
 use crate::elf::STT_SECTION;
 use crate::error::ObjectError;
 use crate::kinds::MapType;
-use crate::model::{InitialValue, ObjectMap, MapId, MapOrigin, MapDefinition, Object, Pinning};
+use crate::model::{InitialValue, MapDefinition, MapId, MapOrigin, Object, ObjectMap, Pinning};
 
 /// iproute2's "no place in an outer map".
 const NOWHERE: u32 = u32::MAX;

@@ -1,11 +1,13 @@
 //! Maps: those that BTF describes, global data, `struct_ops`, and what maps hold from the start.
 
-use crate::elf::{STT_SECTION, ElfSection};
+use crate::elf::{ElfSection, STT_SECTION};
 use crate::error::ObjectError;
 use crate::kinds::MapType;
-use crate::model::{FuncId, InitialValue, ObjectMap, MapId, MapOrigin, MapDefinition, Object, Pinning, Variable};
+use crate::model::{
+    FuncId, InitialValue, MapDefinition, MapId, MapOrigin, Object, ObjectMap, Pinning, Variable,
+};
 use crate::read::MAX_NAME;
-use millstream_btf::{Btf, TypeKind, KindTag, Member, TypeId};
+use millstream_btf::{Btf, KindTag, Member, TypeId, TypeKind};
 
 /// `BPF_F_RDONLY_PROG`.
 const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;

@@ -2,16 +2,16 @@
 
 mod externs;
 mod functions;
-pub(crate) mod opaque;
 mod legacy_maps;
 mod maps;
+pub(crate) mod opaque;
 pub(crate) mod relocs;
 
 use crate::elf::{Elf, STT_SECTION};
 use crate::error::ObjectError;
 use crate::image::ObjectImage;
 use crate::kinds::ProgramType;
-use crate::model::{FuncId, OpaqueReason, Object, EntryProgram, RelocKind};
+use crate::model::{EntryProgram, FuncId, Object, OpaqueReason, RelocKind};
 use crate::section::SectionKind;
 use millstream_btf::{Btf, BtfExt};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! References of instructions: from ELF relocations, and from calls that the assembler resolved.
 
-use crate::elf::{ElfRelocation, STT_SECTION, ElfSymbol};
+use crate::elf::{ElfRelocation, ElfSymbol, STT_SECTION};
 use crate::image::SymbolReference;
 use crate::model::{ExternKind, FuncId, Object, Reloc, RelocKind};
 use millstream_isa::RawInsn;

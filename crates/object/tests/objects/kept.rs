@@ -2,7 +2,9 @@
 
 use crate::common::{compile, read};
 use millstream_isa::RawInsn;
-use millstream_object::{FuncId, ObjectFunction, MapOrigin, NewFunction, Object, ObjectError, Reloc, RelocKind};
+use millstream_object::{
+    FuncId, MapOrigin, NewFunction, Object, ObjectError, ObjectFunction, Reloc, RelocKind,
+};
 
 const NOP: RawInsn = RawInsn { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 };
 /// A jump to the address in a register, since Linux 6.19.

@@ -2,7 +2,7 @@
 
 use crate::common::read;
 use millstream_object::{
-    AttachType, ExternKind, FuncId, InitialValue, Linkage, ObjectMap, MapOrigin, MapType, Object, Pinning,
+    AttachType, ExternKind, FuncId, InitialValue, Linkage, MapOrigin, MapType, Object, ObjectMap, Pinning,
     ProgramType, RelocKind,
 };
 

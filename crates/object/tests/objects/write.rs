@@ -108,7 +108,8 @@ fn new_contents_are_checked() {
     let call = RawInsn { code: 0x85, dst: 0, src: 1, off: 0, imm: 0 };
     let exit = RawInsn { code: 0x95, dst: 0, src: 0, off: 0, imm: 0 };
     let before = o.functions.clone();
-    let bad = |relocs: Vec<Reloc>, insns: Vec<RawInsn>| NewFunction { insns, relocs, ..NewFunction::default() };
+    let bad =
+        |relocs: Vec<Reloc>, insns: Vec<RawInsn>| NewFunction { insns, relocs, ..NewFunction::default() };
     let call_to = |f: u32| Reloc { insn: 0, kind: RelocKind::Call(FuncId(f)) };
     for new in [
         bad(vec![], vec![]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
-use millstream_interp::{ContextKind, MachineState, MapId, MapKind, MapConfig};
+use millstream_interp::{ContextKind, MachineState, MapConfig, MapId, MapKind};
 use millstream_isa::{Callee, Insn, Pseudo, decode_all};
 use millstream_object::{LineInfo, Object, RelocKind};
 use millstream_programs::MapEntry;
@@ -42,7 +42,9 @@ impl<'a> Coverage<'a> {
             let reloc = linked.relocs.iter().find(|r| r.insn as usize == slot)?;
             match reloc.kind {
                 RelocKind::Map(map) => Some(MachineState::map_address(MapId(map.0))),
-                RelocKind::MapValue { map, offset } => Some(MachineState::value_address_of(MapId(map.0), offset)),
+                RelocKind::MapValue { map, offset } => {
+                    Some(MachineState::value_address_of(MapId(map.0), offset))
+                }
                 _ => None,
             }
         });

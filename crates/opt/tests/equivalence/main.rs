@@ -14,7 +14,7 @@ mod variant;
 
 use millstream_kernel::{TestOutput, testing};
 use millstream_programs::rng::Rng;
-use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER, SWITCH};
+use millstream_programs::{BALANCER, DataPlaneProgram, FIREWALL, NAT, ROUTER, SWITCH};
 
 use coverage::Coverage;
 use frames::Seen;

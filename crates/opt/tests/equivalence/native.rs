@@ -1,6 +1,6 @@
 //! The program as native code in userspace, with maps of its own.
 
-use millstream_native::{PacketBatch, ClockSource, NativeEngine, NativeOptions};
+use millstream_native::{ClockSource, NativeEngine, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::MapEntry;
 
@@ -18,7 +18,8 @@ pub(crate) struct Native {
 impl Native {
     /// `cpu` is where the kernel's programs run: their copies of per-CPU values are compared.
     pub(crate) fn load(object: &Object, function: &str, cpu: usize) -> Self {
-        let mut engine = NativeEngine::of_object(object, Some(function), &NativeOptions::default()).expect("compiled");
+        let mut engine =
+            NativeEngine::of_object(object, Some(function), &NativeOptions::default()).expect("compiled");
         engine.set_clock(ClockSource::Fixed(0));
         Native { engine, batch: PacketBatch::new(1).expect("memory"), cpu }
     }

@@ -1,14 +1,14 @@
 //! Random states of the five data planes, frames that concern them, and what their operators do meanwhile.
 
 use millstream_programs::balancer::{self, BalancerReal};
-use millstream_programs::firewall::{self, RuleAction, RuleSetKind, AcceptTarget, FragmentHandling};
-use millstream_programs::nat::{self, NatSide, ConnectionTimeouts};
+use millstream_programs::firewall::{self, AcceptTarget, FragmentHandling, RuleAction, RuleSetKind};
+use millstream_programs::nat::{self, ConnectionTimeouts, NatSide};
 use millstream_programs::packet::{EthernetFrame, TransportHeader};
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{self, NextHop, Route};
-use millstream_programs::switch::{self, VlanLayout, VlanMode, FdbDestination, BridgePort, FdbEntry};
+use millstream_programs::switch::{self, BridgePort, FdbDestination, FdbEntry, VlanLayout, VlanMode};
 use millstream_programs::traffic::FlowLocality;
-use millstream_programs::{MapEntry, Ipv4Prefix};
+use millstream_programs::{Ipv4Prefix, MapEntry};
 
 use crate::variant::INGRESS;
 
@@ -97,7 +97,10 @@ pub(crate) fn own_station(mac: [u8; 6], vlan: u16) -> MapEntry {
 pub(crate) fn nat(rng: &mut Rng) -> State {
     let mut config = nat::generate(INGRESS, 2, 1 + rng.below(3) as u8, rng.next_u64());
     config.timeouts = pick(
-        &[ConnectionTimeouts::default(), ConnectionTimeouts { udp: 1, icmp: 1, tcp_transitory: 1, tcp_established: 1 }],
+        &[
+            ConnectionTimeouts::default(),
+            ConnectionTimeouts { udp: 1, icmp: 1, tcp_transitory: 1, tcp_established: 1 },
+        ],
         rng,
     );
     let not_translated = "10.0.0.0/12".parse::<Ipv4Prefix>().expect("a prefix");
@@ -145,15 +148,23 @@ pub(crate) fn firewall(rng: &mut Rng) -> State {
         1 => AcceptTarget::Hairpin,
         _ => AcceptTarget::Ports(if rng.below(2) == 0 { vec![(INGRESS, 2)] } else { vec![(2, 3)] }),
     };
-    config.fragments = pick(&[FragmentHandling::Drop, FragmentHandling::Accept, FragmentHandling::Classify], rng);
+    config.fragments =
+        pick(&[FragmentHandling::Drop, FragmentHandling::Accept, FragmentHandling::Classify], rng);
     (config.default, config.non_ipv4) = (pick(&actions, rng), pick(&actions, rng));
     let frames = firewall::flows(&config, 500, FlowLocality::NONE, rng.next_u64(), |_| true).packets;
     State { entries: config.entries().expect("fits"), frames, writes: Vec::new() }
 }
 
 pub(crate) fn balancer(rng: &mut Rng) -> State {
-    let mix =
-        pick(&[balancer::ServiceMix::Web, balancer::ServiceMix::Mixed, balancer::ServiceMix::Mixed, balancer::ServiceMix::Mixed], rng);
+    let mix = pick(
+        &[
+            balancer::ServiceMix::Web,
+            balancer::ServiceMix::Mixed,
+            balancer::ServiceMix::Mixed,
+            balancer::ServiceMix::Mixed,
+        ],
+        rng,
+    );
     let mut config = balancer::generate(mix, 8, 6, rng.next_u64());
     config.services[0].port = 0;
     config.services[1].client_affinity = true;
@@ -188,7 +199,8 @@ pub(crate) fn balancer(rng: &mut Rng) -> State {
 /// A frame of no flow at all.
 pub(crate) fn stranger(rng: &mut Rng) -> Vec<u8> {
     let mut frame =
-        EthernetFrame { src: rng.next_u32().into(), dst: rng.next_u32().into(), ..EthernetFrame::default() }.to_bytes();
+        EthernetFrame { src: rng.next_u32().into(), dst: rng.next_u32().into(), ..EthernetFrame::default() }
+            .to_bytes();
     if rng.below(4) == 0 {
         frame.iter_mut().for_each(|byte| *byte = rng.next_u32() as u8);
     }

@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_isa::RawInsn;
 use millstream_kernel::{
-    AttachType, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, TestOutput, TestRun, UpdateMode,
+    AttachType, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType, TestOutput, TestRun,
+    UpdateMode,
 };
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};
-use millstream_opt::{OptimizeOptions, FunctionOutcome, optimize};
+use millstream_opt::{FunctionOutcome, OptimizeOptions, optimize};
 use millstream_programs::MapEntry;
 
 /// `bpf_ktime_get_coarse_ns`.

@@ -2,7 +2,7 @@
 
 use millstream_isa::{Insn, Operand, Reg, Width};
 use millstream_object::{NewFunction, RelocKind};
-use millstream_opt::{OptimizeOptions, FunctionOutcome, optimize};
+use millstream_opt::{FunctionOutcome, OptimizeOptions, optimize};
 
 use super::code::Code;
 use super::template::Template;
@@ -44,7 +44,8 @@ fn what_a_function_that_is_left_calls_is_not_removed() {
     assert_eq!(outcomes, [&FunctionOutcome::Removed; 3], "the test would not see a difference");
 
     let leave = [other.0].into_iter().collect();
-    let left = optimize(&object, &OptimizeOptions { leave, ..inlined }).expect("one program is left as it was");
+    let left =
+        optimize(&object, &OptimizeOptions { leave, ..inlined }).expect("one program is left as it was");
     for func in [other, shared, outer, inner] {
         assert_eq!(left.object.functions[func.index()].insns, object.functions[func.index()].insns);
         assert!(!left.object.functions[func.index()].removed);
@@ -72,7 +73,7 @@ fn functions_that_nobody_calls_go_in_any_order() {
     code.helper(181);
     code.exit();
     object.replace_function(caller, code.finish()).expect("it fits");
-    let made =
-        optimize(&object, &OptimizeOptions { inline: Some(true), ..OptimizeOptions::default() }).expect("it is optimized");
+    let made = optimize(&object, &OptimizeOptions { inline: Some(true), ..OptimizeOptions::default() })
+        .expect("it is optimized");
     assert!([caller, callback].iter().all(|f| made.object.functions[f.index()].removed));
 }

@@ -8,7 +8,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Cond, DomTree, Function, Inst, Op, Prov, Type, Value, Width};
 use rustc_hash::FxHashMap;
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::{make_jump, swapped};
 
 const NAME: &str = "packet-checks";

@@ -8,7 +8,7 @@
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Map, Op, Prov, Type, Value, Width};
 use smallvec::SmallVec;
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::ValueSubst;
 
 const NAME: &str = "hoist";

@@ -9,7 +9,7 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Function, Inst, Op, Type, Value, Width};
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::{edge_counts, make_jump};
 use crate::scalar::remove_unreachable;
 

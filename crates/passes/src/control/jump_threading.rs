@@ -12,7 +12,7 @@ use millstream_ir::{Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Value};
 use millstream_isa::absint::{AbstractDomain, Scalar};
 use rustc_hash::FxHashMap;
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::memory::ssa::{self, SsaVariable};
 use crate::scalar::facts::{EdgeFacts, decide, on_side, transfer};
 use crate::scalar::remove_unreachable;
@@ -136,7 +136,9 @@ impl CfgAnalysis {
         }
         let mut facts = FxHashMap::default();
         for (term, side) in edges.into_iter().rev() {
-            if let EdgeFacts::Known(taught) = on_side(self.domain, func, term, side, |v| known(func, &facts, v)) {
+            if let EdgeFacts::Known(taught) =
+                on_side(self.domain, func, term, side, |v| known(func, &facts, v))
+            {
                 facts.extend(taught);
             }
         }

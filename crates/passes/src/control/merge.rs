@@ -10,7 +10,7 @@ use millstream_ir::{Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Type, Va
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::scalar::remove_unreachable;
 
 const NAME: &str = "merge-blocks";
@@ -220,7 +220,8 @@ fn groups(func: &Function, cfg: &Cfg, block: Block) -> Vec<EdgeGroup> {
         let Some(term) = func.terminator(pred) else { continue };
         let is_branch = func.insts[term].targets.len() > 1;
         for (i, target) in func.insts[term].targets.iter().enumerate().filter(|(_, t)| t.block == block) {
-            let operand = |v: &Value| func.as_const(*v).map_or(CanonicalOperand::Outer(*v), CanonicalOperand::Const);
+            let operand =
+                |v: &Value| func.as_const(*v).map_or(CanonicalOperand::Outer(*v), CanonicalOperand::Const);
             let at = *index.entry(target.args.iter().map(operand).collect()).or_insert_with(|| {
                 groups.push(EdgeGroup { edges: Vec::new(), args: target.args.clone(), branches: 0 });
                 groups.len() - 1

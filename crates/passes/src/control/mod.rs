@@ -1,11 +1,11 @@
 //! Passes over the control-flow graph.
 
 mod checks;
-mod if_convert;
 mod hoist;
+mod if_convert;
+mod jump_threading;
 mod merge;
 mod simplify_cfg;
-mod jump_threading;
 
 use crate::manager::Pass;
 

@@ -5,7 +5,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Function, Inst, Op, Value};
 
 use crate::fold::eval_op;
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::{ValueSubst, edge_counts, make_jump};
 use crate::scalar::remove_unreachable;
 

@@ -4,7 +4,7 @@
 use millstream_ir::{Function, Inst, Linkage, MapDecl, Op, Prov, Type, Value};
 
 use super::address::AddressRoot;
-use super::alias::{MemoryAccess, AliasClasses};
+use super::alias::{AliasClasses, MemoryAccess};
 use crate::manager::PassContext;
 
 /// Map types whose values are plain memory. Socket maps and the like hand out kernel objects.
@@ -12,7 +12,12 @@ const PLAIN_VALUES: [u32; 13] = [1, 2, 5, 6, 9, 10, 11, 19, 21, 24, 28, 29, 32];
 
 /// Returns true if memory at this address may be accessed at any size; the context and kernel objects may
 /// not.
-pub(crate) fn is_plain_memory(func: &Function, classes: &AliasClasses, base: Value, cx: &PassContext<'_>) -> bool {
+pub(crate) fn is_plain_memory(
+    func: &Function,
+    classes: &AliasClasses,
+    base: Value,
+    cx: &PassContext<'_>,
+) -> bool {
     let plain = |decl: Option<&MapDecl>| decl.is_some_and(|m| PLAIN_VALUES.contains(&m.kind));
     match (classes.addresses.of(base).root, func.types[base]) {
         (AddressRoot::Slot(_) | AddressRoot::Global(_), _) => true,

@@ -109,7 +109,9 @@ enum AddressStep {
 }
 
 fn step(func: &Function, value: Value) -> AddressStep {
-    let ValueDef::Inst(inst) = func.defs[value] else { return AddressStep::Base(AddressRoot::Value(value), 0) };
+    let ValueDef::Inst(inst) = func.defs[value] else {
+        return AddressStep::Base(AddressRoot::Value(value), 0);
+    };
     let data = &func.insts[inst];
     match data.op {
         Op::StackAddr { slot, offset } => AddressStep::Base(AddressRoot::Slot(slot), i64::from(offset)),

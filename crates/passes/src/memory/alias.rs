@@ -10,10 +10,10 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Function, GlobalData, Inst, Map, Op, Prov, Size, Slot, Type, Value, Width};
-use millstream_isa::helpers::{ArgKind, HelperEffects as HelperEffects, Helper};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects};
 use rustc_hash::FxHashMap;
 
-use super::address::{RootedAddress, ResolvedAddresses, AddressRoot};
+use super::address::{AddressRoot, ResolvedAddresses, RootedAddress};
 use crate::manager::ModuleInfo;
 
 /// A number below [`Classes::LIMIT`].

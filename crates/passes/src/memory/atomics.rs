@@ -10,9 +10,9 @@ use millstream_ir::{
 };
 
 use super::address::AddressRoot;
-use super::alias::{MemoryAccess, AliasClasses};
-use super::memory_ssa::{MemoryVersion, MemorySsa};
-use crate::manager::{PassContext, FuncPass};
+use super::alias::{AliasClasses, MemoryAccess};
+use super::memory_ssa::{MemorySsa, MemoryVersion};
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "atomic-adds";
 /// `BPF_MAP_TYPE_PERCPU_HASH`, `BPF_MAP_TYPE_PERCPU_ARRAY` and `BPF_MAP_TYPE_LRU_PERCPU_HASH`.

@@ -24,7 +24,13 @@ pub(crate) fn bounds(
     [own, met, through].into_iter().flatten().reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)))
 }
 
-fn bounds_shallow(func: &Function, cfg: &Cfg, dom: &DomTree, value: Value, block: Block) -> Option<SignedRange> {
+fn bounds_shallow(
+    func: &Function,
+    cfg: &Cfg,
+    dom: &DomTree,
+    value: Value,
+    block: Block,
+) -> Option<SignedRange> {
     let own = intrinsic(func, value, DEPTH);
     let met = dominating(func, cfg, dom, value, block);
     let inner = through_op(func, value, &mut |v| {
@@ -47,7 +53,11 @@ fn intrinsic(func: &Function, value: Value, depth: u32) -> Option<SignedRange> {
 }
 
 /// Bounds that follow from those of the operands.
-fn through_op(func: &Function, value: Value, of: &mut dyn FnMut(Value) -> Option<SignedRange>) -> Option<SignedRange> {
+fn through_op(
+    func: &Function,
+    value: Value,
+    of: &mut dyn FnMut(Value) -> Option<SignedRange>,
+) -> Option<SignedRange> {
     let inst = func.def_inst(value)?;
     let data = &func.insts[inst];
     match data.op {

@@ -9,9 +9,9 @@ use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value};
 use millstream_isa::helpers::Helper;
 
 use super::address::RootedAddress;
-use super::alias::{MemoryAccess, AliasClasses, StackPointee};
+use super::alias::{AliasClasses, MemoryAccess, StackPointee};
 use super::footprint::helper_span;
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "dse";
 
@@ -155,7 +155,14 @@ impl<'a> StackByteMap<'a> {
         Some(self.range(func, slot, addr.offset.saturating_add(span.lo), addr.offset.saturating_add(span.hi)))
     }
 
-    fn helper_accesses(&self, func: &Function, inst: Inst, id: i32, cx: &PassContext<'_>, out: &mut Vec<LivenessEffect>) {
+    fn helper_accesses(
+        &self,
+        func: &Function,
+        inst: Inst,
+        id: i32,
+        cx: &PassContext<'_>,
+        out: &mut Vec<LivenessEffect>,
+    ) {
         let row = Helper::get(id).map_or(&[][..], |h| h.args);
         let only_writes =
             |index: usize| row.get(index).is_some_and(|k| k.writes_memory() && !k.reads_memory());
@@ -193,8 +200,7 @@ fn dead_stack_stores(func: &mut Function, classes: &AliasClasses, cx: &mut PassC
             steps.clear();
             frame.steps(func, inst, cx, &mut steps);
             let stores = matches!(func.insts[inst].op, Op::Store { .. });
-            let unread =
-                |step: &LivenessEffect| matches!(step, LivenessEffect::Write(r) if !r.is_empty() && !live.any(r.clone()));
+            let unread = |step: &LivenessEffect| matches!(step, LivenessEffect::Write(r) if !r.is_empty() && !live.any(r.clone()));
             let dead = stores && matches!(&steps[..], [step] if unread(step));
             if dead && cx.fuel(NAME) {
                 changed = true;
@@ -218,7 +224,12 @@ fn apply(live: &mut ByteSet, steps: &[LivenessEffect]) {
     }
 }
 
-fn liveness(func: &Function, cfg: &Cfg, frame: &StackByteMap<'_>, cx: &PassContext<'_>) -> SecondaryMap<Block, ByteSet> {
+fn liveness(
+    func: &Function,
+    cfg: &Cfg,
+    frame: &StackByteMap<'_>,
+    cx: &PassContext<'_>,
+) -> SecondaryMap<Block, ByteSet> {
     let mut steps: SecondaryMap<Block, Vec<LivenessEffect>> = SecondaryMap::new();
     for &block in &cfg.rpo {
         for &inst in func.blocks[block].insts.iter().rev() {
@@ -262,7 +273,8 @@ fn overwritten_packet_stores(func: &mut Function, classes: &AliasClasses, cx: &m
                     later.push(access);
                 }
                 (Op::Store { .. }, _) => {}
-                (Op::Load { .. }, Some(a)) if a.class != AliasClasses::PACKET && a.class != AliasClasses::OTHER => {}
+                (Op::Load { .. }, Some(a))
+                    if a.class != AliasClasses::PACKET && a.class != AliasClasses::OTHER => {}
                 (op, _) if op.effects().is_pure() => {}
                 _ => later.clear(),
             }

@@ -181,7 +181,11 @@ impl<'a> FootprintAnalysis<'a> {
                 // The loader changes a relocated displacement: it may lie anywhere, even behind what the types of
                 // the object's own BTF would have there.
                 let is_known = index == 0 && !has_relocated_displacement(op);
-                AddressUse::Touch(if is_known { ByteSpan::new(at, at + i64::from(size.bytes())) } else { ByteSpan::ALL })
+                AddressUse::Touch(if is_known {
+                    ByteSpan::new(at, at + i64::from(size.bytes()))
+                } else {
+                    ByteSpan::ALL
+                })
             }
             Op::Alu { op: op @ (AluOp::Add | AluOp::Sub), width: Width::W64 } => {
                 self.sum(inst, *op, index, other(1 - index))
@@ -198,7 +202,9 @@ impl<'a> FootprintAnalysis<'a> {
                 Some(span) => span,
                 None => helper_span(&self.module.maps, self.func, inst, *id, index),
             }),
-            Op::Call { func } => AddressUse::Touch(self.callees[*func].get(index).copied().unwrap_or(ByteSpan::ALL)),
+            Op::Call { func } => {
+                AddressUse::Touch(self.callees[*func].get(index).copied().unwrap_or(ByteSpan::ALL))
+            }
             Op::Kfunc { ext } => AddressUse::Touch(match &self.module.externs[*ext] {
                 decl if decl.kind == ExternKind::Kfunc => kfunc_span(&decl.name, index),
                 // A function of another object, which may be verified with what surrounds its arguments.
@@ -294,7 +300,10 @@ impl<'a> FootprintAnalysis<'a> {
 const WIDEN_AFTER: u32 = 16;
 
 fn widen(old: ByteSpan, new: ByteSpan) -> ByteSpan {
-    ByteSpan { lo: if new.lo < old.lo { -FAR } else { new.lo }, hi: if new.hi > old.hi { FAR } else { new.hi } }
+    ByteSpan {
+        lo: if new.lo < old.lo { -FAR } else { new.lo },
+        hi: if new.hi > old.hi { FAR } else { new.hi },
+    }
 }
 
 /// Computes the footprints of the parameters of every function.

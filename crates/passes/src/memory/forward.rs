@@ -10,9 +10,9 @@ use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Size, Type, 
 use rustc_hash::FxHashMap;
 
 use super::address::AddressRoot;
-use super::alias::{MemoryAccess, AliasClasses};
-use super::memory_ssa::{AvailableValue, MemoryVersion, MemorySsa};
-use crate::manager::{PassContext, FuncPass};
+use super::alias::{AliasClasses, MemoryAccess};
+use super::memory_ssa::{AvailableValue, MemorySsa, MemoryVersion};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::{ValueSubst, fits};
 
 const NAME: &str = "forward";

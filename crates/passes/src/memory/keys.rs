@@ -8,13 +8,15 @@
 //! go as dead stores if nothing else reads them.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{Block, Cfg, DomTree, Function, Inst, KeyLayout, Map, Op, KeyPiece, Size, Slot, Type, Value};
+use millstream_ir::{
+    Block, Cfg, DomTree, Function, Inst, KeyLayout, KeyPiece, Map, Op, Size, Slot, Type, Value,
+};
 use millstream_isa::helpers::Helper;
 use rustc_hash::FxHashMap;
 
-use super::alias::{MemoryAccess, AliasClasses, StackPointee};
+use super::alias::{AliasClasses, MemoryAccess, StackPointee};
 use super::ssa::{self, SsaVariable};
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "promote-keys";
 const LOOKUP: i32 = 1;
@@ -70,8 +72,11 @@ struct KeyStores {
 
 impl KeyStores {
     fn find(func: &Function, classes: &AliasClasses) -> KeyStores {
-        let mut found =
-            KeyStores { at: FxHashMap::default(), by_slot: SecondaryMap::new(), foreign: SecondaryMap::new() };
+        let mut found = KeyStores {
+            at: FxHashMap::default(),
+            by_slot: SecondaryMap::new(),
+            foreign: SecondaryMap::new(),
+        };
         for slot in func.slots.keys() {
             found.foreign[slot] = classes.is_escaped(slot);
         }
@@ -218,7 +223,8 @@ impl PromotedCall {
         let op = operation(id, *map, &key.1, value.as_ref().map(|v| &v.1));
         let mut pieces = Vec::new();
         for (slot, _, list) in [Some(key), value].into_iter().flatten() {
-            pieces.extend(list.into_iter().map(|(lo, size)| number(variables, KeyVariable { slot, lo, size })));
+            pieces
+                .extend(list.into_iter().map(|(lo, size)| number(variables, KeyVariable { slot, lo, size })));
         }
         Some(PromotedCall { op, pieces, flags })
     }
@@ -291,8 +297,9 @@ impl KeyPromotion {
     fn written(&self, access: &MemoryAccess) -> impl Iterator<Item = usize> + '_ {
         let (slot, lo) = (access.addr.slot(), access.addr.offset);
         let hi = lo + i64::from(access.size.bytes());
-        let inside =
-            move |v: &KeyVariable| Some(v.slot) == slot && lo <= v.lo && v.lo + i64::from(v.size.bytes()) <= hi;
+        let inside = move |v: &KeyVariable| {
+            Some(v.slot) == slot && lo <= v.lo && v.lo + i64::from(v.size.bytes()) <= hi
+        };
         self.variables.iter().enumerate().filter(move |(_, v)| inside(v)).map(|(i, _)| i)
     }
 
@@ -320,7 +327,14 @@ impl KeyPromotion {
     }
 
     /// The value that a store writes to a variable.
-    fn part(&self, func: &mut Function, block: Block, inst: Inst, access: &MemoryAccess, var: &KeyVariable) -> Value {
+    fn part(
+        &self,
+        func: &mut Function,
+        block: Block,
+        inst: Inst,
+        access: &MemoryAccess,
+        var: &KeyVariable,
+    ) -> Value {
         let value = func.insts[inst].args[1];
         match func.as_const(value) {
             Some(c) if access.size != var.size => {

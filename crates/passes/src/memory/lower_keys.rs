@@ -5,12 +5,13 @@
 //! there.
 
 use millstream_ir::{
-    Block, Cfg, FuncCursor, DomTree, Function, Inst, KeyLayout, Map, MemFlags, Op, Prov, Slot, SlotData, Type, Value,
+    Block, Cfg, DomTree, FuncCursor, Function, Inst, KeyLayout, Map, MemFlags, Op, Prov, Slot, SlotData,
+    Type, Value,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "lower-keys";
 /// Bytes of stack objects up to which keys get objects of their own.
@@ -43,7 +44,8 @@ impl FuncPass for LowerKeys {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
         let used = func.slots.values().map(|s| s.size.next_multiple_of(8)).sum();
-        let mut state = KeyLowering { dom, objects: FxHashMap::default(), scratch: FxHashMap::default(), used };
+        let mut state =
+            KeyLowering { dom, objects: FxHashMap::default(), scratch: FxHashMap::default(), used };
         let mut changed = false;
         for &block in &cfg.rpo {
             changed |= state.block(func, block, cx);
@@ -139,7 +141,8 @@ impl KeyLowering {
         values: &[Value],
         is_value: bool,
     ) -> Value {
-        let words = values.iter().map(|&v| at.func.as_const(v).map_or(ContentWord::Value(v), ContentWord::Constant));
+        let words =
+            values.iter().map(|&v| at.func.as_const(v).map_or(ContentWord::Value(v), ContentWord::Constant));
         let contents = ObjectContents { bytes, layout: layout.clone(), words: words.collect() };
         let room = self.used + bytes.next_multiple_of(8) <= ROOM;
         let (slot, stored) = match self.objects.get_mut(&contents) {

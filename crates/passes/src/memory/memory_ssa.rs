@@ -6,7 +6,7 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, DomTree, Function, Inst, Value};
 
-use super::alias::{MemoryAccess, AliasClass, ClassSet, AliasClasses};
+use super::alias::{AliasClass, AliasClasses, ClassSet, MemoryAccess};
 use super::ssa::frontiers;
 use crate::manager::ModuleInfo;
 
@@ -76,7 +76,12 @@ impl MemorySsa {
     }
 
     /// Versions at the start of a block. Blocks are entered in reverse postorder.
-    pub(crate) fn enter(&mut self, block: Block, dom: &DomTree, classes: &AliasClasses) -> Vec<MemoryVersion> {
+    pub(crate) fn enter(
+        &mut self,
+        block: Block,
+        dom: &DomTree,
+        classes: &AliasClasses,
+    ) -> Vec<MemoryVersion> {
         let mut now = match dom.idom(block) {
             Some(up) => self.out[up].clone(),
             None => vec![0; classes.count()],
@@ -91,7 +96,8 @@ impl MemorySsa {
     pub(crate) fn step(&mut self, now: &mut [MemoryVersion], set: ClassSet, inst: Inst, plain_store: bool) {
         for class in classes_in(set) {
             let before = now[class as usize];
-            let origin = if plain_store { VersionOrigin::Store(inst, before) } else { VersionOrigin::Clobber };
+            let origin =
+                if plain_store { VersionOrigin::Store(inst, before) } else { VersionOrigin::Clobber };
             now[class as usize] = self.make(origin);
         }
     }

@@ -7,9 +7,9 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Size, SwapKind, Type, Value, Width};
 
-use super::alias::{MemoryAccess, AliasClasses};
 use super::access_widening::{is_aligned, is_plain_memory, may_write};
-use crate::manager::{PassContext, FuncPass};
+use super::alias::{AliasClasses, MemoryAccess};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::ValueSubst;
 
 const NAME: &str = "merge-loads";

@@ -11,11 +11,11 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Prov, Size, Slot, SwapKind, Type, Value, Width};
 use millstream_isa::helpers::{ArgKind, Helper};
 
-use super::address::AddressRoot;
-use super::alias::{MemoryAccess, AliasClasses};
-use super::footprint::helper_span;
 use super::access_widening::{is_aligned, is_plain_memory, is_scratch, may_touch, may_write};
-use crate::manager::{PassContext, FuncPass};
+use super::address::AddressRoot;
+use super::alias::{AliasClasses, MemoryAccess};
+use super::footprint::helper_span;
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "merge-stores";
 /// Greatest distance between stores, in instructions.
@@ -51,7 +51,11 @@ impl FuncPass for MergeStores {
 }
 
 /// Byte ranges of stack objects that helpers read as keys.
-fn keys(func: &Function, classes: &AliasClasses, cx: &PassContext<'_>) -> SecondaryMap<Slot, Vec<(i64, i64)>> {
+fn keys(
+    func: &Function,
+    classes: &AliasClasses,
+    cx: &PassContext<'_>,
+) -> SecondaryMap<Slot, Vec<(i64, i64)>> {
     let mut keys: SecondaryMap<Slot, Vec<(i64, i64)>> = SecondaryMap::new();
     for (_, inst) in func.insts_in_order() {
         let Op::Helper { id } = func.insts[inst].op else { continue };
@@ -135,7 +139,13 @@ impl StoreMerger {
         parts
     }
 
-    fn merge_one(&mut self, func: &mut Function, block: Block, parts: &[StoreCandidate], cx: &mut PassContext<'_>) -> bool {
+    fn merge_one(
+        &mut self,
+        func: &mut Function,
+        block: Block,
+        parts: &[StoreCandidate],
+        cx: &mut PassContext<'_>,
+    ) -> bool {
         for first in 0..parts.len() {
             for size in [Size::Dw, Size::W, Size::H] {
                 let Some(group) = tile(&parts[first..], size) else { continue };
@@ -154,7 +164,8 @@ impl StoreMerger {
     }
 
     fn is_allowed(&self, func: &Function, access: &MemoryAccess, cx: &PassContext<'_>) -> bool {
-        let in_context = matches!(access.addr.root, AddressRoot::Value(v) if func.types[v] == Type::Ptr(Prov::Ctx));
+        let in_context =
+            matches!(access.addr.root, AddressRoot::Value(v) if func.types[v] == Type::Ptr(Prov::Ctx));
         if in_context && !is_scratch(func, access) {
             return false;
         }
@@ -227,7 +238,14 @@ impl StoreMerger {
             .then_some(MergedValue::Copy { loads, lowest })
     }
 
-    fn apply(&mut self, func: &mut Function, block: Block, group: &[StoreCandidate], access: &MemoryAccess, merged: MergedValue) {
+    fn apply(
+        &mut self,
+        func: &mut Function,
+        block: Block,
+        group: &[StoreCandidate],
+        access: &MemoryAccess,
+        merged: MergedValue,
+    ) {
         let lowest = func.insts[group[0].inst].clone();
         let Op::Store { offset, flags, .. } = lowest.op else { return };
         let (_, last) = range(group.iter().map(|p| p.at));

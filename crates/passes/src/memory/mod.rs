@@ -3,26 +3,26 @@
 //! Architecture Invariant: loads and stores marked volatile or subject to CO-RE stay as they are; the context is
 //! accessed at the sizes of the input; no access reaches a byte that the input did not access on the same path.
 
+mod access_widening;
 mod address;
 mod alias;
 mod atomics;
 mod bounds;
-mod packet_cursors;
 mod dse;
 mod footprint;
 mod forward;
 mod keys;
 mod lower_keys;
+mod memory_ssa;
 mod merge_loads;
 mod merge_stores;
 mod nullness;
+mod packet_cursors;
 mod promote;
 mod spills;
 mod split;
 pub(crate) mod ssa;
 mod types;
-mod memory_ssa;
-mod access_widening;
 
 pub(crate) use types::refine_types;
 

@@ -21,9 +21,9 @@ use millstream_isa::generation::VerifierGeneration;
 use millstream_isa::helpers::Helper;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::alias::{MemoryAccess, AliasClasses};
+use super::alias::{AliasClasses, MemoryAccess};
 use super::memory_ssa::MemorySsa;
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::make_jump;
 use crate::scalar::{propagated_facts, remove_unreachable};
 
@@ -55,7 +55,8 @@ impl FuncPass for ArrayLookups {
             return false;
         }
         let target = cx.target();
-        let unwritten = !target.keep_verifier_facts || target.kernels.all(VerifierGeneration::reads_unwritten_stack);
+        let unwritten =
+            !target.keep_verifier_facts || target.kernels.all(VerifierGeneration::reads_unwritten_stack);
         let mut changed = false;
         for &block in &cfg.rpo {
             let Some(test) = NullCheck::of(func, block) else { continue };

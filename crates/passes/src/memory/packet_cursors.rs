@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Prov, Type, Value, ValueDef, Width};
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::ValueSubst;
 
 const NAME: &str = "cursors";
@@ -89,7 +89,8 @@ struct DefUseChains {
 
 impl DefUseChains {
     fn new(func: &Function, cfg: &Cfg) -> DefUseChains {
-        let mut uses = DefUseChains { insts: BTreeMap::new(), blocks: BTreeMap::new(), edges: BTreeMap::new() };
+        let mut uses =
+            DefUseChains { insts: BTreeMap::new(), blocks: BTreeMap::new(), edges: BTreeMap::new() };
         for &block in &cfg.rpo {
             for &inst in &func.blocks[block].insts {
                 uses.blocks.insert(inst, block);

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use super::address::ResolvedAddresses;
 use super::ssa::{self, SsaVariable};
 use super::types::refine_types;
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "mem2reg";
 

@@ -8,8 +8,8 @@
 use millstream_ir::{Cfg, DomTree, Func, Function, Module, Op, Size};
 
 use super::address::ResolvedAddresses;
-use super::footprint::{ParamSpans, AddressUse, FootprintAnalysis, param_spans};
-use super::promote::{SlotSlice, SlotSlices, SlotPromotion};
+use super::footprint::{AddressUse, FootprintAnalysis, ParamSpans, param_spans};
+use super::promote::{SlotPromotion, SlotSlice, SlotSlices};
 use super::types::refine_types;
 use crate::manager::{ModulePass, PassSession};
 

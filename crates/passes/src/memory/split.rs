@@ -11,8 +11,8 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Slot, SlotData, Type, Value};
 use rustc_hash::FxHashMap;
 
-use super::address::{RootedAddress, ResolvedAddresses, mem_operand};
-use super::footprint::{ParamSpans, AddressUse, FootprintAnalysis, param_spans};
+use super::address::{ResolvedAddresses, RootedAddress, mem_operand};
+use super::footprint::{AddressUse, FootprintAnalysis, ParamSpans, param_spans};
 use crate::manager::{ModulePass, PassSession};
 
 const NAME: &str = "split-stack";
@@ -117,7 +117,11 @@ fn plan(module: &Module, func: &Function, params: &ParamSpans) -> Vec<SplitPlan>
 }
 
 /// Calls `f` on each use of a value that is a known byte of a stack object, unless the use only makes another such.
-fn for_each_exact_use(uses: &FootprintAnalysis<'_>, addresses: &ResolvedAddresses, mut f: impl FnMut(OperandPosition, RootedAddress, Slot, AddressUse)) {
+fn for_each_exact_use(
+    uses: &FootprintAnalysis<'_>,
+    addresses: &ResolvedAddresses,
+    mut f: impl FnMut(OperandPosition, RootedAddress, Slot, AddressUse),
+) {
     let func = uses.func;
     for (_, inst) in func.insts_in_order() {
         let data = &func.insts[inst];
@@ -135,7 +139,12 @@ fn for_each_exact_use(uses: &FootprintAnalysis<'_>, addresses: &ResolvedAddresse
                 let addr = addresses.of(arg);
                 let Some(slot) = addr.slot() else { continue };
                 let param = func.blocks[target.block].params[i];
-                f(OperandPosition::Target(inst, t as u32, i as u32), addr, slot, AddressUse::Derive(param, (0, 0)));
+                f(
+                    OperandPosition::Target(inst, t as u32, i as u32),
+                    addr,
+                    slot,
+                    AddressUse::Derive(param, (0, 0)),
+                );
             }
         }
     }
@@ -146,13 +155,20 @@ fn alignment(func: &Function, place: OperandPosition) -> u32 {
     match place {
         // Helpers take buffers at any alignment.
         OperandPosition::Arg(inst, _) if matches!(func.insts[inst].op, Op::Helper { .. }) => 1,
-        OperandPosition::Arg(inst, 0) => mem_operand(&func.insts[inst].op).map_or(8, |(_, size)| size.bytes()),
+        OperandPosition::Arg(inst, 0) => {
+            mem_operand(&func.insts[inst].op).map_or(8, |(_, size)| size.bytes())
+        }
         _ => 8,
     }
 }
 
 /// Unites bytes that are accessed together.
-fn group(func: &Function, slot: Slot, touches: &[AccessExtent], anchors: FxHashMap<OperandPosition, i64>) -> Option<SplitPlan> {
+fn group(
+    func: &Function,
+    slot: Slot,
+    touches: &[AccessExtent],
+    anchors: FxHashMap<OperandPosition, i64>,
+) -> Option<SplitPlan> {
     let old = &func.slots[slot];
     let mut mine: Vec<&AccessExtent> = touches.iter().filter(|t| t.slot == slot).collect();
     mine.sort_unstable_by_key(|t| t.lo);

@@ -40,7 +40,12 @@ pub(crate) fn frontiers(cfg: &Cfg, dom: &DomTree) -> SecondaryMap<Block, SmallVe
 /// Appends block parameters where values of the variables meet.
 ///
 /// The entry must have no predecessor: its parameters are the function's.
-pub(crate) fn place(func: &mut Function, cfg: &Cfg, dom: &DomTree, variables: &[SsaVariable]) -> PhiPlacement {
+pub(crate) fn place(
+    func: &mut Function,
+    cfg: &Cfg,
+    dom: &DomTree,
+    variables: &[SsaVariable],
+) -> PhiPlacement {
     let frontiers = frontiers(cfg, dom);
     let mut joins = PhiPlacement::new();
     // Marks carry the number of the variable, so that nothing is cleared in between.

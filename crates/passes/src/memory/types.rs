@@ -8,7 +8,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_bpf::ctx::field;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Linkage, Op, Prov, Size, Type, Value, Width};
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "types";
 
@@ -49,7 +49,8 @@ fn retype(func: &mut Function, found: Vec<(Value, Type)>) {
 
 /// Better types for values that are [`Type::Any`].
 fn infer(func: &Function, cfg: &Cfg) -> Vec<(Value, Type)> {
-    let mut state = TypeInference { func, known: SecondaryMap::with_capacity(func.defs.len()), open: Vec::new() };
+    let mut state =
+        TypeInference { func, known: SecondaryMap::with_capacity(func.defs.len()), open: Vec::new() };
     state.start(cfg);
     if state.open.is_empty() {
         return Vec::new();

@@ -7,7 +7,7 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AtomicOp, Block, Cfg, Function, Inst, Op, Value, ValueDef};
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::keep_params;
 
 const NAME: &str = "dce";

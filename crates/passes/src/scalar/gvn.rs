@@ -5,11 +5,11 @@
 //! access.
 
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Prov, Type, Value};
-use millstream_isa::helpers::{HelperEffects as HelperEffects, Helper};
+use millstream_isa::helpers::{Helper, HelperEffects};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::{ValueSubst, fits, swapped};
 
 const NAME: &str = "gvn";

@@ -12,5 +12,9 @@ pub(crate) use sccp::propagated_facts;
 use crate::manager::Pass;
 
 /// The passes of this module.
-pub(crate) const PASSES: &[Pass] =
-    &[Pass::Func(&dce::Dce), Pass::Func(&gvn::Gvn), Pass::Func(&params::RedundantParams), Pass::Func(&sccp::Sccp)];
+pub(crate) const PASSES: &[Pass] = &[
+    Pass::Func(&dce::Dce),
+    Pass::Func(&gvn::Gvn),
+    Pass::Func(&params::RedundantParams),
+    Pass::Func(&sccp::Sccp),
+];

@@ -7,7 +7,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function, Inst, Value};
 use rustc_hash::FxHashMap;
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::{ValueSubst, fits, keep_params};
 
 const NAME: &str = "params";

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::dce::remove_unreachable;
 use super::facts::{EdgeFacts, decide, of_type, on_side, transfer};
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 use crate::rewrite::{ValueSubst, make_jump};
 
 const NAME: &str = "sccp";
@@ -64,7 +64,10 @@ impl FuncPass for Sccp {
 }
 
 /// Facts about each value that hold wherever it is used; `None` if no path defines it.
-pub(crate) fn propagated_facts(domain: AbstractDomain, func: &Function) -> SecondaryMap<Value, Option<Scalar>> {
+pub(crate) fn propagated_facts(
+    domain: AbstractDomain,
+    func: &Function,
+) -> SecondaryMap<Value, Option<Scalar>> {
     SparsePropagation::run(domain, func).fact
 }
 

@@ -5,7 +5,7 @@
 
 use millstream_ir::{AluOp, Inst, Op, Prov, Size, Type, Value, Width};
 
-use super::{NAME, InstSimplifier, is_plain_pointer};
+use super::{InstSimplifier, NAME, is_plain_pointer};
 
 impl InstSimplifier<'_, '_> {
     /// One step towards base and displacement.

@@ -8,7 +8,7 @@
 
 use millstream_ir::{AluOp, Function, Inst, Op, Type, Value, Width};
 
-use crate::manager::{PassContext, FuncPass};
+use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "divide";
 

@@ -7,7 +7,7 @@
 
 use millstream_ir::{Cond, Function, Inst, Op, Value};
 
-use super::rule::{CondPat, PatternOp, RulePattern, RewriteRule};
+use super::rule::{CondPat, PatternOp, RewriteRule, RulePattern};
 use crate::rewrite::{ValueSubst, negated, swapped};
 
 /// Kinds of operands: operations by name, constants, and everything else.

@@ -7,7 +7,7 @@ use millstream_isa::semantics::ConcreteDomain;
 
 use super::facts::VerifierFacts;
 use super::index::RuleIndexEntry;
-use super::rule::{CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
+use super::rule::{CondPat, ConstExpr, NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, WidthPat};
 use crate::rewrite::ValueSubst;
 use crate::target::TargetInfo;
 
@@ -68,7 +68,9 @@ impl RuleBindings {
 
     fn bind_head(&mut self, head: PatternOp, op: &Op) -> bool {
         match (head, op) {
-            (PatternOp::Alu(op, w), Op::Alu { op: found, width }) => op == *found && self.bind_width(w, *width),
+            (PatternOp::Alu(op, w), Op::Alu { op: found, width }) => {
+                op == *found && self.bind_width(w, *width)
+            }
             (PatternOp::Neg(w), Op::Neg { width }) => self.bind_width(w, *width),
             (PatternOp::Zext, Op::Zext {}) | (PatternOp::Select, Op::Select {}) => true,
             (PatternOp::Sext(n, w), Op::Sext { bits, width }) => n == *bits && self.bind_width(w, *width),
@@ -100,7 +102,12 @@ pub(crate) struct MatchContext<'a> {
 
 impl MatchContext<'_> {
     /// Bindings of the rule at `inst`, if it applies there, read as the entry says.
-    pub(crate) fn apply(&mut self, rule: &RewriteRule, entry: RuleIndexEntry, inst: Inst) -> Option<RuleBindings> {
+    pub(crate) fn apply(
+        &mut self,
+        rule: &RewriteRule,
+        entry: RuleIndexEntry,
+        inst: Inst,
+    ) -> Option<RuleBindings> {
         let RulePattern::Node { head, args, .. } = &rule.pattern else { return None };
         let data = &self.func.insts[inst];
         let mut env = RuleBindings::default();
@@ -194,13 +201,19 @@ impl MatchContext<'_> {
         match test {
             RuleCondition::Bits(i, bits) => ty(*i).int_bits().is_some_and(|n| u64::from(n) <= env.eval(bits)),
             RuleCondition::Int(i) => ty(*i).is_int(),
-            RuleCondition::Zeros(i, mask) => self.fact(*i, env).is_some_and(|s| s.bits().max() & env.eval(mask) == 0),
+            RuleCondition::Zeros(i, mask) => {
+                self.fact(*i, env).is_some_and(|s| s.bits().max() & env.eval(mask) == 0)
+            }
             RuleCondition::Ones(i, mask) => {
                 let mask = env.eval(mask);
                 self.fact(*i, env).is_some_and(|s| s.bits().value() & mask == mask)
             }
-            RuleCondition::AtMost(i, most) => self.fact(*i, env).is_some_and(|s| s.unsigned().1 <= env.eval(most)),
-            RuleCondition::AtLeast(i, least) => self.fact(*i, env).is_some_and(|s| s.unsigned().0 >= env.eval(least)),
+            RuleCondition::AtMost(i, most) => {
+                self.fact(*i, env).is_some_and(|s| s.unsigned().1 <= env.eval(most))
+            }
+            RuleCondition::AtLeast(i, least) => {
+                self.fact(*i, env).is_some_and(|s| s.unsigned().0 >= env.eval(least))
+            }
             RuleCondition::Disjoint(i, k) => match (self.fact(*i, env), self.fact(*k, env)) {
                 (Some(a), Some(b)) => a.bits().max() & b.bits().max() == 0,
                 _ => false,

@@ -10,10 +10,10 @@ mod func;
 mod index;
 mod matcher;
 mod parse;
+mod profitability;
 mod rule;
 mod set;
 mod store;
-mod profitability;
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Op, Prov, Type, Value, Width};
@@ -21,18 +21,20 @@ use millstream_isa::absint::AbstractDomain;
 use smallvec::SmallVec;
 
 use crate::fold::eval_op;
-use crate::manager::{PassContext, FuncPass, Pass};
+use crate::manager::{FuncPass, Pass, PassContext};
 use crate::rewrite::{ValueSubst, fits, make_jump, negated, swapped};
 use crate::widths::verifier_knows_width;
 use facts::VerifierFacts;
-use matcher::{RuleBindings, MatchContext};
+use matcher::{MatchContext, RuleBindings};
 
 pub use func::Func;
 pub use millstream_bpf::store::StoreError;
 pub use parse::{parse, parse_rule};
-pub use rule::{RuleReplacement, CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
+pub use rule::{
+    CondPat, ConstExpr, NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, RuleReplacement, WidthPat,
+};
 pub use set::RuleSet;
-pub use store::{StoredRule, RuleOrigin, RuleStore};
+pub use store::{RuleOrigin, RuleStore, StoredRule};
 
 const NAME: &str = "simplify";
 
@@ -58,7 +60,8 @@ impl FuncPass for Simplify {
         let uses = func.use_counts();
         let order = Cfg::new(func).rpo;
         let rules = cx.session.rules.clone().unwrap_or_else(RuleSet::shipped);
-        let verifiers = cx.target().kernels.knowledge().map(|k| VerifierFacts::new(AbstractDomain::new(k))).collect();
+        let verifiers =
+            cx.target().kernels.knowledge().map(|k| VerifierFacts::new(AbstractDomain::new(k))).collect();
         let mut state = InstSimplifier {
             func,
             cx,
@@ -138,7 +141,10 @@ impl InstSimplifier<'_, '_> {
             // The rules that are shipped were looked through for the domain of the newest verifiers.
             let suits = match rule.learnt {
                 true => self.is_profitable(inst, rule, &env),
-                false => !self.cx.target().targets_older_verifiers() || self.preserves_verifier_facts(inst, rule, &env),
+                false => {
+                    !self.cx.target().targets_older_verifiers()
+                        || self.preserves_verifier_facts(inst, rule, &env)
+                }
             };
             if !suits {
                 continue;
@@ -215,7 +221,13 @@ impl InstSimplifier<'_, '_> {
         }
     }
 
-    fn rewrite(&mut self, inst: Inst, build: &RuleReplacement, env: &RuleBindings, opposite: bool) -> SimplifyOutcome {
+    fn rewrite(
+        &mut self,
+        inst: Inst,
+        build: &RuleReplacement,
+        env: &RuleBindings,
+        opposite: bool,
+    ) -> SimplifyOutcome {
         match build {
             // The opposite of a value that happens to be a truth value is no operation.
             RuleReplacement::Value(_) if opposite => SimplifyOutcome::Done,
@@ -264,7 +276,14 @@ impl InstSimplifier<'_, '_> {
         SimplifyOutcome::Again
     }
 
-    fn rewrite_to_node(&mut self, inst: Inst, head: PatternOp, args: &[RuleReplacement], env: &RuleBindings, not: bool) -> SimplifyOutcome {
+    fn rewrite_to_node(
+        &mut self,
+        inst: Inst,
+        head: PatternOp,
+        args: &[RuleReplacement],
+        env: &RuleBindings,
+        not: bool,
+    ) -> SimplifyOutcome {
         let Some((op, exchange)) = self.root_op(inst, head, env, not) else { return SimplifyOutcome::Done };
         if !self.affordable(head, args, env) || !self.cx.fuel(NAME) {
             return SimplifyOutcome::Done;
@@ -364,7 +383,9 @@ impl InstSimplifier<'_, '_> {
     fn infer(&self, op: &Op, args: &[Value]) -> Type {
         let constant = args.get(1).and_then(|&v| self.func.as_const(v)).map(|c| c as u64);
         match (op, constant) {
-            _ if !verifier_knows_width(self.cx.target().domain().knowledge, op, constant.is_some()) => Type::I64,
+            _ if !verifier_knows_width(self.cx.target().domain().knowledge, op, constant.is_some()) => {
+                Type::I64
+            }
             (Op::Alu { op: AluOp::And, .. }, Some(c)) if c >> 32 == 0 => {
                 Type::int(c.checked_ilog2().map_or(1, |n| n + 1))
             }

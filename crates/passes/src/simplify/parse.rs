@@ -3,7 +3,9 @@
 use millstream_ir::{AluOp, Attr, Cond, SwapKind, Width};
 
 use super::func::Func;
-use super::rule::{RuleReplacement, CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
+use super::rule::{
+    CondPat, ConstExpr, NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, RuleReplacement, WidthPat,
+};
 
 /// Deepest nesting.
 const DEEPEST: usize = 12;

@@ -10,9 +10,9 @@ use millstream_ir::{Inst, Op, Type, Value};
 use millstream_isa::absint::Scalar;
 use smallvec::SmallVec;
 
-use super::facts::{implies_facts, evaluate};
+use super::facts::{evaluate, implies_facts};
 use super::matcher::RuleBindings;
-use super::rule::{RuleReplacement, PatternOp, RewriteRule};
+use super::rule::{PatternOp, RewriteRule, RuleReplacement};
 use super::{InstSimplifier, narrower, op_of};
 
 impl InstSimplifier<'_, '_> {
@@ -35,7 +35,12 @@ impl InstSimplifier<'_, '_> {
 
     /// Returns true if each verifier that will see the code knows as much of the new value as it did of the
     /// old one.
-    pub(super) fn preserves_verifier_facts(&mut self, inst: Inst, rule: &RewriteRule, env: &RuleBindings) -> bool {
+    pub(super) fn preserves_verifier_facts(
+        &mut self,
+        inst: Inst,
+        rule: &RewriteRule,
+        env: &RuleBindings,
+    ) -> bool {
         let Some(result) = self.func.result(inst) else { return true };
         (0..self.facts.len()).all(|verifier| {
             let old = self.facts[verifier].of(self.func, &self.subst, result);

@@ -106,7 +106,9 @@ impl PatternOp {
     /// The widths that it names.
     pub(super) fn widths(self) -> Option<WidthPat> {
         match self {
-            PatternOp::Alu(_, w) | PatternOp::Neg(w) | PatternOp::Cmp(_, w) | PatternOp::Sext(_, w) => Some(w),
+            PatternOp::Alu(_, w) | PatternOp::Neg(w) | PatternOp::Cmp(_, w) | PatternOp::Sext(_, w) => {
+                Some(w)
+            }
             _ => None,
         }
     }

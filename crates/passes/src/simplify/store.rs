@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use millstream_bpf::store::{StoreFormat, StoreError};
+use millstream_bpf::store::{StoreError, StoreFormat};
 
 use super::parse::parse_rule;
 use super::rule::RewriteRule;
@@ -142,7 +142,7 @@ fn entry(rule: RewriteRule, about: &str) -> StoredRule {
 mod tests {
     use millstream_bpf::store::StoreError;
 
-    use super::{StoredRule, RuleOrigin, RuleStore};
+    use super::{RuleOrigin, RuleStore, StoredRule};
     use crate::simplify::parse::parse_rule;
 
     fn store() -> RuleStore {

@@ -4,7 +4,7 @@ use millstream_ir::random::SeededRng;
 use millstream_ir::{AluOp, Cond, Op, Width};
 
 use super::matcher::{RuleBindings, at_width};
-use super::rule::{RuleReplacement, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
+use super::rule::{NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, RuleReplacement, WidthPat};
 use super::{RuleSet, op_of};
 use crate::fold::eval_op;
 use crate::rewrite::negated;

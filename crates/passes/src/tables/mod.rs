@@ -3,7 +3,7 @@
 use millstream_bpf::lower::{TableForm, expand_tables};
 use millstream_ir::Function;
 
-use crate::manager::{PassContext, FuncPass, Pass};
+use crate::manager::{FuncPass, Pass, PassContext};
 
 const NAME: &str = "lower-tables";
 

@@ -55,7 +55,11 @@ impl BalancerConfig {
         }
         let count = self.reals.len();
         let exists = |what: String, real: u32| {
-            if (real as usize) < count { Ok(()) } else { Err(BalancerError::NoSuchReal { what, real, count }) }
+            if (real as usize) < count {
+                Ok(())
+            } else {
+                Err(BalancerError::NoSuchReal { what, real, count })
+            }
         };
         for service in &self.services {
             for &(real, _) in &service.reals {

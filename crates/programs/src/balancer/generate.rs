@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{BalancerConfig, QuicServer, BalancerReal, BalancerService, wire};
-use crate::packet::{FiveTuple, EthernetFrame, TCP, UDP};
+use super::{BalancerConfig, BalancerReal, BalancerService, QuicServer, wire};
+use crate::packet::{EthernetFrame, FiveTuple, TCP, UDP};
 use crate::rng::Rng;
-use crate::traffic::{WeightedFlows, FlowLocality};
+use crate::traffic::{FlowLocality, WeightedFlows};
 
 /// Mix of the services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,8 @@ pub fn generate(mix: ServiceMix, services: usize, reals: usize, seed: u64) -> Ba
     let mut config = BalancerConfig::default();
     config.quic_id_length[usize::from(QUIC_CONFIG)] = 2;
     for number in 0..services {
-        let (ipv6, quic) = if mix == ServiceMix::Web { (false, false) } else { (number % 2 == 1, number % 4 >= 2) };
+        let (ipv6, quic) =
+            if mix == ServiceMix::Web { (false, false) } else { (number % 2 == 1, number % 4 >= 2) };
         let first = config.reals.len() as u32;
         for real in 0..reals {
             let v6 = mix == ServiceMix::Mixed && real % 2 == 1;

@@ -9,7 +9,7 @@ mod ring;
 mod wire;
 
 pub use encode::ring_entries;
-pub use generate::{ServiceMix, QUIC_CONFIG, flows, generate};
+pub use generate::{QUIC_CONFIG, ServiceMix, flows, generate};
 pub use model::{BalancerModel, BalancerOutcome};
 pub use ring::ring;
 

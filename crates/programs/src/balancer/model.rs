@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{BalancerConfig, RING_SIZE, BalancerService, hash_client, ring, ring_slot, wire};
+use super::{BalancerConfig, BalancerService, RING_SIZE, hash_client, ring, ring_slot, wire};
 use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ICMP, MacAddress, TCP, UDP};
 
 const SYN: u8 = 2;
@@ -88,7 +88,11 @@ impl<'a> BalancerModel<'a> {
         };
         let Some(network) = network else { return BalancerOutcome::Drop };
         if network.fragment {
-            return if self.config.fragments_to_stack { BalancerOutcome::Stack } else { BalancerOutcome::Drop };
+            return if self.config.fragments_to_stack {
+                BalancerOutcome::Stack
+            } else {
+                BalancerOutcome::Drop
+            };
         }
         let icmp = if network.src.is_ipv6() { wire::ICMPV6 } else { ICMP };
         let packet = if network.protocol == icmp {
@@ -210,7 +214,11 @@ impl<'a> BalancerModel<'a> {
     }
 
     /// Answers a ping, or gives the packet that an error quotes, turned around.
-    fn icmp<'f>(&self, network: &NetworkHeader<'f>, frame: &[u8]) -> Result<ClientPacket<'f>, BalancerOutcome> {
+    fn icmp<'f>(
+        &self,
+        network: &NetworkHeader<'f>,
+        frame: &[u8],
+    ) -> Result<ClientPacket<'f>, BalancerOutcome> {
         let message = network.transport;
         if message.len() < 8 {
             return Err(BalancerOutcome::Drop);
@@ -272,7 +280,8 @@ impl<'a> BalancerModel<'a> {
 
     /// An ICMP error to the client, if it may be told.
     fn too_big(&self, packet: &ClientPacket<'_>, frame: &[u8], mtu: u32) -> BalancerOutcome {
-        let [to, from]: [MacAddress; 2] = [&frame[6..12], &frame[..6]].map(|mac| mac.try_into().unwrap_or_default());
+        let [to, from]: [MacAddress; 2] =
+            [&frame[6..12], &frame[..6]].map(|mac| mac.try_into().unwrap_or_default());
         let hosts = ip_addresses(packet.ip);
         let dont_fragment = packet.ip[6] & 0x40 != 0;
         match hosts {

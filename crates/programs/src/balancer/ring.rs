@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{RING_SIZE, BalancerReal};
+use super::{BalancerReal, RING_SIZE};
 use crate::rng::{FNV_OFFSET, Rng, fnv1a};
 
 /// A real's order of preference: `start + n * step`, modulo the prime size of the ring.

@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    DPORT_CLASSES, DPORT_SETS, DST_PREFIXES, DST_SETS, FirewallError, MAX_PORT_CLASSES, MAX_RULES, PROTO_SETS,
-    PortRange, FirewallRule, SPORT_CLASSES, SPORT_SETS, SRC_PREFIXES, SRC_SETS, at_most,
+    DPORT_CLASSES, DPORT_SETS, DST_PREFIXES, DST_SETS, FirewallError, FirewallRule, MAX_PORT_CLASSES,
+    MAX_RULES, PROTO_SETS, PortRange, SPORT_CLASSES, SPORT_SETS, SRC_PREFIXES, SRC_SETS, at_most,
 };
-use crate::{MapEntry, Ipv4Prefix};
+use crate::{Ipv4Prefix, MapEntry};
 
 const WORDS: usize = MAX_RULES / 64;
 const SUMMARY_WORDS: usize = WORDS / 64;
@@ -77,7 +77,8 @@ fn addresses(
     let distinct: BTreeSet<Ipv4Prefix> = rules.iter().map(&field).collect();
     entries.push(set_entry(set_map, 0, &RuleSet::of(rules, |_| false)));
     for (class, prefix) in (1u32..).zip(distinct) {
-        let covers = |outer: Ipv4Prefix| outer.length() <= prefix.length() && outer.contains(prefix.address());
+        let covers =
+            |outer: Ipv4Prefix| outer.length() <= prefix.length() && outer.contains(prefix.address());
         entries.push(set_entry(set_map, class, &RuleSet::of(rules, |rule| covers(field(rule)))));
         let mut key = u32::from(prefix.length()).to_ne_bytes().to_vec();
         key.extend(prefix.address().octets());

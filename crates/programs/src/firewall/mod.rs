@@ -11,7 +11,7 @@ mod rule;
 
 pub use generate::{RuleSetKind, flows, generate};
 pub use model::{FirewallModel, FirewallOutcome, FirewallXdpVerdict};
-pub use rule::{RuleAction, PortRange, FirewallRule, RuleError};
+pub use rule::{FirewallRule, PortRange, RuleAction, RuleError};
 
 use crate::MapEntry;
 
@@ -228,7 +228,11 @@ mod tests {
 
     #[test]
     fn settings_stand_as_in_the_header() {
-        let config = FirewallConfig { forward: AcceptTarget::Hairpin, non_ipv4: RuleAction::Reject, ..FirewallConfig::default() };
+        let config = FirewallConfig {
+            forward: AcceptTarget::Hairpin,
+            non_ipv4: RuleAction::Reject,
+            ..FirewallConfig::default()
+        };
         assert_eq!(config.settings(), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

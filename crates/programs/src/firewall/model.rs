@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::{RuleAction, FirewallConfig, DEFAULT_RULE, AcceptTarget, FragmentHandling};
+use super::{AcceptTarget, DEFAULT_RULE, FirewallConfig, FragmentHandling, RuleAction};
 use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN, FiveTuple, TCP, UDP};
 
 const ETHERTYPE_ARP: u16 = 0x0806;
@@ -60,7 +60,9 @@ impl<'a> FirewallModel<'a> {
     /// Returns the result for the frame.
     pub fn process(&self, frame: &[u8]) -> FirewallOutcome {
         let (rule, action) = match self.parse(frame) {
-            ParsedFrame::Arp => return FirewallOutcome { verdict: FirewallXdpVerdict::Pass, rule: None, action: None },
+            ParsedFrame::Arp => {
+                return FirewallOutcome { verdict: FirewallXdpVerdict::Pass, rule: None, action: None };
+            }
             ParsedFrame::NotIpv4 => (None, self.config.non_ipv4),
             ParsedFrame::Malformed => (None, RuleAction::Drop),
             ParsedFrame::Policy(action) => (None, action),
@@ -118,7 +120,9 @@ impl<'a> FirewallModel<'a> {
             match self.config.fragments {
                 FragmentHandling::Drop => return Some(ParsedFrame::Policy(RuleAction::Drop)),
                 _ if offset == 1 && protocol == TCP => return None,
-                FragmentHandling::Accept if offset != 0 => return Some(ParsedFrame::Policy(RuleAction::Accept)),
+                FragmentHandling::Accept if offset != 0 => {
+                    return Some(ParsedFrame::Policy(RuleAction::Accept));
+                }
                 FragmentHandling::Classify if offset != 0 => return Some(ParsedFrame::Packet(tuple, false)),
                 FragmentHandling::Accept | FragmentHandling::Classify => {}
             }

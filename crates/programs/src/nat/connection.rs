@@ -221,7 +221,11 @@ fn fold(mut sum: u64) -> u16 {
 
 /// The keys to remove at `now` (`CLOCK_MONOTONIC`, ns): both directions of each connection that has been idle for
 /// longer than its limit. A direction whose other half is gone goes by its own time.
-pub fn idle(table: &HashMap<NatFlow, NatTranslation>, timeouts: &ConnectionTimeouts, now: u64) -> Vec<NatFlow> {
+pub fn idle(
+    table: &HashMap<NatFlow, NatTranslation>,
+    timeouts: &ConnectionTimeouts,
+    now: u64,
+) -> Vec<NatFlow> {
     let mut keys: Vec<NatFlow> = table
         .iter()
         .filter(|(flow, half)| {
@@ -236,7 +240,12 @@ pub fn idle(table: &HashMap<NatFlow, NatTranslation>, timeouts: &ConnectionTimeo
 }
 
 /// Longest idle time of the connection.
-fn limit(protocol: u8, half: &NatTranslation, other: Option<&NatTranslation>, timeouts: &ConnectionTimeouts) -> u64 {
+fn limit(
+    protocol: u8,
+    half: &NatTranslation,
+    other: Option<&NatTranslation>,
+    timeouts: &ConnectionTimeouts,
+) -> u64 {
     let other = other.map_or(0, |o| o.tcp);
     let (both, either) = (half.tcp & other, half.tcp | other);
     match protocol {

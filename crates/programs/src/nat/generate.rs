@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-use super::{NatConfig, NatExternalAddress, NatMapping, NatRule, NatSide, ConnectionTimeouts};
-use crate::packet::{FiveTuple, EthernetFrame, ICMP, MacAddress, TCP, TransportHeader, UDP};
+use super::{ConnectionTimeouts, NatConfig, NatExternalAddress, NatMapping, NatRule, NatSide};
+use crate::packet::{EthernetFrame, FiveTuple, ICMP, MacAddress, TCP, TransportHeader, UDP};
 use crate::rng::Rng;
-use crate::traffic::{WeightedFlows, FlowLocality};
-use crate::{MapEntry, Ipv4Prefix};
+use crate::traffic::{FlowLocality, WeightedFlows};
+use crate::{Ipv4Prefix, MapEntry};
 
 /// Connections of each protocol, of a hundred; the rest are ICMP queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,13 @@ impl NatTraffic {
 ///
 /// Ports outside are handed out one after the other per external address. There are fewer connections where the
 /// configuration has no room for more.
-pub fn traffic(config: &NatConfig, count: usize, mix: ProtocolMix, locality: FlowLocality, seed: u64) -> NatTraffic {
+pub fn traffic(
+    config: &NatConfig,
+    count: usize,
+    mix: ProtocolMix,
+    locality: FlowLocality,
+    seed: u64,
+) -> NatTraffic {
     let mut rng = Rng::new(seed);
     let side = |side| config.ports.iter().find(|(_, s)| *s == side).map_or(0, |&(port, _)| port);
     let mut seen = HashSet::new();

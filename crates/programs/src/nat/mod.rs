@@ -5,14 +5,14 @@
 mod connection;
 mod generate;
 
-pub use connection::{NatTranslation, FlowDirection, NatFlow, NatMapping, idle};
-pub use generate::{ProtocolMix, NatTraffic, generate, traffic};
+pub use connection::{FlowDirection, NatFlow, NatMapping, NatTranslation, idle};
+pub use generate::{NatTraffic, ProtocolMix, generate, traffic};
 
 use std::net::Ipv4Addr;
 
 use crate::packet::MacAddress;
 use crate::router::{devmap_entry, route_key};
-use crate::{MapEntry, Ipv4Prefix};
+use crate::{Ipv4Prefix, MapEntry};
 
 /// Per interface: its side.
 pub const PORTS: &str = "ports";

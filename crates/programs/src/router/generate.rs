@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-use super::{RouterConfig, RouterModel, NextHop, RouterOutcome, Route};
+use super::{NextHop, Route, RouterConfig, RouterModel, RouterOutcome};
 use crate::packet::{FiveTuple, TCP, UDP};
 use crate::rng::Rng;
-use crate::traffic::{WeightedFlows, FlowLocality};
+use crate::traffic::{FlowLocality, WeightedFlows};
 use crate::{Ipv4Prefix, packet::MacAddress};
 
 /// Numbers of prefixes by length in a backbone router of a campus, of 1,613: the shape of a real table of the

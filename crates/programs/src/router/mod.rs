@@ -9,7 +9,7 @@ pub use generate::{flows, generate, next_hops};
 pub use model::{RouterModel, RouterOutcome};
 
 use crate::packet::MacAddress;
-use crate::{MapEntry, Ipv4Prefix};
+use crate::{Ipv4Prefix, MapEntry};
 
 /// The longest-prefix-match map.
 pub const ROUTES: &str = "routes";
@@ -149,7 +149,10 @@ impl Route {
         let length = u32::from_ne_bytes(word(key)?);
         let address = word(key.get(4..)?)?;
         let length = u8::try_from(length).ok().filter(|l| *l <= 32)?;
-        Some(Self { prefix: Ipv4Prefix::new(address.into(), length), next_hop: u32::from_ne_bytes(word(value)?) })
+        Some(Self {
+            prefix: Ipv4Prefix::new(address.into(), length),
+            next_hop: u32::from_ne_bytes(word(value)?),
+        })
     }
 }
 
@@ -392,7 +395,10 @@ mod tests {
     fn errors_name_the_place() {
         let bad = RouterConfig::from_prefixes("10.0.0.0/8\n10.0.0.0/99", &[HOP]);
         assert!(matches!(bad, Err(RouterError::Line { line: 2, .. })), "{bad:?}");
-        assert!(matches!(RouterConfig::from_prefixes("10.0.0.0/8", &[]), Err(RouterError::NoSuchNextHop { .. })));
+        assert!(matches!(
+            RouterConfig::from_prefixes("10.0.0.0/8", &[]),
+            Err(RouterError::NoSuchNextHop { .. })
+        ));
         let far = NextHop::Forward { dst_mac: [0; 6], src_mac: [0; 6], port: 4096, mtu: 1500 };
         let config = RouterConfig { next_hops: vec![far], routes: vec![] };
         assert_eq!(config.entries(), Err(RouterError::PortTooLarge(4096)));

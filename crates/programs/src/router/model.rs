@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use super::{RouterConfig, NextHop, RouterEvent};
+use super::{NextHop, RouterConfig, RouterEvent};
 use crate::Ipv4Prefix;
 use crate::packet::{ETHERTYPE_IPV4, checksum};
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{SwitchConfig, VlanMode, FdbDestination, BridgePort, StpState, FdbEntry};
-use crate::packet::{FiveTuple, EthernetFrame, MacAddress, UDP};
+use super::{BridgePort, FdbDestination, FdbEntry, StpState, SwitchConfig, VlanMode};
+use crate::packet::{EthernetFrame, FiveTuple, MacAddress, UDP};
 use crate::rng::Rng;
-use crate::traffic::{WeightedFlows, FlowLocality};
+use crate::traffic::{FlowLocality, WeightedFlows};
 
 /// VLAN configuration of the ports of a generated switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,13 @@ pub enum VlanLayout {
 /// A switch with these ports, all forwarding, and `stations` stations on them; `vlans` is at least one VLAN.
 ///
 /// The same arguments give the same switch.
-pub fn generate(stations: usize, ports: &[u32], vlans: &[u16], layout: VlanLayout, seed: u64) -> SwitchConfig {
+pub fn generate(
+    stations: usize,
+    ports: &[u32],
+    vlans: &[u16],
+    layout: VlanLayout,
+    seed: u64,
+) -> SwitchConfig {
     let ports: Vec<BridgePort> = ports
         .iter()
         .enumerate()
@@ -36,7 +42,13 @@ pub fn generate(stations: usize, ports: &[u32], vlans: &[u16], layout: VlanLayou
         let vlan = of_port[rng.below(of_port.len() as u64) as usize];
         let mac = random_mac(&mut rng);
         if seen.insert((mac, vlan)) {
-            all.push(FdbEntry { mac, vlan, place: FdbDestination::Port(port.port), is_static: false, seen: 0 });
+            all.push(FdbEntry {
+                mac,
+                vlan,
+                place: FdbDestination::Port(port.port),
+                is_static: false,
+                seen: 0,
+            });
         }
     }
     SwitchConfig { ports, stations: all }
@@ -64,7 +76,13 @@ fn random_mac(rng: &mut Rng) -> MacAddress {
 /// `count` flows from stations at the interface `ingress` to stations of their VLANs at others, 64 bytes each.
 ///
 /// Destinations are drawn evenly from the table. A switch without such a pair has no flows.
-pub fn flows(config: &SwitchConfig, ingress: u32, count: usize, locality: FlowLocality, seed: u64) -> WeightedFlows {
+pub fn flows(
+    config: &SwitchConfig,
+    ingress: u32,
+    count: usize,
+    locality: FlowLocality,
+    seed: u64,
+) -> WeightedFlows {
     let mut rng = Rng::new(seed);
     let (here, there): (Vec<&FdbEntry>, Vec<&FdbEntry>) =
         config.stations.iter().partition(|s| s.place == FdbDestination::Port(ingress));
@@ -107,7 +125,10 @@ mod tests {
             for frame in &flows.packets {
                 assert_eq!(frame.len(), 64);
                 let outcome = model.process(3, frame);
-                assert!(matches!(outcome, SwitchOutcome::Forward { port: 4 | 5, .. }), "{layout:?}: {outcome:?}");
+                assert!(
+                    matches!(outcome, SwitchOutcome::Forward { port: 4 | 5, .. }),
+                    "{layout:?}: {outcome:?}"
+                );
             }
         }
     }

@@ -380,8 +380,13 @@ mod tests {
         let access = BridgePort { state: StpState::Blocking, ..port(4, VlanMode::Access(7)) };
         assert_eq!(BridgePort::decode(&4u32.to_ne_bytes(), &access.encode()), Some(access));
         assert_eq!(BridgePort::decode(&5u32.to_ne_bytes(), &[0; 520]), None, "no port");
-        let station =
-            FdbEntry { mac: [2, 0, 0, 0, 0, 9], vlan: 5, place: FdbDestination::Port(3), is_static: true, seen: 77 };
+        let station = FdbEntry {
+            mac: [2, 0, 0, 0, 0, 9],
+            vlan: 5,
+            place: FdbDestination::Port(3),
+            is_static: true,
+            seen: 77,
+        };
         let entry = station.entry();
         assert_eq!((entry.key.len(), entry.value.len()), (8, 16));
         assert_eq!(FdbEntry::decode(&entry.key, &entry.value), Some(station));
@@ -418,7 +423,8 @@ mod tests {
 
     #[test]
     fn only_learned_stations_age() {
-        let learned = FdbEntry { mac: [2; 6], vlan: 1, place: FdbDestination::Port(1), is_static: false, seen: 1_000 };
+        let learned =
+            FdbEntry { mac: [2; 6], vlan: 1, place: FdbDestination::Port(1), is_static: false, seen: 1_000 };
         assert!(!learned.is_aged(1_000 + DEFAULT_AGE, DEFAULT_AGE));
         assert!(learned.is_aged(1_001 + DEFAULT_AGE, DEFAULT_AGE));
         assert!(!FdbEntry { is_static: true, ..learned }.is_aged(u64::MAX, DEFAULT_AGE));
@@ -429,8 +435,12 @@ mod tests {
         let of = |p| SwitchConfig { ports: vec![p], stations: vec![] }.entries();
         assert_eq!(of(port(0, VlanMode::Access(1))), Err(SwitchError::BadPort(0)));
         assert_eq!(of(port(1, VlanMode::Access(4095))), Err(SwitchError::BadVlan(4095)));
-        assert_eq!(of(port(1, VlanMode::Trunk { native: None, vlans: vec![0] })), Err(SwitchError::BadVlan(0)));
-        let group = FdbEntry { mac: [1; 6], vlan: 1, place: FdbDestination::Local, is_static: false, seen: 0 };
+        assert_eq!(
+            of(port(1, VlanMode::Trunk { native: None, vlans: vec![0] })),
+            Err(SwitchError::BadVlan(0))
+        );
+        let group =
+            FdbEntry { mac: [1; 6], vlan: 1, place: FdbDestination::Local, is_static: false, seen: 0 };
         let config = SwitchConfig { ports: vec![], stations: vec![group] };
         assert_eq!(config.entries(), Err(SwitchError::GroupAddress([1; 6])));
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{SwitchConfig, SwitchEvent, FdbDestination, StpState, admitted_vlan, retag, tag};
+use super::{FdbDestination, StpState, SwitchConfig, SwitchEvent, admitted_vlan, retag, tag};
 use crate::packet::MacAddress;
 
 /// Result for a frame.
@@ -75,13 +75,18 @@ impl SwitchModel {
         let egress = match self.place_of(dst, vlan) {
             None => return Err(Stack(SwitchEvent::FloodUnknown)),
             Some(FdbDestination::Local) => return Err(Stack(SwitchEvent::Local)),
-            Some(FdbDestination::Port(egress)) if egress == ingress => return Err(Drop(SwitchEvent::SamePort)),
+            Some(FdbDestination::Port(egress)) if egress == ingress => {
+                return Err(Drop(SwitchEvent::SamePort));
+            }
             Some(FdbDestination::Port(egress)) => egress,
         };
         let open = |p: &&super::BridgePort| p.state == StpState::Forwarding && p.vlans().contains(&vlan);
         let egress = self.config.ports.iter().find(|p| p.port == egress).filter(open);
         let egress = egress.ok_or(Drop(SwitchEvent::EgressFiltered))?;
-        Ok(SwitchOutcome::Forward { port: egress.port, frame: retag(frame, vlan, egress.native() != Some(vlan)) })
+        Ok(SwitchOutcome::Forward {
+            port: egress.port,
+            frame: retag(frame, vlan, egress.native() != Some(vlan)),
+        })
     }
 
     fn learn(&mut self, src: MacAddress, vlan: u16, ingress: u32) -> Result<(), SwitchOutcome> {
@@ -89,7 +94,9 @@ impl SwitchModel {
             return Err(SwitchOutcome::Drop(SwitchEvent::BadSource));
         }
         match self.stations.get(&(src, vlan)) {
-            Some(&(place, true)) if place != FdbDestination::Port(ingress) => Err(SwitchOutcome::Drop(SwitchEvent::StaticMoved)),
+            Some(&(place, true)) if place != FdbDestination::Port(ingress) => {
+                Err(SwitchOutcome::Drop(SwitchEvent::StaticMoved))
+            }
             Some((_, true)) => Ok(()),
             _ => {
                 self.stations.insert((src, vlan), (FdbDestination::Port(ingress), false));

@@ -8,9 +8,10 @@ use crate::rig::{Rig, Verdict};
 use millstream_kernel::UpdateMode;
 use millstream_programs::BALANCER;
 use millstream_programs::balancer::{
-    BalancerConfig, ServiceMix, BalancerModel, BalancerOutcome, BalancerReal, BalancerEvent, BalancerService, flows, generate, ring_entries,
+    BalancerConfig, BalancerEvent, BalancerModel, BalancerOutcome, BalancerReal, BalancerService, ServiceMix,
+    flows, generate, ring_entries,
 };
-use millstream_programs::packet::{FiveTuple, EthernetFrame, TCP, TransportHeader, UDP};
+use millstream_programs::packet::{EthernetFrame, FiveTuple, TCP, TransportHeader, UDP};
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::FlowLocality;
 
@@ -22,7 +23,9 @@ fn compare(config: &BalancerConfig, frames: &[Vec<u8>]) {
     for frame in frames {
         let outcome = model.process(frame, 0);
         let expected = match &outcome {
-            BalancerOutcome::Forward { frame, .. } | BalancerOutcome::Answer(frame) => (Verdict::Tx, frame.clone()),
+            BalancerOutcome::Forward { frame, .. } | BalancerOutcome::Answer(frame) => {
+                (Verdict::Tx, frame.clone())
+            }
             BalancerOutcome::Stack => (Verdict::Pass, frame.clone()),
             BalancerOutcome::Drop => (Verdict::Drop, frame.clone()),
         };
@@ -167,7 +170,11 @@ fn two_reals(protocol: u8) -> (BalancerConfig, Vec<u8>) {
         quic: false,
         reals: vec![(0, 1)],
     };
-    let config = BalancerConfig { services: vec![service], reals: vec![real(1), real(2)], ..BalancerConfig::default() };
+    let config = BalancerConfig {
+        services: vec![service],
+        reals: vec![real(1), real(2)],
+        ..BalancerConfig::default()
+    };
     let flow = FiveTuple {
         src: [192, 0, 2, 1].into(),
         dst: [198, 18, 0, 1].into(),
@@ -238,7 +245,8 @@ fn a_flood_of_new_connections_is_balanced_but_not_remembered() {
     let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
     for port in 1..=1000 {
         let transport = TransportHeader::Tcp { src: port, dst: 80, flags: 2 };
-        let frame = EthernetFrame { dst: [198, 18, 0, 1].into(), transport, ..EthernetFrame::default() }.to_bytes();
+        let frame =
+            EthernetFrame { dst: [198, 18, 0, 1].into(), transport, ..EthernetFrame::default() }.to_bytes();
         assert_eq!(real_of(&rig, &frame), 1);
     }
     let forgotten = rig.sums("reasons", BalancerEvent::NotRemembered as u32)[0];

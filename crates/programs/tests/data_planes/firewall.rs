@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::rig::{Rig, Verdict};
 use millstream_programs::FIREWALL;
 use millstream_programs::firewall::{
-    self, RuleAction, FirewallConfig, DEFAULT_RULE, RuleSetKind, AcceptTarget, FragmentHandling, FirewallModel, FirewallStats, flows, generate,
+    self, AcceptTarget, DEFAULT_RULE, FirewallConfig, FirewallModel, FirewallStats, FragmentHandling,
+    RuleAction, RuleSetKind, flows, generate,
 };
 use millstream_programs::packet::{EthernetFrame, TransportHeader};
 use millstream_programs::rng::Rng;
@@ -122,7 +123,11 @@ fn without_rules_the_default_counts() {
 
 #[test]
 fn corner_cases() {
-    let mut config = FirewallConfig { default: RuleAction::Reject, fragments: FragmentHandling::Classify, ..FirewallConfig::default() };
+    let mut config = FirewallConfig {
+        default: RuleAction::Reject,
+        fragments: FragmentHandling::Classify,
+        ..FirewallConfig::default()
+    };
     config
         .read_rules(
             "accept tcp 10.0.0.0/8 0-0 192.0.2.1/32 65535\n\

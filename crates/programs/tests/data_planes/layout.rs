@@ -3,7 +3,7 @@
 
 use millstream_object::Object;
 use millstream_programs::traffic::FlowLocality;
-use millstream_programs::{MapEntry, NAT, DataPlaneProgram, ROUTER, SWITCH, nat, router, switch};
+use millstream_programs::{DataPlaneProgram, MapEntry, NAT, ROUTER, SWITCH, nat, router, switch};
 
 fn check(program: &DataPlaneProgram, entries: &[MapEntry]) {
     let object = Object::parse(program.name, program.object).unwrap();

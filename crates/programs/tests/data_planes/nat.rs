@@ -8,10 +8,10 @@ use std::net::Ipv4Addr;
 use crate::rig::{INGRESS, Rig, Verdict};
 use millstream_programs::NAT;
 use millstream_programs::nat::{
-    CONNECTIONS, NatConfig, NatTranslation, FlowDirection, EVENTS, NatEvent, NatFlow, ProtocolMix, PORTS, NatSide, generate, idle,
-    traffic,
+    CONNECTIONS, EVENTS, FlowDirection, NatConfig, NatEvent, NatFlow, NatSide, NatTranslation, PORTS,
+    ProtocolMix, generate, idle, traffic,
 };
-use millstream_programs::packet::{FiveTuple, EthernetFrame, ICMP, TCP, TransportHeader, UDP, checksum};
+use millstream_programs::packet::{EthernetFrame, FiveTuple, ICMP, TCP, TransportHeader, UDP, checksum};
 use millstream_programs::traffic::FlowLocality;
 
 const OUTSIDE: u32 = 2;
@@ -59,7 +59,14 @@ fn out(transport: TransportHeader) -> EthernetFrame {
 
 /// From the peer outside to us.
 fn back(transport: TransportHeader) -> EthernetFrame {
-    EthernetFrame { dst_mac: GATEWAY[1], src_mac: GATEWAY[0], src: PEER, dst: OURS, transport, ..EthernetFrame::default() }
+    EthernetFrame {
+        dst_mac: GATEWAY[1],
+        src_mac: GATEWAY[0],
+        src: PEER,
+        dst: OURS,
+        transport,
+        ..EthernetFrame::default()
+    }
 }
 
 /// The frame that leaves for the gateway instead of `frame`, with this transport.
@@ -191,7 +198,10 @@ fn malformed_packets_are_dropped() {
         ..out(udp(1, 2))
     };
     left_alone(&rig, &short.to_bytes(), Verdict::Drop, NatEvent::BadLength);
-    let short = EthernetFrame { transport: TransportHeader::Raw { protocol: TCP, bytes: vec![0; 16] }, ..out(udp(1, 2)) };
+    let short = EthernetFrame {
+        transport: TransportHeader::Raw { protocol: TCP, bytes: vec![0; 16] },
+        ..out(udp(1, 2))
+    };
     left_alone(&rig, &short.to_bytes(), Verdict::Drop, NatEvent::BadLength);
     let martian = EthernetFrame { src: Ipv4Addr::LOCALHOST, ..out(udp(1, 2)) };
     left_alone(&rig, &martian.to_bytes(), Verdict::Drop, NatEvent::Martian);

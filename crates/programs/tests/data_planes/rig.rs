@@ -31,7 +31,10 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// Loads the program and writes the entries; `None`, with the reason printed, where BPF is not permitted.
-    pub(crate) fn new(data_plane: &millstream_programs::DataPlaneProgram, entries: &[MapEntry]) -> Option<Self> {
+    pub(crate) fn new(
+        data_plane: &millstream_programs::DataPlaneProgram,
+        entries: &[MapEntry],
+    ) -> Option<Self> {
         if !testing::require() {
             return None;
         }

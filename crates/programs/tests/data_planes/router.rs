@@ -4,7 +4,9 @@ use crate::rig::{INGRESS, Rig, Verdict};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::{EthernetFrame, TransportHeader, checksum};
 use millstream_programs::rng::Rng;
-use millstream_programs::router::{RouterConfig, RouterModel, NextHop, RouterOutcome, RouterEvent, Route, flows, generate};
+use millstream_programs::router::{
+    NextHop, Route, RouterConfig, RouterEvent, RouterModel, RouterOutcome, flows, generate,
+};
 use millstream_programs::traffic::FlowLocality;
 use std::net::Ipv4Addr;
 
@@ -149,7 +151,10 @@ fn what_needs_the_stack_goes_there_untouched() {
     pass(&EthernetFrame { options: vec![7, 4, 4, 0], ..base.clone() }.to_bytes(), RouterEvent::Options);
     pass(&EthernetFrame { vlan: Some(10), ..base.clone() }.to_bytes(), RouterEvent::NotIpv4);
     pass(&EthernetFrame { dst_mac: [0xff; 6], ..base.clone() }.to_bytes(), RouterEvent::NotUnicast);
-    pass(&EthernetFrame { dst_mac: [1, 0, 0x5e, 0, 0, 5], ..base.clone() }.to_bytes(), RouterEvent::NotUnicast);
+    pass(
+        &EthernetFrame { dst_mac: [1, 0, 0x5e, 0, 0, 5], ..base.clone() }.to_bytes(),
+        RouterEvent::NotUnicast,
+    );
     let mut arp = vec![0xff; 6];
     arp.extend([2, 0, 0, 0, 0, 2, 8, 6]);
     arp.resize(60, 0);
@@ -160,7 +165,10 @@ fn what_needs_the_stack_goes_there_untouched() {
 #[test]
 fn the_mtu_of_the_link_is_kept() {
     let Some(rig) = rig() else { return };
-    assert_eq!(rig.run(&EthernetFrame { length: 1514, ..EthernetFrame::default() }.to_bytes()).0, Verdict::Redirect);
+    assert_eq!(
+        rig.run(&EthernetFrame { length: 1514, ..EthernetFrame::default() }.to_bytes()).0,
+        Verdict::Redirect
+    );
     let long = EthernetFrame { length: 1515, ..EthernetFrame::default() }.to_bytes();
     left_alone(&rig, &long, Verdict::Pass, RouterEvent::TooBig);
 }

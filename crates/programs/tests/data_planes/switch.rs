@@ -7,8 +7,9 @@ use millstream_programs::SWITCH;
 use millstream_programs::packet::{EthernetFrame, MacAddress};
 use millstream_programs::rng::Rng;
 use millstream_programs::switch::{
-    COUNTERS, SwitchConfig, EVENTS, SwitchEvent, VlanLayout, VlanMode, SwitchModel, SwitchOutcome, PORTS, FdbDestination, BridgePort, STATIONS, StpState,
-    FdbEntry, VLAN_COUNTERS, flows, generate, station_key,
+    BridgePort, COUNTERS, EVENTS, FdbDestination, FdbEntry, PORTS, STATIONS, StpState, SwitchConfig,
+    SwitchEvent, SwitchModel, SwitchOutcome, VLAN_COUNTERS, VlanLayout, VlanMode, flows, generate,
+    station_key,
 };
 use millstream_programs::traffic::FlowLocality;
 
@@ -166,8 +167,10 @@ fn spanning_tree_states_are_kept() {
         let port = BridgePort { port: at, state, mode: VlanMode::Access(10) };
         rig.map(PORTS).update(&at.to_ne_bytes(), &port.encode(), Default::default()).unwrap();
     };
-    let (bytes, bpdu) =
-        (frame(None).to_bytes(), EthernetFrame { dst_mac: [1, 0x80, 0xc2, 0, 0, 0], ..frame(None) }.to_bytes());
+    let (bytes, bpdu) = (
+        frame(None).to_bytes(),
+        EthernetFrame { dst_mac: [1, 0x80, 0xc2, 0, 0, 0], ..frame(None) }.to_bytes(),
+    );
     set(INGRESS, StpState::Blocking);
     left_alone(&rig, &bytes, Verdict::Drop, SwitchEvent::Blocked);
     left_alone(&rig, &bpdu, Verdict::Pass, SwitchEvent::LinkLocal);

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use judge::{Change, Plan, Tally, judge};
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, Object};
-use millstream_prove::{ProofLimits, Solver, ProofVerdict, prove};
+use millstream_prove::{ProofLimits, ProofVerdict, Solver, prove};
 
 /// Packets tried on a mutant that is said to be equivalent.
 const TRIES: usize = 4000;

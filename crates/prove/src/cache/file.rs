@@ -15,8 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::OFlags;
 
 use super::key::is_private;
-use super::record::{SigningKeys, CacheRecord, RecordSigner};
-use super::{CacheHit, QueryDigest, TrustLevel, StoreKey};
+use super::record::{CacheRecord, RecordSigner, SigningKeys};
+use super::{CacheHit, QueryDigest, StoreKey, TrustLevel};
 
 /// Name of the file.
 const NAME: &str = "proofs.txt";

@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 use file::{CacheFile, LoadedCache};
 pub use key::{StoreKey, StoreKeyError};
-use record::{SigningKeys, CacheRecord, RecordSigner};
+use record::{CacheRecord, RecordSigner, SigningKeys};
 use redis::RedisClient;
 pub use redis::RedisValue;
 
@@ -212,7 +212,8 @@ impl ProofCache {
         let mut inner = self.lock();
         inner.stats.asked += 1;
         let known = inner.known.get(key).cloned();
-        if let Some(found) = known.as_ref().filter(|f| f.standing != TrustLevel::Hint || inner.redis.is_none())
+        if let Some(found) =
+            known.as_ref().filter(|f| f.standing != TrustLevel::Hint || inner.redis.is_none())
         {
             let from_file = inner.file.as_ref().is_some_and(|f| f.had(key));
             inner.count(found.standing, if from_file { |s| &mut s.file } else { |s| &mut s.memory });

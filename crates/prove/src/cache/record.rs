@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{CachedAnswer, QueryDigest, CachedVerdict, StoreKey};
+use super::{CachedAnswer, CachedVerdict, QueryDigest, StoreKey};
 
 /// Number of the format.
 const FORMAT: &str = "2";

@@ -134,7 +134,11 @@ impl RedisConnection {
         let stream = connected(host, port, until)?;
         stream.set_nodelay(true)?;
         let timed = DeadlineStream { stream, until, left: LONGEST + AROUND };
-        let link = if encrypted { RedisStream::Tls(Box::new(encrypt(host, timed)?)) } else { RedisStream::Plain(timed) };
+        let link = if encrypted {
+            RedisStream::Tls(Box::new(encrypt(host, timed)?))
+        } else {
+            RedisStream::Plain(timed)
+        };
         let mut connection = RedisConnection { link, parser: Parser::new() };
         let settings = place.redis_settings();
         if let Some(password) = settings.password() {

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::record::{SigningKeys, CacheRecord, RecordSigner, checksum};
-use super::{ProofCache, CachedAnswer, CacheHit, QueryDigest, CachedVerdict, TrustLevel, StoreKey, StoreKeyError};
+use super::record::{CacheRecord, RecordSigner, SigningKeys, checksum};
+use super::{
+    CacheHit, CachedAnswer, CachedVerdict, ProofCache, QueryDigest, StoreKey, StoreKeyError, TrustLevel,
+};
 
 fn entry(said: CachedVerdict) -> CachedAnswer {
     CachedAnswer { said, solver: "z3 5.4.0".into(), time: Duration::from_millis(7) }
@@ -51,7 +53,11 @@ fn in_directory(directory: &Path, key: &StoreKey) -> ProofCache {
 fn lines_are_read_as_they_were_written_and_their_author_is_known() {
     let (mine, team, other) = (secret("mine"), secret("team"), secret("other"));
     let keys = SigningKeys { user: Some(mine.clone()), team: Some(team.clone()), trust: true };
-    for said in [CachedVerdict::Valid, CachedVerdict::Refuted(vec![]), CachedVerdict::Refuted(vec![(0, 5), (7, u64::MAX)])] {
+    for said in [
+        CachedVerdict::Valid,
+        CachedVerdict::Refuted(vec![]),
+        CachedVerdict::Refuted(vec![(0, 5), (7, u64::MAX)]),
+    ] {
         let signers = [
             (Some(&mine), RecordSigner::User),
             (Some(&team), RecordSigner::Team),
@@ -69,11 +75,16 @@ fn lines_are_read_as_they_were_written_and_their_author_is_known() {
 #[test]
 fn no_changed_line_is_taken() {
     let keys = SigningKeys::default();
-    let written = CacheRecord::text(&key(3), &entry(CachedVerdict::Refuted(vec![(1, 2)])), None).expect("a line");
+    let written =
+        CacheRecord::text(&key(3), &entry(CachedVerdict::Refuted(vec![(1, 2)])), None).expect("a line");
     for at in 0..written.len() {
         let mut bytes = written.clone().into_bytes();
         bytes[at] ^= 1;
-        assert_eq!(CacheRecord::parse(&String::from_utf8_lossy(&bytes), &keys), None, "byte {at} of {written}");
+        assert_eq!(
+            CacheRecord::parse(&String::from_utf8_lossy(&bytes), &keys),
+            None,
+            "byte {at} of {written}"
+        );
         assert_eq!(CacheRecord::parse(&written[..at], &keys), None);
     }
 }
@@ -97,7 +108,8 @@ fn a_signature_is_over_question_answer_solver_and_version() {
     ] {
         let changed = summed.replacen(from, to, 1);
         assert_ne!(changed, summed);
-        let line = CacheRecord::parse(&format!("{} {changed}", checksum(&changed)), &keys).expect("a whole line");
+        let line =
+            CacheRecord::parse(&format!("{} {changed}", checksum(&changed)), &keys).expect("a whole line");
         assert_eq!(line.signer, RecordSigner::Unknown, "{changed}");
     }
 }
@@ -413,7 +425,8 @@ fn addresses_are_read() {
     ] {
         assert!(ProofCache::in_memory().on_redis(url).is_err(), "{url}");
     }
-    let error = ProofCache::in_memory().on_redis("redis://:hidden@host/x").expect_err("no database").to_string();
+    let error =
+        ProofCache::in_memory().on_redis("redis://:hidden@host/x").expect_err("no database").to_string();
     assert!(error.contains("host/x") && !error.contains("hidden"), "{error}");
     for (url, private) in [
         ("redis://host", false),

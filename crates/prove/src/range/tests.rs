@@ -95,7 +95,10 @@ fn what_comes_again_is_an_instance_only_within_the_ranges() {
     let x = terms.var("x", Sort::Bits(BITS as u8));
     let mut range = |limit| {
         let mut out = ValueRanges::default();
-        out.assume(&RangeTest::new(&mut terms, Cond::Lt, x, limit).expect("a comparison with a constant"), true);
+        out.assume(
+            &RangeTest::new(&mut terms, Cond::Lt, x, limit).expect("a comparison with a constant"),
+            true,
+        );
         out
     };
     let (small, large) = (range(5), range(9));

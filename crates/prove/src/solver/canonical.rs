@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::smt;
 use crate::cache::QueryDigest;
-use crate::term::{TermNode, Sort, TermSymbol, TermId, TermPool};
+use crate::term::{Sort, TermId, TermNode, TermPool, TermSymbol};
 
 /// Most terms of a question that is worth a look-up: it takes as long as a solver needs to read some thousand
 /// terms.
@@ -24,8 +24,12 @@ pub(super) struct CanonicalQuery {
 
 /// The form of the question whether a claim always holds, and for which values of these terms it does not.
 pub(super) fn canonical(terms: &TermPool, claim: TermId, wanted: &[TermId]) -> Option<CanonicalQuery> {
-    let mut form =
-        CanonicalBuilder { terms, order: Vec::new(), places: FxHashMap::default(), symbols: FxHashMap::default() };
+    let mut form = CanonicalBuilder {
+        terms,
+        order: Vec::new(),
+        places: FxHashMap::default(),
+        symbols: FxHashMap::default(),
+    };
     let mut seen = FxHashSet::default();
     let mut hash = Sha256::new();
     hash.update(smt::TRANSLATION);

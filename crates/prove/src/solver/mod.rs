@@ -176,7 +176,8 @@ impl Solver {
     /// # Errors
     /// If one cannot be started.
     pub fn version(&self) -> Result<String, SolverError> {
-        let versions: Result<Vec<String>, SolverError> = self.backends.iter().map(SolverBackend::version).collect();
+        let versions: Result<Vec<String>, SolverError> =
+            self.backends.iter().map(SolverBackend::version).collect();
         let first = |v: &String| v.lines().next().unwrap_or_default().to_owned();
         Ok(versions?.iter().map(first).collect::<Vec<_>>().join(", "))
     }

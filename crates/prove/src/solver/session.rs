@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::canonical::{CanonicalQuery, canonical};
 use super::process::{LineRead, SolverProcess};
 use super::smt::{self, SmtDefinitions};
-use super::{SolverAnswer, SolverUsage, SolverBackend, SolverModel, BackendStats, Solver, SolverError};
+use super::{BackendStats, Solver, SolverAnswer, SolverBackend, SolverError, SolverModel, SolverUsage};
 use crate::ProofLimits;
-use crate::cache::{ProofCache, CachedAnswer, CachedVerdict, TrustLevel};
+use crate::cache::{CachedAnswer, CachedVerdict, ProofCache, TrustLevel};
 use crate::term::{TermId, TermPool};
 
 /// Longest question, in bytes of SMT-LIB.
@@ -157,7 +157,11 @@ impl SolverSession {
 
     /// Asks one solver after the other until one answers; returns the answer and the solver's index. The
     /// solver named by the hint, which is said to have answered before, is asked first.
-    fn race(&mut self, q: &SolverQuery<'_>, hint: Option<&str>) -> Result<(SolverAnswer, Option<usize>), SolverError> {
+    fn race(
+        &mut self,
+        q: &SolverQuery<'_>,
+        hint: Option<&str>,
+    ) -> Result<(SolverAnswer, Option<usize>), SolverError> {
         let mut deadline = Instant::now() + q.time;
         let mut waiting: Vec<usize> =
             (0..self.lanes.len()).filter(|l| self.lanes[*l].usable()).rev().collect();
@@ -216,12 +220,14 @@ impl SolverSession {
             let word = self.lanes[lane].hear(q, Instant::now());
             said.extend(word.map(|w| (lane, w)));
         }
-        let first = said.iter().position(|(_, w)| matches!(w, BackendReply::Valid | BackendReply::Refuted(_)));
+        let first =
+            said.iter().position(|(_, w)| matches!(w, BackendReply::Valid | BackendReply::Refuted(_)));
         for lane in self.pending() {
             self.lanes[lane].cancel(first.is_some());
         }
-        let contrary =
-            |a: &BackendReply| matches!(a, BackendReply::Valid) != matches!(said[first.unwrap_or(0)].1, BackendReply::Valid);
+        let contrary = |a: &BackendReply| {
+            matches!(a, BackendReply::Valid) != matches!(said[first.unwrap_or(0)].1, BackendReply::Valid)
+        };
         let definite = |w: &BackendReply| matches!(w, BackendReply::Valid | BackendReply::Refuted(_));
         if let Some(at) = first
             && let Some((other, _)) = said.iter().find(|(_, w)| definite(w) && contrary(w))
@@ -247,7 +253,10 @@ impl SolverSession {
     }
 
     /// Result if no solver has answered.
-    fn nothing(&self, said: Vec<(usize, BackendReply)>) -> Result<(SolverAnswer, Option<usize>), SolverError> {
+    fn nothing(
+        &self,
+        said: Vec<(usize, BackendReply)>,
+    ) -> Result<(SolverAnswer, Option<usize>), SolverError> {
         let (mut reasons, mut failed) = (Vec::new(), None);
         for (lane, word) in said {
             match word {
@@ -378,11 +387,15 @@ impl BackendSession {
         let heard = if until <= Instant::now() { process.poll() } else { process.wait(until) };
         let word = match heard {
             LineRead::Nothing => return None,
-            LineRead::End => BackendReply::Failed(SolverError::Strange(format!("nothing: {}", process.ending()))),
+            LineRead::End => {
+                BackendReply::Failed(SolverError::Strange(format!("nothing: {}", process.ending())))
+            }
             LineRead::Line(line) => match line.trim() {
                 "unsat" => BackendReply::Valid,
                 "sat" => self.model(q.wanted),
-                "unknown" | "timeout" | "(:reason-unknown timeout)" => BackendReply::GaveUp("ran out of time".into()),
+                "unknown" | "timeout" | "(:reason-unknown timeout)" => {
+                    BackendReply::GaveUp("ran out of time".into())
+                }
                 strange => BackendReply::Failed(SolverError::Strange(strange.chars().take(200).collect())),
             },
         };

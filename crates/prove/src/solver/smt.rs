@@ -6,7 +6,7 @@ use millstream_isa::semantics::{Pred, Prim};
 use rustc_hash::FxHashSet;
 
 use crate::solver::SolverModel;
-use crate::term::{TermNode, Sort, TermSymbol, TermId, TermPool};
+use crate::term::{Sort, TermId, TermNode, TermPool, TermSymbol};
 
 /// Definitions sent to a solver.
 #[derive(Debug, Default)]

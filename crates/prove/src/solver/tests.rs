@@ -8,7 +8,7 @@ use millstream_isa::AluOp;
 use millstream_isa::Width;
 use millstream_isa::semantics;
 
-use super::{SolverAnswer, Solver, SolverError};
+use super::{Solver, SolverAnswer, SolverError};
 use crate::ProofLimits;
 use crate::cache::ProofCache;
 use crate::term::{Sort, TermId, TermPool};
@@ -274,7 +274,9 @@ fn what_was_answered_is_not_asked_again_under_other_names() {
     let is = terms.equal(y, k);
     let claim = terms.not(is);
     let mut session = solver.start(&ProofLimits::default()).expect("a session");
-    let Ok(SolverAnswer::Refuted(model)) = session.valid(&terms, claim, &[y], SOON) else { panic!("no answer") };
+    let Ok(SolverAnswer::Refuted(model)) = session.valid(&terms, claim, &[y], SOON) else {
+        panic!("no answer")
+    };
     assert_eq!(model.get(&y), Some(&77));
     let answers = session.answers();
     assert_eq!((answers.cached.len(), answers.solvers.len()), (1, 0), "{answers:?}");

@@ -1,7 +1,7 @@
 //! Operations that move bits or combine them one by one, as concatenations of slices.
 
 use super::choice::LiftedOp;
-use super::{TermNode, Sort, TermId, TermPool, mask, signed};
+use super::{Sort, TermId, TermNode, TermPool, mask, signed};
 use millstream_isa::semantics::{ConcreteDomain, Domain, Prim};
 
 /// Most slices of a bitwise operation that is split.
@@ -42,7 +42,9 @@ impl TermPool {
         for p in rest.iter().rev() {
             out = match self.lift(LiftedOp::Concat, *p, out) {
                 Some(lifted) => lifted,
-                None if matches!(self.node(*p), TermNode::Ite(..)) || matches!(self.node(out), TermNode::Ite(..)) => {
+                None if matches!(self.node(*p), TermNode::Ite(..))
+                    || matches!(self.node(out), TermNode::Ite(..)) =>
+                {
                     return None;
                 }
                 None => self.concat(&[*p, out]),
@@ -351,7 +353,13 @@ impl Domain for TermPool {
         }
     }
 
-    fn compare(&mut self, pred: millstream_isa::semantics::Pred, _bits: u32, a: &TermId, b: &TermId) -> TermId {
+    fn compare(
+        &mut self,
+        pred: millstream_isa::semantics::Pred,
+        _bits: u32,
+        a: &TermId,
+        b: &TermId,
+    ) -> TermId {
         self.compare_terms(pred, *a, *b)
     }
 

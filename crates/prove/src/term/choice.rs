@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use millstream_isa::semantics::{Pred, Prim};
 
-use super::{TermNode, Sort, TermId, TermPool};
+use super::{Sort, TermId, TermNode, TermPool};
 
 /// Most terms of a choice that is carried through operations.
 const MOST_LEAVES: usize = 16;

@@ -1,7 +1,7 @@
 //! Comparisons.
 
 use super::choice::LiftedOp;
-use super::{TermNode, Sort, TermId, TermPool, mask, signed};
+use super::{Sort, TermId, TermNode, TermPool, mask, signed};
 use millstream_isa::semantics::{ConcreteDomain, Domain, Pred, Prim};
 
 /// Prefix of the names of functions that return the entry of a map for a state of its entries and a key: they

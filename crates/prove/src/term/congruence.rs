@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{TermNode, Sort, TermId, TermPool};
+use super::{Sort, TermId, TermNode, TermPool};
 
 impl TermPool {
     /// A condition under which `a` and `b` are equal.
@@ -14,7 +14,12 @@ impl TermPool {
         self.congruent_with(a, b, &mut FxHashMap::default())
     }
 
-    fn congruent_with(&mut self, a: TermId, b: TermId, known: &mut FxHashMap<(TermId, TermId), TermId>) -> TermId {
+    fn congruent_with(
+        &mut self,
+        a: TermId,
+        b: TermId,
+        known: &mut FxHashMap<(TermId, TermId), TermId>,
+    ) -> TermId {
         if a == b {
             return self.truth(true);
         }
@@ -29,7 +34,12 @@ impl TermPool {
         out
     }
 
-    fn congruent_now(&mut self, a: TermId, b: TermId, known: &mut FxHashMap<(TermId, TermId), TermId>) -> TermId {
+    fn congruent_now(
+        &mut self,
+        a: TermId,
+        b: TermId,
+        known: &mut FxHashMap<(TermId, TermId), TermId>,
+    ) -> TermId {
         let atom = |t: TermId, terms: &TermPool| match terms.node(t) {
             TermNode::Ite(x, ..) => Some(*x),
             _ => None,
@@ -44,7 +54,8 @@ impl TermPool {
         }
         match (self.node(a).clone(), self.node(b).clone()) {
             (TermNode::App(f, x), TermNode::App(g, y)) if f == g && self.alike(&x, &y) => {
-                let all: Vec<TermId> = x.iter().zip(&y).map(|(x, y)| self.congruent_with(*x, *y, known)).collect();
+                let all: Vec<TermId> =
+                    x.iter().zip(&y).map(|(x, y)| self.congruent_with(*x, *y, known)).collect();
                 self.and(&all)
             }
             _ => self.equal(a, b),
@@ -52,7 +63,12 @@ impl TermPool {
     }
 
     /// Memories with stores above a base: equal if the bases are, and every byte stored in either.
-    fn congruent_stores(&mut self, a: TermId, b: TermId, known: &mut FxHashMap<(TermId, TermId), TermId>) -> TermId {
+    fn congruent_stores(
+        &mut self,
+        a: TermId,
+        b: TermId,
+        known: &mut FxHashMap<(TermId, TermId), TermId>,
+    ) -> TermId {
         let (x, y) = (self.base(a), self.base(b));
         let mut places = self.places_above(a, x);
         places.extend(self.places_above(b, y));

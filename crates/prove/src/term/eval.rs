@@ -2,7 +2,7 @@
 
 use millstream_isa::semantics::{ConcreteDomain, Domain};
 
-use super::{TermNode, TermId, TermPool, mask, signed};
+use super::{TermId, TermNode, TermPool, mask, signed};
 
 impl TermPool {
     /// The value of `t` for these values of its parts: truth values are 0 and 1, memories and tokens any

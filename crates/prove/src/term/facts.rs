@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use millstream_isa::semantics::Prim;
 use rustc_hash::FxHashMap;
 
-use super::{TermNode, Sort, TermId, TermPool, mask};
+use super::{Sort, TermId, TermNode, TermPool, mask};
 
 /// Most literals of a condition that are collected.
 pub(crate) const MOST_LITERALS: usize = 64;

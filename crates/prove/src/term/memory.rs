@@ -2,7 +2,7 @@
 
 use millstream_isa::semantics::Pred;
 
-use super::{TermNode, Sort, TermId, TermPool};
+use super::{Sort, TermId, TermNode, TermPool};
 
 /// Prefix of the names of memories in which a call has left some bytes in a row. Arguments: the call, the
 /// memory before it, object, offset and number of the bytes.

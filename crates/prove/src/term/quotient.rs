@@ -2,7 +2,7 @@
 
 use millstream_isa::semantics::Prim;
 
-use super::{TermNode, TermId, TermPool, mask};
+use super::{TermId, TermNode, TermPool, mask};
 
 impl TermPool {
     /// The quotient of a number and a constant, of as few bits as the number may have set.

@@ -1,6 +1,6 @@
 //! Sums: addition, subtraction, multiplication by constants.
 
-use super::{TermNode, TermId, TermPool, mask};
+use super::{TermId, TermNode, TermPool, mask};
 
 /// A sum being put together: terms with coefficients, and a constant.
 type LinearSum = (Vec<(TermId, u64)>, u64);

@@ -5,7 +5,7 @@ use millstream_isa::semantics::{self, ConcreteDomain};
 use millstream_isa::{AluOp, AtomicOp, Cond, Size, SwapKind, Width};
 use rustc_hash::FxHashMap;
 
-use super::{TermNode, Sort, TermId, TermPool};
+use super::{Sort, TermId, TermNode, TermPool};
 use crate::explore::ExplorerRng;
 
 const ALU: [AluOp; 14] = [
@@ -143,7 +143,8 @@ impl Bench {
             0..=3 => {
                 let op = ALU[self.rng.below(ALU.len())];
                 let term = semantics::alu(&mut self.terms, op, width, &a.term, &b.term);
-                let values = each(&|w| semantics::alu(&mut ConcreteDomain, op, width, &a.values[w], &b.values[w]));
+                let values =
+                    each(&|w| semantics::alu(&mut ConcreteDomain, op, width, &a.values[w], &b.values[w]));
                 self.add(format!("{op:?} {width:?}"), Pair { term, values });
             }
             4 => self.unary(a, width),

@@ -80,7 +80,9 @@ pub(super) fn given(place: &WindowContext, values: &InitialValues) -> BTreeMap<S
     let named = place.entry.regs.iter().zip(values.regs).filter_map(|(known, value)| match (known, value?) {
         (EntryFact::Number(_, n), v) => Some((format!("number {n}"), v)),
         (EntryFact::Value(n), v) => Some((format!("value {n}"), v)),
-        (EntryFact::Address(AddressSpace::Other(_), n, d), v) => Some((format!("base {n}"), v.wrapping_sub(*d as u64))),
+        (EntryFact::Address(AddressSpace::Other(_), n, d), v) => {
+            Some((format!("base {n}"), v.wrapping_sub(*d as u64)))
+        }
         _ => None,
     });
     named.collect()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use millstream_object::{FuncId, Object};
-use millstream_prove::{ProofLimits, CounterexampleSource, Solver, ProofVerdict, differ, prove};
+use millstream_prove::{CounterexampleSource, ProofLimits, ProofVerdict, Solver, differ, prove};
 
 use crate::mutate::{CLASSES, Rng, mutant};
 

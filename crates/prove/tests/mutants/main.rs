@@ -30,7 +30,8 @@ fn solver() -> Option<Solver> {
 fn try_mutants(object: &Object, func: FuncId, count: u64, without: &[ProofAblation]) -> Tally {
     let solver = solver();
     let without = without.to_vec();
-    let limits = ProofLimits { time: Duration::from_secs(1), terms: 300_000, without, ..ProofLimits::default() };
+    let limits =
+        ProofLimits { time: Duration::from_secs(1), terms: 300_000, without, ..ProofLimits::default() };
     let plan = Plan { solver: solver.as_ref(), limits, tries: 300 };
     let mut tally = Tally::default();
     for number in 0..count {

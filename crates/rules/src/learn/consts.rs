@@ -65,9 +65,15 @@ impl ExprPool<'_> {
 
 /// Functions of the constants that are there, the simple ones first. `named` says whether the shape leaves
 /// its width open.
-pub(crate) fn functions(samples: &[RuleSample], roles: &[ConstantRole; 4], named: bool, most: usize) -> Vec<SampledExpr> {
+pub(crate) fn functions(
+    samples: &[RuleSample],
+    roles: &[ConstantRole; 4],
+    named: bool,
+    most: usize,
+) -> Vec<SampledExpr> {
     let mut pool = ExprPool { samples, seen: FxHashSet::default(), out: Vec::new() };
-    let atoms: Vec<ConstExpr> = (0..4).filter(|&i| roles[i] != ConstantRole::Absent).map(ConstExpr::Const).collect();
+    let atoms: Vec<ConstExpr> =
+        (0..4).filter(|&i| roles[i] != ConstantRole::Absent).map(ConstExpr::Const).collect();
     atoms.iter().for_each(|a| pool.add(a.clone()));
     for n in [0, 1, -1] {
         pool.add(ConstExpr::Number(n));
@@ -155,7 +161,11 @@ pub(crate) struct SampledCondition {
 const LIMITS: [i64; 8] = [0, -1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff];
 
 /// Conditions on constants, simple ones first; the first is none at all.
-pub(crate) fn conditions(samples: &[RuleSample], roles: &[ConstantRole; 4], named: bool) -> Vec<SampledCondition> {
+pub(crate) fn conditions(
+    samples: &[RuleSample],
+    roles: &[ConstantRole; 4],
+    named: bool,
+) -> Vec<SampledCondition> {
     let mut seen = FxHashSet::default();
     let mut out = Vec::new();
     let mut add = |tests: Vec<RuleCondition>, holds: SampleSet| {
@@ -221,7 +231,8 @@ fn compare(func: Func, a: u64, b: u64) -> bool {
 fn terms(samples: &[RuleSample], roles: &[ConstantRole; 4], named: bool) -> Vec<SampledExpr> {
     let mut pool = ExprPool { samples, seen: FxHashSet::default(), out: Vec::new() };
     let there = |i: &usize| roles[*i] != ConstantRole::Absent;
-    let count = |e: &ConstExpr| matches!(e, ConstExpr::Const(i) if matches!(roles[*i], ConstantRole::Count(_)));
+    let count =
+        |e: &ConstExpr| matches!(e, ConstExpr::Const(i) if matches!(roles[*i], ConstantRole::Count(_)));
     let atoms: Vec<ConstExpr> = (0..4).filter(there).map(ConstExpr::Const).collect();
     atoms.iter().for_each(|a| pool.add(a.clone()));
     LIMITS.iter().for_each(|n| pool.add(ConstExpr::Number(*n)));

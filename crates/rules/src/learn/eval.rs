@@ -2,7 +2,9 @@
 
 use millstream_ir::{Cond, Width};
 use millstream_isa::semantics::{ConcreteDomain, eval};
-use millstream_passes::rules::{RuleReplacement, CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RuleCondition, WidthPat};
+use millstream_passes::rules::{
+    CondPat, ConstExpr, NAMES, PatternOp, RuleCondition, RulePattern, RuleReplacement, WidthPat,
+};
 
 /// Values, constants and the width that `.w` stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,13 +7,13 @@
 use millstream_bpf::module::lift_supported;
 use millstream_ir::{Function, Inst, Module, Op, Type, Value, Width};
 use millstream_object::Object;
-use millstream_passes::rules::{CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RuleCondition, WidthPat};
+use millstream_passes::rules::{CondPat, ConstExpr, NAMES, PatternOp, RuleCondition, RulePattern, WidthPat};
 use millstream_passes::{PassPipeline, PassSession};
 use rustc_hash::FxHashMap;
 
 use super::instance::TARGET;
+use super::lhs::{LeftHandSide, LhsGroup};
 use super::sample::truths;
-use super::lhs::{LhsGroup, LeftHandSide};
 
 /// Deepest left side.
 const DEPTH: usize = 3;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use millstream_ir::{Func, Function, Linkage, MemFlags, Module, Op, Size, Type, Value, Width};
-use millstream_passes::rules::{RuleReplacement, CondPat, PatternOp, NAMES, RulePattern, RewriteRule, RuleSet, RuleCondition};
+use millstream_passes::rules::{
+    CondPat, NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, RuleReplacement, RuleSet,
+};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
 use super::eval::RuleEnv;
@@ -35,7 +37,12 @@ impl RuleSimplifier {
     }
 
     /// Simplifies a left side with these constants, its values unknown except for the tests.
-    pub(crate) fn run(&self, pattern: &RulePattern, tests: &[RuleCondition], env: &RuleEnv) -> Option<SimplifiedInstance> {
+    pub(crate) fn run(
+        &self,
+        pattern: &RulePattern,
+        tests: &[RuleCondition],
+        env: &RuleEnv,
+    ) -> Option<SimplifiedInstance> {
         let mut module = Module::default();
         let func = InstanceBuilder::function(pattern, tests, env);
         let id = module.funcs.push(func);
@@ -118,7 +125,9 @@ pub(crate) fn build_cost(build: &RuleReplacement) -> u32 {
 pub(crate) fn affordable(build: &RuleReplacement, env: &RuleEnv, width: Width) -> bool {
     match build {
         RuleReplacement::Const(expr) => width == Width::W32 || TARGET.const_cost(env.expr(expr) as i64) == 0,
-        RuleReplacement::Node(head, args) => args.iter().all(|arg| affordable(arg, env, env.width(head.width()))),
+        RuleReplacement::Node(head, args) => {
+            args.iter().all(|arg| affordable(arg, env, env.width(head.width())))
+        }
         RuleReplacement::Not(inner) => affordable(inner, env, width),
         RuleReplacement::Value(_) | RuleReplacement::Truth(_) => true,
     }
@@ -159,10 +168,18 @@ impl InstanceBuilder<'_> {
         let mut masks = Vec::new();
         for test in tests {
             match test {
-                RuleCondition::Bits(k, n) if *k == i => ty = Type::int((self.env.expr(n) as u32).clamp(1, 64)),
-                RuleCondition::Zeros(k, m) if *k == i => masks.push((millstream_ir::AluOp::And, !self.env.expr(m))),
-                RuleCondition::Ones(k, m) if *k == i => masks.push((millstream_ir::AluOp::Or, self.env.expr(m))),
-                RuleCondition::AtLeast(k, m) if *k == i => masks.push((millstream_ir::AluOp::Or, self.env.expr(m))),
+                RuleCondition::Bits(k, n) if *k == i => {
+                    ty = Type::int((self.env.expr(n) as u32).clamp(1, 64))
+                }
+                RuleCondition::Zeros(k, m) if *k == i => {
+                    masks.push((millstream_ir::AluOp::And, !self.env.expr(m)))
+                }
+                RuleCondition::Ones(k, m) if *k == i => {
+                    masks.push((millstream_ir::AluOp::Or, self.env.expr(m)))
+                }
+                RuleCondition::AtLeast(k, m) if *k == i => {
+                    masks.push((millstream_ir::AluOp::Or, self.env.expr(m)))
+                }
                 RuleCondition::AtMost(k, m) if *k == i => {
                     let most = self.env.expr(m);
                     let low = most.checked_add(1).map_or(u64::MAX, |n| (1 << n.ilog2()) - 1);

@@ -1,7 +1,7 @@
 //! Left sides: all of a kind, one after the other, small ones first.
 
 use millstream_ir::{AluOp, Cond, SwapKind, Width};
-use millstream_passes::rules::{CondPat, ConstExpr, Func, PatternOp, RulePattern, RuleCondition, WidthPat};
+use millstream_passes::rules::{CondPat, ConstExpr, Func, PatternOp, RuleCondition, RulePattern, WidthPat};
 
 /// A left side, and the facts about its values.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -63,8 +63,16 @@ pub(super) const ALU: [AluOp; 9] = [
 ];
 /// Those that take two unknown values mostly.
 const PLAIN: [AluOp; 6] = [AluOp::Add, AluOp::Sub, AluOp::And, AluOp::Or, AluOp::Xor, AluOp::Mul];
-const ONES: [UnaryOp; 8] =
-    [UnaryOp::Neg, UnaryOp::Not, UnaryOp::Zext, UnaryOp::Sext(8), UnaryOp::Sext(16), UnaryOp::Sext(32), UnaryOp::Be(16), UnaryOp::Be(32)];
+const ONES: [UnaryOp; 8] = [
+    UnaryOp::Neg,
+    UnaryOp::Not,
+    UnaryOp::Zext,
+    UnaryOp::Sext(8),
+    UnaryOp::Sext(16),
+    UnaryOp::Sext(32),
+    UnaryOp::Be(16),
+    UnaryOp::Be(32),
+];
 /// The others are these, exchanged or the opposite.
 const CONDS: [Cond; 6] = [Cond::Eq, Cond::Set, Cond::Lt, Cond::Gt, Cond::Slt, Cond::Sgt];
 
@@ -323,7 +331,8 @@ fn widths(sketch: &LhsSketch) -> Vec<[WidthPat; 2]> {
 fn extends(sketch: &LhsSketch) -> bool {
     match sketch {
         LhsSketch::Node(op, args) => {
-            matches!(op, SketchOp::One(UnaryOp::Neg | UnaryOp::Not | UnaryOp::Sext(_))) || args.iter().any(extends)
+            matches!(op, SketchOp::One(UnaryOp::Neg | UnaryOp::Not | UnaryOp::Sext(_)))
+                || args.iter().any(extends)
         }
         _ => false,
     }
@@ -383,7 +392,9 @@ fn knowledge(pattern: &RulePattern) -> Vec<Vec<RuleCondition>> {
     }
     for i in (0..2).filter(|&i| values[i] && !truths[i]) {
         out.extend([32, 16, 8, 1].map(|n| vec![RuleCondition::Bits(i, ConstExpr::Number(n))]));
-        out.extend(signs(pattern).into_iter().map(|sign| vec![RuleCondition::Zeros(i, ConstExpr::Number(sign))]));
+        out.extend(
+            signs(pattern).into_iter().map(|sign| vec![RuleCondition::Zeros(i, ConstExpr::Number(sign))]),
+        );
         for k in (0..2).filter(|&k| consts[k]) {
             let not = ConstExpr::Apply(Func::Not, vec![ConstExpr::Const(k)]);
             out.push(vec![RuleCondition::Zeros(i, ConstExpr::Const(k))]);
@@ -399,7 +410,9 @@ fn knowledge(pattern: &RulePattern) -> Vec<Vec<RuleCondition>> {
     }
     if values[1] && !truths[0] && !truths[1] {
         out.push(vec![RuleCondition::Disjoint(0, 1)]);
-        out.extend([32, 16, 8].map(|n| (0..2).map(|i| RuleCondition::Bits(i, ConstExpr::Number(n))).collect()));
+        out.extend(
+            [32, 16, 8].map(|n| (0..2).map(|i| RuleCondition::Bits(i, ConstExpr::Number(n))).collect()),
+        );
     }
     out
 }

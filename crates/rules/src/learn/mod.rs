@@ -10,9 +10,9 @@ mod consts;
 mod eval;
 mod harvest;
 mod instance;
+mod lhs;
 mod reduce;
 mod sample;
-mod lhs;
 mod skeleton;
 mod synthesis;
 
@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_ir::random::SeededRng;
-use millstream_passes::rules::{RuleOrigin, RewriteRule, RuleSet};
+use millstream_passes::rules::{RewriteRule, RuleOrigin, RuleSet};
 use millstream_prove::{ProofLimits, Solver, SolverError};
 
 use crate::check::RuleProver;
 pub use harvest::PatternHarvest;
 use instance::RuleSimplifier;
+use lhs::{LeftHandSide, LhsGroup};
 pub use reduce::{is_superfluous, reduce};
-use lhs::{LhsGroup, LeftHandSide};
 use synthesis::RuleSynthesizer;
 
 /// Least number of times that a left side must stand in programs to be looked at.
@@ -141,7 +141,12 @@ fn shuffle(groups: &mut [LhsGroup], random: &mut SeededRng) {
 }
 
 /// The rules for a group of left sides.
-fn one(group: &LhsGroup, written: &[RewriteRule], seed: u64, prover: &mut RuleProver) -> Result<Vec<RewriteRule>, SolverError> {
+fn one(
+    group: &LhsGroup,
+    written: &[RewriteRule],
+    seed: u64,
+    prover: &mut RuleProver,
+) -> Result<Vec<RewriteRule>, SolverError> {
     let mut found: Vec<RewriteRule> = Vec::new();
     let mut known = RuleSimplifier::new(written.to_vec());
     for (at, shape) in group.iter().enumerate() {

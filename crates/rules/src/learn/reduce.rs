@@ -1,12 +1,12 @@
 //! Of many right rules those that are worth having: none that the others together already do, each doing something.
 
 use millstream_ir::random::SeededRng;
-use millstream_passes::rules::{RuleReplacement, StoredRule, RulePattern, RewriteRule, RuleCondition};
+use millstream_passes::rules::{RewriteRule, RuleCondition, RulePattern, RuleReplacement, StoredRule};
 
 use super::eval::RuleEnv;
 use super::instance::{RuleSimplifier, affordable, build_cost};
-use super::sample::samples;
 use super::lhs::LeftHandSide;
+use super::sample::samples;
 use millstream_ir::Width;
 
 /// Instances that a rule is looked at by.
@@ -14,9 +14,16 @@ const INSTANCES: usize = 14;
 
 /// Choices of constants that pass the tests of a rule, and that it can be applied with.
 fn instances(rule: &RewriteRule, seed: u64) -> Vec<RuleEnv> {
-    let known = |t: &&RuleCondition| !matches!(t, RuleCondition::Int(_) | RuleCondition::Holds(_) | RuleCondition::V4 | RuleCondition::Jmp32);
-    let shape =
-        LeftHandSide { pattern: rule.pattern.clone(), tests: rule.tests.iter().filter(known).cloned().collect() };
+    let known = |t: &&RuleCondition| {
+        !matches!(
+            t,
+            RuleCondition::Int(_) | RuleCondition::Holds(_) | RuleCondition::V4 | RuleCondition::Jmp32
+        )
+    };
+    let shape = LeftHandSide {
+        pattern: rule.pattern.clone(),
+        tests: rule.tests.iter().filter(known).cloned().collect(),
+    };
     let mut random = SeededRng::new(seed);
     let mut out = Vec::new();
     for _ in 0..4 {
@@ -64,7 +71,11 @@ fn size(pattern: &RulePattern) -> usize {
 
 /// Keeps the rules whose work the written rules and those kept before do not do. Small left sides and few
 /// conditions come first, so that general rules make special ones superfluous.
-pub fn reduce(written: &[RewriteRule], mut entries: Vec<StoredRule>, mut tell: impl FnMut(usize, usize)) -> Vec<StoredRule> {
+pub fn reduce(
+    written: &[RewriteRule],
+    mut entries: Vec<StoredRule>,
+    mut tell: impl FnMut(usize, usize),
+) -> Vec<StoredRule> {
     entries.sort_by_cached_key(|e| {
         (size(&e.rule.pattern), e.rule.tests.len(), e.rule.to_string().len(), e.rule.to_string())
     });

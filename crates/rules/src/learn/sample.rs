@@ -2,7 +2,7 @@
 
 use millstream_ir::random::SeededRng;
 use millstream_ir::{AluOp, Width};
-use millstream_passes::rules::{PatternOp, NAMES, RulePattern, WidthPat};
+use millstream_passes::rules::{NAMES, PatternOp, RulePattern, WidthPat};
 
 use super::eval::RuleEnv;
 use super::lhs::LeftHandSide;
@@ -216,8 +216,8 @@ pub(crate) fn sample(shape: &LeftHandSide, env: RuleEnv, random: &mut SeededRng)
 }
 
 fn vector(shape: &LeftHandSide, env: RuleEnv, n: usize, random: &mut SeededRng) -> [u64; NAMES] {
-    let mut values =
-        [0; NAMES].map(|_: u64| if n.is_multiple_of(3) { random.word() } else { random.boundary_biased_word() });
+    let mut values = [0; NAMES]
+        .map(|_: u64| if n.is_multiple_of(3) { random.word() } else { random.boundary_biased_word() });
     match n {
         0 => values = [u64::MAX, random.word(), 0, u64::MAX],
         1 => values[1] = values[0],

@@ -1,11 +1,13 @@
 //! Right sides with a constant left open, cheap ones first.
 
 use millstream_ir::{AluOp, Cond, SwapKind, Width};
-use millstream_passes::rules::{RuleReplacement, CondPat, ConstExpr, PatternOp, NAMES, RulePattern, WidthPat};
+use millstream_passes::rules::{
+    CondPat, ConstExpr, NAMES, PatternOp, RulePattern, RuleReplacement, WidthPat,
+};
 
 use super::instance::build_cost;
-use super::sample::{truths, uses_width};
 use super::lhs::{ALU, names};
+use super::sample::{truths, uses_width};
 
 /// The constant that is left open.
 pub(crate) const HOLE: usize = NAMES - 1;
@@ -27,7 +29,10 @@ pub(crate) fn skeletons(pattern: &RulePattern, below: u32) -> Vec<RhsSkeleton> {
         leaves: (0..NAMES).filter(|&i| values[i]).map(RuleReplacement::Value).collect(),
         truths: truths(pattern),
         consts: consts.contains(&true),
-        atoms: (0..HOLE).filter(|&i| consts[i]).map(|i| RuleReplacement::Const(ConstExpr::Const(i))).collect(),
+        atoms: (0..HOLE)
+            .filter(|&i| consts[i])
+            .map(|i| RuleReplacement::Const(ConstExpr::Const(i)))
+            .collect(),
         widths: widths(pattern, *root),
         root: *root,
     };
@@ -75,7 +80,8 @@ impl SkeletonGenerator {
             PatternOp::Cmp(..) => self.truth(below),
             _ => self.words(below),
         };
-        let skeleton = |build: RuleReplacement| RhsSkeleton { open: is_open(&build), cost: build_cost(&build), build };
+        let skeleton =
+            |build: RuleReplacement| RhsSkeleton { open: is_open(&build), cost: build_cost(&build), build };
         builds.into_iter().map(skeleton).collect()
     }
 
@@ -91,7 +97,9 @@ impl SkeletonGenerator {
                 }
                 if below > 5 {
                     for inner in self.ones() {
-                        out.extend(ends.iter().map(|e| RuleReplacement::Node(head, vec![inner.clone(), e.clone()])));
+                        out.extend(
+                            ends.iter().map(|e| RuleReplacement::Node(head, vec![inner.clone(), e.clone()])),
+                        );
                     }
                 }
             }
@@ -136,7 +144,8 @@ impl SkeletonGenerator {
     }
 
     fn unary(&self, x: &RuleReplacement) -> Vec<RuleReplacement> {
-        let mut heads = vec![PatternOp::Zext, PatternOp::Swap(SwapKind::ToBe, 16), PatternOp::Swap(SwapKind::ToBe, 32)];
+        let mut heads =
+            vec![PatternOp::Zext, PatternOp::Swap(SwapKind::ToBe, 16), PatternOp::Swap(SwapKind::ToBe, 32)];
         for &w in &self.widths {
             heads.push(PatternOp::Neg(w));
             heads.extend([8, 16, 32].map(|bits| PatternOp::Sext(bits, w)));
@@ -150,7 +159,8 @@ impl SkeletonGenerator {
             for op in ALU {
                 let same = x == y && !matches!(op, AluOp::Add);
                 let ordered = matches!(op, AluOp::Add | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor);
-                let twice = ordered && matches!((x, y), (RuleReplacement::Value(i), RuleReplacement::Value(k)) if k < i);
+                let twice = ordered
+                    && matches!((x, y), (RuleReplacement::Value(i), RuleReplacement::Value(k)) if k < i);
                 // x - c is x + -c.
                 let less = op == AluOp::Sub && matches!(y, RuleReplacement::Const(_));
                 if !(same || twice || less) {
@@ -173,7 +183,10 @@ impl SkeletonGenerator {
                 if let RuleReplacement::Value(_) = end {
                     for &w in &self.widths {
                         for op in [AluOp::Sub, AluOp::Lsh, AluOp::Rsh, AluOp::Arsh] {
-                            out.push(RuleReplacement::Node(PatternOp::Alu(op, w), vec![end.clone(), inner.clone()]));
+                            out.push(RuleReplacement::Node(
+                                PatternOp::Alu(op, w),
+                                vec![end.clone(), inner.clone()],
+                            ));
                         }
                     }
                 }
@@ -187,7 +200,8 @@ impl SkeletonGenerator {
         let mut out = Vec::new();
         let truth = (0..NAMES).find(|&i| self.truths[i]);
         let Some(t) = truth else { return out };
-        let rest: Vec<&RuleReplacement> = self.leaves.iter().filter(|l| **l != RuleReplacement::Value(t)).collect();
+        let rest: Vec<&RuleReplacement> =
+            self.leaves.iter().filter(|l| **l != RuleReplacement::Value(t)).collect();
         for yes in &rest {
             for no in &rest {
                 if yes == no {
@@ -202,7 +216,10 @@ impl SkeletonGenerator {
                     out.extend(self.binary(&chosen, end));
                     for &w in &self.widths {
                         for op in [AluOp::Sub, AluOp::Lsh, AluOp::Rsh, AluOp::Arsh] {
-                            out.push(RuleReplacement::Node(PatternOp::Alu(op, w), vec![end.clone(), chosen.clone()]));
+                            out.push(RuleReplacement::Node(
+                                PatternOp::Alu(op, w),
+                                vec![end.clone(), chosen.clone()],
+                            ));
                         }
                     }
                 }
@@ -210,7 +227,10 @@ impl SkeletonGenerator {
             }
         }
         if self.consts {
-            out.push(RuleReplacement::Node(PatternOp::Select, vec![RuleReplacement::Value(t), hole(), hole()]));
+            out.push(RuleReplacement::Node(
+                PatternOp::Select,
+                vec![RuleReplacement::Value(t), hole(), hole()],
+            ));
         }
         out
     }

@@ -3,16 +3,21 @@
 
 use millstream_ir::Width;
 use millstream_ir::random::SeededRng;
-use millstream_passes::rules::{RuleReplacement, ConstExpr, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat, parse_rule};
+use millstream_passes::rules::{
+    ConstExpr, NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, RuleReplacement, WidthPat,
+    parse_rule,
+};
 use millstream_prove::SolverError;
 
-use super::consts::{SampledCondition, SampledExpr, SampleSet, both, common, conditions, functions, set, within};
+use super::consts::{
+    SampleSet, SampledCondition, SampledExpr, both, common, conditions, functions, set, within,
+};
 use super::eval::RuleEnv;
 use super::instance::{RuleSimplifier, affordable, pattern_cost};
-use super::sample::{ConstantRole, RuleSample, roles, sample, samples, truths, uses_width};
 use super::lhs::LeftHandSide;
+use super::sample::{ConstantRole, RuleSample, roles, sample, samples, truths, uses_width};
 use super::skeleton::{HOLE, RhsSkeleton, skeletons};
-use crate::check::{RuleVerdict, RuleProver};
+use crate::check::{RuleProver, RuleVerdict};
 
 /// Rules for one left side.
 const MOST_RULES: usize = 4;
@@ -113,7 +118,13 @@ impl RuleSynthesizer<'_> {
     }
 
     /// Samples on which a right side is better than the existing result, and can be used.
-    fn useful(&self, samples: &[RuleSample], now: &[u32], c: &RhsCandidate, covered: &SampleSet) -> SampleSet {
+    fn useful(
+        &self,
+        samples: &[RuleSample],
+        now: &[u32],
+        c: &RhsCandidate,
+        covered: &SampleSet,
+    ) -> SampleSet {
         set_of(samples.len(), |i| {
             let bit = |s: &SampleSet| s.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1);
             let better = now.get(i).is_some_and(|now| *now > c.cost);
@@ -176,8 +187,9 @@ impl RuleSynthesizer<'_> {
         let truths = truths(&self.shape.pattern);
         let order = OccurrenceOrder::of(&self.shape.pattern);
         for &i in &order.values {
-            let known =
-                |t: &RuleCondition| t.of_value() == Some(i) || matches!(t, RuleCondition::Disjoint(k, l) if *k == i || *l == i);
+            let known = |t: &RuleCondition| {
+                t.of_value() == Some(i) || matches!(t, RuleCondition::Disjoint(k, l) if *k == i || *l == i)
+            };
             if !truths[i] && !self.shape.tests.iter().any(known) {
                 tests.push(RuleCondition::Int(i));
             }
@@ -331,7 +343,11 @@ fn fits(
     first: &[usize],
 ) -> Vec<(RuleReplacement, SampleSet)> {
     if let RuleReplacement::Node(PatternOp::Select, args) = &skeleton.build
-        && let [RuleReplacement::Value(t), RuleReplacement::Const(ConstExpr::Const(HOLE)), RuleReplacement::Const(ConstExpr::Const(HOLE))] = args[..]
+        && let [
+            RuleReplacement::Value(t),
+            RuleReplacement::Const(ConstExpr::Const(HOLE)),
+            RuleReplacement::Const(ConstExpr::Const(HOLE)),
+        ] = args[..]
     {
         return chosen(t, samples, functions);
     }
@@ -382,7 +398,11 @@ fn chosen(t: usize, samples: &[RuleSample], functions: &[SampledExpr]) -> Vec<(R
     let mut out = Vec::new();
     for (e, v) in &yes {
         for (f, w) in &no {
-            let args = vec![RuleReplacement::Value(t), RuleReplacement::Const(e.clone()), RuleReplacement::Const(f.clone())];
+            let args = vec![
+                RuleReplacement::Value(t),
+                RuleReplacement::Const(e.clone()),
+                RuleReplacement::Const(f.clone()),
+            ];
             out.push((RuleReplacement::Node(PatternOp::Select, args), both(v, w)));
         }
     }
@@ -392,13 +412,20 @@ fn chosen(t: usize, samples: &[RuleSample], functions: &[SampledExpr]) -> Vec<(R
 fn filled(build: &RuleReplacement, expr: &ConstExpr) -> RuleReplacement {
     match build {
         RuleReplacement::Const(e) if *e == ConstExpr::Const(HOLE) => RuleReplacement::Const(expr.clone()),
-        RuleReplacement::Node(head, args) => RuleReplacement::Node(*head, args.iter().map(|a| filled(a, expr)).collect()),
+        RuleReplacement::Node(head, args) => {
+            RuleReplacement::Node(*head, args.iter().map(|a| filled(a, expr)).collect())
+        }
         other => other.clone(),
     }
 }
 
 /// The condition, or two of them, that holds most often where it helps, and nowhere where the right side is wrong.
-fn weakest(conditions: &[SampledCondition], valid: &SampleSet, useful: &SampleSet, least: u32) -> Option<SampledCondition> {
+fn weakest(
+    conditions: &[SampledCondition],
+    valid: &SampleSet,
+    useful: &SampleSet,
+    least: u32,
+) -> Option<SampledCondition> {
     let good = |holds: &SampleSet| within(holds, valid);
     let mut best: Option<(u32, SampledCondition)> = None;
     let whole = common(valid, useful);

@@ -6,9 +6,14 @@ use std::collections::BTreeMap;
 
 use millstream_isa::absint::Scalar;
 use millstream_isa::{AluOp, Reg};
-use millstream_prove::window::{WindowVerdict, EntryFact, WindowContext, AddressSpace, WindowStep, WindowProver};
+use millstream_prove::window::{
+    AddressSpace, EntryFact, WindowContext, WindowProver, WindowStep, WindowVerdict,
+};
 
-use super::{ConstOperand, CONSTANT, RuleConstant, RuleInsn, LONGEST, PeepholeRule, imm, insn_of, registers, with_imm, with_insn};
+use super::{
+    CONSTANT, ConstOperand, LONGEST, PeepholeRule, RuleConstant, RuleInsn, imm, insn_of, registers, with_imm,
+    with_insn,
+};
 use crate::verifier_rules::named;
 
 /// A replacement in its place, and variants with more and more of the instructions that both sides share at
@@ -51,7 +56,10 @@ fn holds(rule: &PeepholeRule, prover: &mut WindowProver) -> bool {
 }
 
 /// The replacement as a rule, with registers named in the order in which they appear.
-fn named_rule((place, left, right): &(WindowContext, Vec<WindowStep>, Vec<WindowStep>), origin: &str) -> Option<PeepholeRule> {
+fn named_rule(
+    (place, left, right): &(WindowContext, Vec<WindowStep>, Vec<WindowStep>),
+    origin: &str,
+) -> Option<PeepholeRule> {
     if left.is_empty() || left.iter().chain(right).any(|s| matches!(s, WindowStep::Opaque(..))) {
         return None;
     }
@@ -175,10 +183,9 @@ fn constants(rule: &mut PeepholeRule, prover: &mut WindowProver) {
 
 fn named_already(rule: &PeepholeRule, value: u64) -> bool {
     !rule.left.iter().any(|i| i.imm.is_none() && imm(&insn_of(&i.step)) == Some(value))
-        && !rule
-            .regs
-            .iter()
-            .any(|k| matches!(k, EntryFact::Number(s, id) if *id < CONSTANT && s.as_constant() == Some(value)))
+        && !rule.regs.iter().any(
+            |k| matches!(k, EntryFact::Number(s, id) if *id < CONSTANT && s.as_constant() == Some(value)),
+        )
 }
 
 /// The rule with these constants named, in all ways: by range, and by the constants on the right that can be

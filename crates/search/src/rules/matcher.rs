@@ -2,9 +2,11 @@
 //! window, without a search.
 
 use millstream_isa::{Insn, Reg};
-use millstream_prove::window::{EntryFact, AddressSpace, WindowStep};
+use millstream_prove::window::{AddressSpace, EntryFact, WindowStep};
 
-use super::{CONSTANT, RuleInsn, PeepholeRule, PeepholeRuleSet, access, imm, insn_of, registers, with_imm, with_insn};
+use super::{
+    CONSTANT, PeepholeRule, PeepholeRuleSet, RuleInsn, access, imm, insn_of, registers, with_imm, with_insn,
+};
 use crate::window::InsnWindow;
 
 /// A space and the name of a base in it.
@@ -110,9 +112,10 @@ impl PeepholeBindings<'_> {
                 self.name(id, own)
             }
             (EntryFact::Value(_), EntryFact::Nothing) => None,
-            (EntryFact::Value(id), EntryFact::Number(_, own) | EntryFact::Value(own) | EntryFact::Address(_, own, _)) => {
-                self.name(id, own)
-            }
+            (
+                EntryFact::Value(id),
+                EntryFact::Number(_, own) | EntryFact::Value(own) | EntryFact::Address(_, own, _),
+            ) => self.name(id, own),
             (EntryFact::Address(s, id, at), EntryFact::Address(t, own, there)) => {
                 ((s == AddressSpace::Stack) == (t == AddressSpace::Stack)).then_some(())?;
                 let (one, two, by) = ((s, id), (t, own), there - at);
@@ -223,7 +226,8 @@ struct BaseTracker {
 
 impl BaseTracker {
     fn new(rule: &PeepholeRule) -> BaseTracker {
-        let base = |known: EntryFact| if let EntryFact::Address(s, id, _) = known { Some((s, id)) } else { None };
+        let base =
+            |known: EntryFact| if let EntryFact::Address(s, id, _) = known { Some((s, id)) } else { None };
         BaseTracker { regs: rule.regs.map(base) }
     }
 

@@ -27,7 +27,9 @@ use millstream_bpf::store::StoreError;
 use millstream_isa::absint::Scalar;
 use millstream_isa::semantics::eval;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
-use millstream_prove::window::{WindowEntry, WindowVerdict, EntryFact, LiveOut, WindowContext, AddressSpace, WindowStep, WindowProver};
+use millstream_prove::window::{
+    AddressSpace, EntryFact, LiveOut, WindowContext, WindowEntry, WindowProver, WindowStep, WindowVerdict,
+};
 use rustc_hash::FxHashMap;
 
 pub use learn::RuleCandidate;
@@ -207,7 +209,11 @@ impl PeepholeRule {
                         ConstOperand::Const(n) => Operand::Reg(*homes.get(n)?),
                         ConstOperand::Literal(k) => Operand::Imm(k),
                     };
-                    out.push(WindowStep::Do(Insn::Mov { width: Width::W64, dst: fresh, src: Operand::Reg(from) }));
+                    out.push(WindowStep::Do(Insn::Mov {
+                        width: Width::W64,
+                        dst: fresh,
+                        src: Operand::Reg(from),
+                    }));
                     out.push(WindowStep::Do(Insn::Alu { width: Width::W64, op, dst: fresh, src }));
                     from = fresh;
                 }
@@ -315,7 +321,12 @@ impl PeepholeRuleSet {
 impl PeepholeRule {
     /// Returns true if two rules are the same except for their origins.
     fn says(&self, other: &PeepholeRule) -> bool {
-        let part = |r: &PeepholeRule| PeepholeRule { name: String::new(), origin: String::new(), fires: 0, ..r.clone() };
+        let part = |r: &PeepholeRule| PeepholeRule {
+            name: String::new(),
+            origin: String::new(),
+            fires: 0,
+            ..r.clone()
+        };
         part(self) == part(other)
     }
 }

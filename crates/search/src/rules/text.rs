@@ -2,13 +2,16 @@
 
 use std::fmt;
 
-use millstream_bpf::store::{StoreFormat, StoreError};
+use millstream_bpf::store::{StoreError, StoreFormat};
 use millstream_isa::absint::Scalar;
 use millstream_isa::asm::assemble;
 use millstream_isa::{AluOp, Insn};
-use millstream_prove::window::{EntryFact, AddressSpace, WindowStep};
+use millstream_prove::window::{AddressSpace, EntryFact, WindowStep};
 
-use super::{ConstOperand, CONSTANT, RuleConstant, RuleInsn, PeepholeRule, PeepholeRuleSet, imm, insn_of, with_imm, with_insn};
+use super::{
+    CONSTANT, ConstOperand, PeepholeRule, PeepholeRuleSet, RuleConstant, RuleInsn, imm, insn_of, with_imm,
+    with_insn,
+};
 
 /// Header of stores of rules for windows.
 const WINDOWS: StoreFormat = StoreFormat { title: "; millstream window rules, format ", format: 1 };
@@ -24,7 +27,9 @@ impl fmt::Display for RuleConstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.then {
             None => write!(f, "{{{}}}", NAMES[self.of]),
-            Some((op, ConstOperand::Const(n))) => write!(f, "{{{} {} {}}}", NAMES[self.of], op.symbol(), NAMES[n]),
+            Some((op, ConstOperand::Const(n))) => {
+                write!(f, "{{{} {} {}}}", NAMES[self.of], op.symbol(), NAMES[n])
+            }
             Some((op, ConstOperand::Literal(k))) => write!(f, "{{{} {} {k}}}", NAMES[self.of], op.symbol()),
         }
     }
@@ -224,7 +229,8 @@ fn parse_expr(text: &str) -> Option<RuleConstant> {
     let Some(symbol) = words.next() else { return Some(RuleConstant { of, then: None }) };
     let op = OPS.into_iter().find(|op| op.symbol() == symbol)?;
     let arg = words.next()?;
-    let arg = constant(arg).map(ConstOperand::Const).or_else(|| arg.parse().ok().map(ConstOperand::Literal))?;
+    let arg =
+        constant(arg).map(ConstOperand::Const).or_else(|| arg.parse().ok().map(ConstOperand::Literal))?;
     Some(RuleConstant { of, then: Some((op, arg)) })
 }
 

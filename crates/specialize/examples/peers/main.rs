@@ -22,7 +22,7 @@ use millstream_lab::environment::{Environment, fit_for_timing};
 use millstream_lab::measure::MeasurementPlan;
 use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::verify::answers;
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
 use millstream_programs::traffic::FlowLocality;
 use serde::Serialize;
@@ -143,9 +143,12 @@ fn compare(arguments: &PeersArgs) -> Result<PeerComparison, PeersError> {
     fit_for_timing()?;
 
     let ours = ProgramUnderTest::prepare(peer.plane.name, &ours, Some(peer.plane.function), None)?;
-    let theirs = ProgramUnderTest::prepare_with(peer.name, &theirs, arguments.program.as_deref(), None, |loader| {
-        peer.sizes.iter().try_fold(loader, |loader, (map, entries)| Ok(loader.max_entries(map, *entries)?))
-    })?;
+    let theirs =
+        ProgramUnderTest::prepare_with(peer.name, &theirs, arguments.program.as_deref(), None, |loader| {
+            peer.sizes
+                .iter()
+                .try_fold(loader, |loader, (map, entries)| Ok(loader.max_entries(map, *entries)?))
+        })?;
     ours.apply(&load.ours, rig.namespace())?;
     theirs.apply(&load.theirs, rig.namespace())?;
     let _inner = inner_maps(peer, |name| theirs.session().map_by_name(name))?;
@@ -179,7 +182,10 @@ fn described(load: &PeerWorkload) -> String {
 }
 
 /// Maps of a map of maps that the peer wants: one for each CPU.
-fn inner_maps<'m>(peer: &PeerProgram, map: impl Fn(&str) -> Option<&'m KernelMap>) -> Result<Vec<KernelMap>, PeersError> {
+fn inner_maps<'m>(
+    peer: &PeerProgram,
+    map: impl Fn(&str) -> Option<&'m KernelMap>,
+) -> Result<Vec<KernelMap>, PeersError> {
     let Some((outer, spec)) = &peer.inner else { return Ok(Vec::new()) };
     let outer = map(outer).ok_or("the peer lacks its map of maps")?;
     let mut inner = Vec::new();

@@ -10,14 +10,16 @@ use millstream_lab::environment::{Environment, fit_for_timing};
 use millstream_lab::measure::MeasurementPlan;
 use millstream_lab::verify::answers;
 use millstream_lab::workload::locality;
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
 use millstream_specialize::live::details::LookupMethod;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings, SpeedComparison};
+use millstream_specialize::{
+    DetachPolicy, LiveSession, SessionReport, SessionSettings, SpeedComparison, VariantCompiler,
+};
 use serde::Serialize;
 
 use super::tables::PeerWorkload;
-use super::{PeersArgs, DRAWS, PeersError, SAMPLE, SEED, described, fill_kernel, inner_maps};
+use super::{DRAWS, PeersArgs, PeersError, SAMPLE, SEED, described, fill_kernel, inner_maps};
 
 /// Time that the session has to find its form.
 const SETTLE: Duration = Duration::from_secs(6);
@@ -123,7 +125,12 @@ fn session(
     Ok(PeerSessionResult { said, lookups, speed })
 }
 
-fn speed(live: &mut LiveSession<'_>, rig: &TestRig, sample: &[Vec<u8>], seconds: f64) -> Result<SpeedComparison, PeerThreadError> {
+fn speed(
+    live: &mut LiveSession<'_>,
+    rig: &TestRig,
+    sample: &[Vec<u8>],
+    seconds: f64,
+) -> Result<SpeedComparison, PeerThreadError> {
     live.detach()?;
     let verdicts: Vec<u32> = answers(rig, live.original(), sample)?.into_iter().map(|(v, _)| v).collect();
     Ok(live.speed(rig, common(&verdicts), &MeasurementPlan::live(seconds))?)

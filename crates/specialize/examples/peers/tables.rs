@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_kernel::{MapSpec, MapType};
 use millstream_lab::rig::SECOND_PORT;
-use millstream_programs::firewall::{self, RuleAction, PortRange, FirewallRule};
+use millstream_programs::firewall::{self, FirewallRule, PortRange, RuleAction};
 use millstream_programs::nat;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
-use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, Ipv4Prefix, DataPlaneProgram, ROUTER, SWITCH};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_programs::{BALANCER, DataPlaneProgram, FIREWALL, Ipv4Prefix, MapEntry, NAT, ROUTER, SWITCH};
 use millstream_programs::{balancer, router, switch};
 
 type PeerWorkloadError = Box<dyn std::error::Error>;
@@ -190,7 +190,8 @@ fn nat(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWork
     const SOURCE: u8 = 1;
     let mut config = nat::generate(ports[0], ports[1], 16, SEED);
     config.externals.iter_mut().for_each(|e| e.port = ports[0]);
-    let traffic = nat::traffic(&config, CONNECTIONS, nat::ProtocolMix { tcp: 70, udp: 30 }, locality, SEED + 1);
+    let traffic =
+        nat::traffic(&config, CONNECTIONS, nat::ProtocolMix { tcp: 70, udp: 30 }, locality, SEED + 1);
     let mut ours = config.entries()?;
     ours.extend(traffic.entries(millstream_lab::os::monotonic_ns()));
     let mut theirs = Vec::new();
@@ -214,7 +215,14 @@ fn firewall(_: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWor
     let any: Ipv4Prefix = "0.0.0.0/0".parse()?;
     let mut rules = config.rules.clone();
     let (src_ports, dst_ports) = (PortRange::ANY, PortRange::ANY);
-    rules.push(FirewallRule { src: any, dst: any, src_ports, dst_ports, protocol: None, action: config.default });
+    rules.push(FirewallRule {
+        src: any,
+        dst: any,
+        src_ports,
+        dst_ports,
+        protocol: None,
+        action: config.default,
+    });
 
     let mut theirs = Vec::new();
     addresses(&mut theirs, "src_v4", &rules, |r| r.src);
@@ -254,11 +262,17 @@ fn bits(rules: &[FirewallRule], applies: impl Fn(&FirewallRule) -> bool) -> Vec<
     words.iter().flat_map(|w| w.to_ne_bytes()).collect()
 }
 
-fn addresses(out: &mut Vec<MapEntry>, map: &'static str, rules: &[FirewallRule], field: fn(&FirewallRule) -> Ipv4Prefix) {
+fn addresses(
+    out: &mut Vec<MapEntry>,
+    map: &'static str,
+    rules: &[FirewallRule],
+    field: fn(&FirewallRule) -> Ipv4Prefix,
+) {
     let distinct: BTreeSet<Ipv4Prefix> = rules.iter().map(field).collect();
     for prefix in distinct {
         let key = concat(&[&word(prefix.length().into()), &prefix.address().octets()]);
-        let covers = |r: &FirewallRule| field(r).length() <= prefix.length() && field(r).contains(prefix.address());
+        let covers =
+            |r: &FirewallRule| field(r).length() <= prefix.length() && field(r).contains(prefix.address());
         out.push(MapEntry::new(map, key, bits(rules, covers)));
     }
 }

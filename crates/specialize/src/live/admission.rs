@@ -9,16 +9,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::LiveSession;
 use super::background::PendingCompile;
+use super::compile_job::{CompileJob, CompileRequest};
 use super::make::VariantCandidate;
 use super::step::SessionStep;
-use super::compile_job::{CompileRequest, CompileJob};
 use crate::guard::GuardSnapshot;
-use crate::replay::mismatch::ReplayMismatch;
-use crate::replay::{self, ReplayCase, ReplayVerdict, ContinueCheck, ReplayResult, ReplayError, sample};
 use crate::predict;
 use crate::profile::SiteProfile;
-use crate::report::{VariantVerdict, SessionReport};
-use crate::transform::{self, LookupPlan, SpecializationPlan, SiteId};
+use crate::replay::mismatch::ReplayMismatch;
+use crate::replay::{self, ContinueCheck, ReplayCase, ReplayError, ReplayResult, ReplayVerdict, sample};
+use crate::report::{SessionReport, VariantVerdict};
+use crate::transform::{self, LookupPlan, SiteId, SpecializationPlan};
 use crate::variant::object_map;
 
 /// Least gain in test runs, in nanoseconds: the positions of the copies in memory move the result by half as
@@ -140,7 +140,10 @@ impl LiveSession<'_> {
         });
         match outcome {
             VariantVerdict::Different | VariantVerdict::NotFaster => AdmissionDecision::Refused,
-            VariantVerdict::Faster | VariantVerdict::Same | VariantVerdict::Trial | VariantVerdict::Unjudged => AdmissionDecision::Granted,
+            VariantVerdict::Faster
+            | VariantVerdict::Same
+            | VariantVerdict::Trial
+            | VariantVerdict::Unjudged => AdmissionDecision::Granted,
         }
     }
 
@@ -172,7 +175,12 @@ impl CompileJob<'_> {
     }
 
     /// Compares a variant with the original, unless the task is called off.
-    pub(super) fn judge(&mut self, candidate: &VariantCandidate, order: &CompileRequest, task: &PendingCompile) -> CandidateReplay {
+    pub(super) fn judge(
+        &mut self,
+        candidate: &VariantCandidate,
+        order: &CompileRequest,
+        task: &PendingCompile,
+    ) -> CandidateReplay {
         let (start, mut ids) = (Instant::now(), FxHashSet::default());
         let goes_on = || {
             self.steps.at(SessionStep::Judging(order.tier));
@@ -193,7 +201,12 @@ impl CompileJob<'_> {
 
     /// Predicts the gain of a plan, in nanoseconds per packet, from the cost of lookups in the maps as they
     /// are.
-    fn predicted(&self, plan: &SpecializationPlan, profiles: &[SiteProfile], ours: &mut dyn FnMut(u32)) -> f64 {
+    fn predicted(
+        &self,
+        plan: &SpecializationPlan,
+        profiles: &[SiteProfile],
+        ours: &mut dyn FnMut(u32),
+    ) -> f64 {
         let mut lookups = FxHashMap::default();
         for profile in profiles {
             let site = self.compiler.sites().iter().find(|s| s.id == profile.site);
@@ -259,13 +272,20 @@ const MOST_WITH_COPIES: f64 = 1.5;
 /// so the copies of a variant can only cost there, although they save half of a packet's time on traffic of
 /// 10,000 flows. Such a variant is put on trial: live traffic is measured with it and without it, and it is
 /// taken back unless it is measured to be faster.
-fn sentence(judged: &Result<ReplayResult, ReplayError>, has_caches: bool) -> (VariantVerdict, Option<ShapeVerdict>) {
+fn sentence(
+    judged: &Result<ReplayResult, ReplayError>,
+    has_caches: bool,
+) -> (VariantVerdict, Option<ShapeVerdict>) {
     match judged {
         // The next look at the traffic may bring packets.
         Err(ReplayError::NoPackets) => (VariantVerdict::Unjudged, None),
         Err(_) => (VariantVerdict::Unjudged, Some(ShapeVerdict::Passed)),
-        Ok(ReplayResult { finding: ReplayVerdict::Different(_), .. }) => (VariantVerdict::Different, Some(ShapeVerdict::Differs)),
-        Ok(ReplayResult { finding: ReplayVerdict::Same(None), .. }) => (VariantVerdict::Same, Some(ShapeVerdict::Passed)),
+        Ok(ReplayResult { finding: ReplayVerdict::Different(_), .. }) => {
+            (VariantVerdict::Different, Some(ShapeVerdict::Differs))
+        }
+        Ok(ReplayResult { finding: ReplayVerdict::Same(None), .. }) => {
+            (VariantVerdict::Same, Some(ShapeVerdict::Passed))
+        }
         Ok(ReplayResult { finding: ReplayVerdict::Same(Some(ratio)), .. }) if faster(ratio) => {
             (VariantVerdict::Faster, Some(ShapeVerdict::Passed))
         }
@@ -307,8 +327,14 @@ mod tests {
     #[test]
     fn only_what_is_faster_by_more_than_placement_passes() {
         assert_eq!(sentence(&same(Some((TimingVerdict::Faster, -5.0))), false).0, VariantVerdict::Faster);
-        assert_eq!(sentence(&same(Some((TimingVerdict::Faster, -0.6))), false), (VariantVerdict::NotFaster, None));
-        assert_eq!(sentence(&same(Some((TimingVerdict::Slower, 5.0))), false), (VariantVerdict::NotFaster, None));
+        assert_eq!(
+            sentence(&same(Some((TimingVerdict::Faster, -0.6))), false),
+            (VariantVerdict::NotFaster, None)
+        );
+        assert_eq!(
+            sentence(&same(Some((TimingVerdict::Slower, 5.0))), false),
+            (VariantVerdict::NotFaster, None)
+        );
         assert_eq!(sentence(&same(None), false), (VariantVerdict::Same, Some(ShapeVerdict::Passed)));
     }
 

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{AGAIN, LiveSession, LiveError};
+use super::{AGAIN, LiveError, LiveSession};
 use crate::policy::Tier;
 use crate::report::{CompileReason, SessionReport};
 
@@ -106,7 +106,11 @@ impl<'c> LiveSession<'c> {
 
     /// Lets time pass, and attends to writes. `false`, early, if there is one that the running variant cannot
     /// follow.
-    pub(super) fn pass(&mut self, time: Duration, tell: &mut dyn FnMut(&SessionReport)) -> Result<bool, LiveError> {
+    pub(super) fn pass(
+        &mut self,
+        time: Duration,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<bool, LiveError> {
         let end = Instant::now() + time;
         // Earlier events have waited long enough.
         while !self.is_wanted() {
@@ -126,7 +130,10 @@ impl<'c> LiveSession<'c> {
     /// Makes the standby variant answer a write that came while the hook was busy, and the hook is about to
     /// change in any case: one change is enough. `false` if there is no such write, or no variant that could
     /// answer it.
-    pub(super) fn activate_fallback_now(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<bool, LiveError> {
+    pub(super) fn activate_fallback_now(
+        &mut self,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<bool, LiveError> {
         self.attend_for(Duration::ZERO, WriteHandling::Follow, tell)?;
         // The standby variant must not be lost to somebody who is not known yet.
         let is_ready = !self.is_busy && !self.seen.foreign && self.standby.is_some();
@@ -155,7 +162,11 @@ impl<'c> LiveSession<'c> {
     }
 
     /// Answers events of the guard, as far as that is possible now.
-    fn attend(&mut self, duty: WriteHandling<'_>, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
+    fn attend(
+        &mut self,
+        duty: WriteHandling<'_>,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<(), LiveError> {
         self.take_note();
         let Some(first) = self.seen.first.filter(|_| !self.seen.foreign) else {
             self.leave_strangers(duty);

@@ -9,28 +9,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
-use millstream_kernel::{KernelMap as KernelMap, MapSpec, MapType, KernelProgram};
+use millstream_kernel::{KernelMap, KernelProgram, MapSpec, MapType};
 use millstream_loader::{ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId};
 use rustc_hash::FxHashMap;
 
-use super::admission::{ShapeVerdict, CandidateReplay, VariantShape};
+use super::admission::{CandidateReplay, ShapeVerdict, VariantShape};
 use super::background::PendingCompile;
-use super::tail_calls::{TailCallChain, ProgArrayContents};
-use super::make::{VariantCandidate, CompileStats};
-use super::traffic_shift::HotKeyMisses;
 use super::deopt_maps::DeoptMaps;
+use super::make::{CompileStats, VariantCandidate};
 use super::step::{SessionStep, StepCallback};
-use super::{LoadedVariant, LiveSession, LiveError, all_sites, explain};
+use super::tail_calls::{ProgArrayContents, TailCallChain};
+use super::traffic_shift::HotKeyMisses;
+use super::{LiveError, LiveSession, LoadedVariant, all_sites, explain};
 use crate::caches::EntryCaches;
-use crate::snapshot::{MapSnapshot, Assumptions, SpecializableMap};
 use crate::inner_maps::InnerMaps;
-use crate::replay::sample::PacketSample;
 use crate::policy::{self, PlanInputs, PlanResult, Tier};
 use crate::profile::SiteProfile;
-use crate::transform::{CodeBudget, SampleMode, LookupPlan, SpecializationPlan, SiteId};
+use crate::replay::sample::PacketSample;
 use crate::shadow_tables::ShadowTables;
-use crate::variant::{VariantCompiler, Variant, VariantError, VariantRequest};
+use crate::snapshot::{Assumptions, MapSnapshot, SpecializableMap};
+use crate::transform::{CodeBudget, LookupPlan, SampleMode, SiteId, SpecializationPlan};
+use crate::variant::{Variant, VariantCompiler, VariantError, VariantRequest};
 
 /// Growth of the machine code, relative to the original's, from which copies of the code after lookups may
 /// cost more than they gain. A variant has the original in it.
@@ -252,7 +252,10 @@ impl CompileJob<'_> {
     }
 
     /// Makes the instrumented variant; it keeps packets if that is possible.
-    pub(super) fn instrumented(mut self, sites: &[SiteId]) -> (Result<(KernelProgram, TailCallChain), String>, CompileFindings) {
+    pub(super) fn instrumented(
+        mut self,
+        sites: &[SiteId],
+    ) -> (Result<(KernelProgram, TailCallChain), String>, CompileFindings) {
         let mut callees = self.reached.clone();
         callees.remove(&self.compiler.program());
         let callees: Vec<FuncId> = callees.into_iter().collect();
@@ -288,8 +291,11 @@ impl CompileJob<'_> {
         let (planned, variant, twins) = loop {
             let CompileFindings { unfit, cached, .. } = &self.learnt;
             let (compiler, profiles) = (self.compiler, &self.known);
-            let mut planned =
-                policy::plan(&PlanInputs { compiler, profiles, observed: &observed, unfit, cached }, guard, tier);
+            let mut planned = policy::plan(
+                &PlanInputs { compiler, profiles, observed: &observed, unfit, cached },
+                guard,
+                tier,
+            );
             self.learnt.unfit.append(&mut planned.untwinned);
             planned.plan.budget.code = if !self.copies || is_short { 0 } else { self.learnt.room };
             planned.complete &= !is_short;
@@ -308,7 +314,8 @@ impl CompileJob<'_> {
             let is_quiet = tier == Tier::Thorough;
             planned.complete &= is_quiet || callees.is_empty() || joinable.is_empty();
             let joins = if is_quiet { &joinable[..] } else { &[] };
-            let wanted = VariantRequest { plan: &planned.plan, contents: &observed, rooms: &rooms, callees, joins };
+            let wanted =
+                VariantRequest { plan: &planned.plan, contents: &observed, rooms: &rooms, callees, joins };
             let variant = match compiler.specialised(&wanted) {
                 Err(why) if !joins.is_empty() => {
                     tracing::debug!("nothing is joined: {why}");
@@ -347,13 +354,15 @@ impl CompileJob<'_> {
 
     /// Makes a variant, not yet approved. `None` if there is nothing to specialise.
     fn candidate(&mut self, order: &CompileRequest) -> Result<Option<VariantCandidate>, String> {
-        let Some(CompiledVariant { planned, variant, twins, record, is_short, compile }) = self.code(order)? else {
+        let Some(CompiledVariant { planned, variant, twins, record, is_short, compile }) =
+            self.code(order)?
+        else {
             return Ok(None);
         };
         self.steps.at(SessionStep::Coded(order.tier));
         let start = Instant::now();
-        let caches =
-            EntryCaches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape))).map_err(|e| e.to_string())?;
+        let caches = EntryCaches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape)))
+            .map_err(|e| e.to_string())?;
         let insides = InnerMaps::open(self.compiler, &planned.plan).map_err(|e| e.to_string())?;
         put_beside(&mut self.session, self.compiler, &twins, &caches, &insides).map_err(|e| e.to_string())?;
         let (shape, report) = (VariantShape::new(&planned.plan, &variant.report), variant.report.clone());
@@ -426,7 +435,10 @@ impl CompileJob<'_> {
 
     /// Loads a variant with the programs that it calls. If the kernel refuses some of these, their originals
     /// are called.
-    fn load_chain(&mut self, variant: Variant) -> Result<(KernelProgram, LinkedProgram, TailCallChain), ProgramError> {
+    fn load_chain(
+        &mut self,
+        variant: Variant,
+    ) -> Result<(KernelProgram, LinkedProgram, TailCallChain), ProgramError> {
         let (function, refused) = (self.compiler.program(), millstream_loader::Error::from);
         let mut chain = TailCallChain::new(self.reached.clone(), variant.joined);
         let is_chained = !variant.callees.is_empty();
@@ -480,8 +492,10 @@ fn put_beside(
 /// another form.
 fn unanswered(planned: &PlanResult, variant: &Variant) -> Vec<SiteId> {
     let plan: &SpecializationPlan = &planned.plan;
-    let twinned =
-        plan.sites.iter().filter(|s| matches!(s.lookup, LookupPlan::Twin { .. } | LookupPlan::OneLength { .. }));
+    let twinned = plan
+        .sites
+        .iter()
+        .filter(|s| matches!(s.lookup, LookupPlan::Twin { .. } | LookupPlan::OneLength { .. }));
     let answered = |site| variant.report.sites.iter().any(|(id, _)| *id == site);
     twinned.map(|s| s.site).filter(|site| !answered(*site)).collect()
 }

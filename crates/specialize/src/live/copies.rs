@@ -9,7 +9,7 @@ use millstream_kernel::KernelProgram;
 use millstream_lab::subject::{InsnCounts, ProgramVersion};
 use millstream_object::LinkedProgram;
 
-use super::{LiveSession, LiveError};
+use super::{LiveError, LiveSession};
 
 impl LiveSession<'_> {
     /// Loads one more copy of the program as clang compiled it, for measurements.

@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 
 use super::LiveSession;
 use crate::clock::monotonic_ns;
-use crate::snapshot::{DirtyKeys, Assumptions, SpecializableMap};
 use crate::guard::DeoptMask;
+use crate::snapshot::{Assumptions, DirtyKeys, SpecializableMap};
 use crate::transform;
 use crate::variant::VariantCompiler;
 
@@ -57,7 +57,13 @@ impl DeoptMaps {
 
 impl LiveSession<'_> {
     /// Schedules another look at maps that were left behind by an approval: their contents may have changed.
-    pub(super) fn left(&mut self, spared: &DeoptMaps, behind: DeoptMask, dirty: &DirtyKeys, write: Option<u64>) {
+    pub(super) fn left(
+        &mut self,
+        spared: &DeoptMaps,
+        behind: DeoptMask,
+        dirty: &DirtyKeys,
+        write: Option<u64>,
+    ) {
         if behind.is_empty() {
             return;
         }

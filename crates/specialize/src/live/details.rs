@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use millstream_kernel::{MapType, KernelProgram};
+use millstream_kernel::{KernelProgram, MapType};
 use millstream_object::FuncId;
 
 use super::key_text::key_text;
-use super::{LiveSession, LiveError};
-use crate::policy::{LookupStrategy, KeyTestCandidate};
+use super::{LiveError, LiveSession};
+use crate::policy::{KeyTestCandidate, LookupStrategy};
 use crate::profile::{self, SiteProfile};
 use crate::transform::{LookupSite, SiteId};
 
@@ -174,7 +174,9 @@ impl LiveSession<'_> {
                 slot,
                 program: match func.and_then(|f| functions.get(f.index())) {
                     Some(function) => function.name.clone(),
-                    None => KernelProgram::from_id(id).map_or_else(|_| id.to_string(), |p| p.name().to_owned()),
+                    None => {
+                        KernelProgram::from_id(id).map_or_else(|_| id.to_string(), |p| p.name().to_owned())
+                    }
                 },
                 runs: match func {
                     None => SlotTarget::Foreign,

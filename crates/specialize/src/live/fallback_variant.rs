@@ -31,13 +31,13 @@ use millstream_ir::Map;
 
 use super::admission::AdmissionDecision;
 use super::background::PendingCompile;
-use super::make::{CompileCause, ActivationError, CompileStats};
+use super::compile_job::{CompileRequest, CompileResult};
 use super::deopt_maps::DeoptMaps;
-use super::compile_job::{CompileResult, CompileRequest};
-use super::{LoadedVariant, LiveSession, LiveError};
-use crate::snapshot::{DirtyKeys, Assumptions};
+use super::make::{ActivationError, CompileCause, CompileStats};
+use super::{LiveError, LiveSession, LoadedVariant};
 use crate::policy::Tier;
 use crate::report::{CompileReason, SessionReport};
+use crate::snapshot::{Assumptions, DirtyKeys};
 
 /// Slot of the standby variant.
 const SLOT: [u8; 4] = [0; 4];

@@ -3,7 +3,7 @@
 //! Programs copy addresses out of headers as they are, into fields that they often declare as plain numbers.
 //! The name of such a field, or of a map with such keys, says that it is an address.
 
-use millstream_btf::{Btf, Composite, TypeKind, TypeId};
+use millstream_btf::{Btf, Composite, TypeId, TypeKind};
 use millstream_object::{MapDefinition, MapType, Object};
 
 /// Words of names that are usual for addresses.
@@ -140,8 +140,10 @@ mod tests {
             let name = b.string(name);
             Member { name, ty, bit_offset, bit_size: 0 }
         });
-        let key =
-            b.add("key", TypeKind::Struct(Composite { size: 32, bit_fields: false, members: members.to_vec() }));
+        let key = b.add(
+            "key",
+            TypeKind::Struct(Composite { size: 32, bit_fields: false, members: members.to_vec() }),
+        );
         let btf = Btf::parse(&b.write().unwrap()).unwrap();
         let mut bytes = vec![10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 0];
         let long = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use super::admission::{AdmissionDecision, VariantShape};
-use super::background::{WriteHandling, PendingCompile};
+use super::background::{PendingCompile, WriteHandling};
+use super::compile_job::{CompileRequest, CompileResult};
 use super::deopt_maps::DeoptMaps;
 use super::step::SessionStep;
 use super::traffic::VariantTiming;
-use super::compile_job::{CompileResult, CompileRequest};
-use super::{ATTEMPTS, LoadedVariant, LiveSession, LiveError, PATIENCE, QUIET, PendingWrites, micros};
-use crate::snapshot::{DirtyKeys, Revalidation};
+use super::{ATTEMPTS, LiveError, LiveSession, LoadedVariant, PATIENCE, PendingWrites, QUIET, micros};
 use crate::guard::{DeoptMask, GuardSnapshot};
 use crate::policy::Tier;
 use crate::profile::SiteProfile;
 use crate::report::{CompileReason, SessionReport};
+use crate::snapshot::{DirtyKeys, Revalidation};
 use crate::transform::SpecializationPlan;
 use crate::variant::token;
 
@@ -220,7 +220,9 @@ impl LiveSession<'_> {
             let side = match active.record.present(&self.sources, &dirty) {
                 Revalidation::Same => None,
                 Revalidation::Other => return Err(ActivationError::Other),
-                Revalidation::Twinned(changes) => Some(active.twins.write(changes).map_err(|_| ActivationError::Other)?.0),
+                Revalidation::Twinned(changes) => {
+                    Some(active.twins.write(changes).map_err(|_| ActivationError::Other)?.0)
+                }
             };
             self.settings.steps.at(SessionStep::CaughtUp);
             let new = token(active.generation, side.unwrap_or(active.twins.side()));

@@ -14,24 +14,24 @@
 //! for how the hook is held, and for what remains there when a session is killed.
 
 mod admission;
-mod write_response;
 mod background;
-mod tail_calls;
+mod churn;
+mod compile_job;
 mod copies;
+mod deopt_maps;
 pub mod details;
 mod error;
+mod fallback_variant;
 mod key_text;
 mod make;
 mod packet_counters;
-mod churn;
 mod settings;
-mod traffic_shift;
-mod deopt_maps;
 mod speed;
-mod fallback_variant;
 pub mod step;
+mod tail_calls;
 mod traffic;
-mod compile_job;
+mod traffic_shift;
+mod write_response;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -45,35 +45,35 @@ use millstream_object::{FuncId, LinkedProgram};
 use rustc_hash::FxHashMap;
 
 use crate::adopt::{self, AdoptionScope};
+use crate::attachment::{AttachRequest, AttachTarget, HookAttachments, HookInfo};
 use crate::caches::EntryCaches;
-use crate::snapshot::{DirtyKeys, Assumptions, SpecializableMap, cacheable, nested, sources};
-use crate::guard::{Guard, DeoptMask};
-use crate::map_users::{MapUsers, OwnPrograms};
-use crate::inner_maps::InnerMaps;
-use crate::replay::sample::PacketSample;
+use crate::guard::{DeoptMask, Guard};
 use crate::inherited_maps::InheritedMaps;
-use crate::watched_inner_maps::WatchedInnerMaps;
-use crate::pins::{PinDirLock, PinDir};
-use crate::attachment::{HookInfo, HookAttachments, AttachTarget, AttachRequest};
-use crate::policy::{StrategyBySite, Tier, KeyTestCandidate};
+use crate::inner_maps::InnerMaps;
+use crate::map_users::{MapUsers, OwnPrograms};
+use crate::pins::{PinDir, PinDirLock};
+use crate::policy::{KeyTestCandidate, StrategyBySite, Tier};
 use crate::profile::SiteProfile;
+use crate::replay::sample::PacketSample;
 use crate::report::{AttachedInterface, GuardState, SessionReport};
+use crate::shadow_tables::ShadowTables;
+use crate::snapshot::{Assumptions, DirtyKeys, SpecializableMap, cacheable, nested, sources};
 use crate::stats::ProgramTimer;
 use crate::transform::{CodeBudget, SiteId};
-use crate::shadow_tables::ShadowTables;
 use crate::variant::{VariantCompiler, is_alike, token};
+use crate::watched_inner_maps::WatchedInnerMaps;
 use admission::{ShapeVerdict, VariantShape};
 use background::WriteHandling;
-use tail_calls::{TailCallChain, ProgArrays};
-pub use error::LiveError;
-use packet_counters::PacketCounters;
 use churn::ChurnTracker;
-pub use settings::SessionSettings;
-use traffic_shift::HotKeyMisses;
 use deopt_maps::DeoptMaps;
-pub use speed::SpeedComparison;
+pub use error::LiveError;
 use fallback_variant::FallbackVariant;
+use packet_counters::PacketCounters;
+pub use settings::SessionSettings;
+pub use speed::SpeedComparison;
 use step::SessionStep;
+use tail_calls::{ProgArrays, TailCallChain};
+use traffic_shift::HotKeyMisses;
 
 /// Program to leave on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,7 +262,10 @@ impl<'c> LiveSession<'c> {
     ///
     /// # Errors
     /// [`LiveError`].
-    pub fn load(compiler: &'c VariantCompiler, settings: SessionSettings) -> Result<LiveSession<'c>, LiveError> {
+    pub fn load(
+        compiler: &'c VariantCompiler,
+        settings: SessionSettings,
+    ) -> Result<LiveSession<'c>, LiveError> {
         let mut guard = Guard::attach()?;
         let pins = PinDir::new(&settings.pins);
         let claim = pins.claim()?;

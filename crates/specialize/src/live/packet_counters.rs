@@ -47,7 +47,8 @@ impl PacketCounters {
         new.first = new.count();
         new.asked.1 = new.first;
         new.turned = new.first;
-        new.each = new.counts().into_iter().map(|(name, count)| (name, CounterBase { so_far: 0, count })).collect();
+        new.each =
+            new.counts().into_iter().map(|(name, count)| (name, CounterBase { so_far: 0, count })).collect();
         new
     }
 

@@ -1,13 +1,15 @@
 //! Speed of a variant compared with its original, on the traffic of the laboratory's rig.
 
 use millstream_kernel::AttachType;
-use millstream_lab::measure::{LoadAttributes, LiveHarness, MeasurementResult, MeasurementPlan, MeasuredSide, empty, measure_until};
+use millstream_lab::measure::{
+    LiveHarness, LoadAttributes, MeasuredSide, MeasurementPlan, MeasurementResult, empty, measure_until,
+};
 use millstream_lab::stats::{RatioEstimate, judge};
 use millstream_lab::{Error, Result, TestRig};
 use millstream_programs::rng::Rng;
 use serde::Serialize;
 
-use super::{LiveSession, LiveError};
+use super::{LiveError, LiveSession};
 
 /// Times of original and variant on the same traffic, by the laboratory's protocol.
 #[derive(Clone, Debug, Serialize)]
@@ -58,7 +60,9 @@ impl LiveSession<'_> {
         let gone = || Error::Unusable("the variant was taken back".into());
         [
             MeasuredSide::new("original", move || self.copy_of_original().map_err(unusable)),
-            MeasuredSide::new("specialised", move || self.copy_of_variant().map_err(unusable)?.ok_or_else(gone)),
+            MeasuredSide::new("specialised", move || {
+                self.copy_of_variant().map_err(unusable)?.ok_or_else(gone)
+            }),
         ]
     }
 

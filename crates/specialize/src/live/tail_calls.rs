@@ -37,11 +37,11 @@ use millstream_object::{FuncId, InitialValue, LinkedProgram, MapId};
 use rustc_hash::FxHashMap;
 
 use super::step::SessionStep;
-use super::{ProfilingVariant, LiveSession};
-use crate::snapshot::DirtyKeys;
+use super::{LiveSession, ProfilingVariant};
 use crate::guard::{Guard, GuardError};
 use crate::profile::SiteProfile;
-use crate::transform::{SpecializationPlan, LookupSite};
+use crate::snapshot::DirtyKeys;
+use crate::transform::{LookupSite, SpecializationPlan};
 use crate::variant::{VariantCompiler, object_map};
 
 /// Longest wait for a writer before profiling goes on without the programs that are called.
@@ -431,7 +431,11 @@ impl TailCallChain {
 
 /// Chooses from `reached` the programs that need variants for a plan: those that it changes, and those
 /// through which they are reached. Empty if it changes none.
-pub(super) fn callees(compiler: &VariantCompiler, reached: &BTreeSet<FuncId>, plan: &SpecializationPlan) -> Vec<FuncId> {
+pub(super) fn callees(
+    compiler: &VariantCompiler,
+    reached: &BTreeSet<FuncId>,
+    plan: &SpecializationPlan,
+) -> Vec<FuncId> {
     let mut reached = reached.clone();
     reached.remove(&compiler.program());
     let changed = |func: &FuncId| {

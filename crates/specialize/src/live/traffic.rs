@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::{KernelMap, grace_period};
 
-use super::background::{WriteHandling, PendingCompile};
+use super::background::{PendingCompile, WriteHandling};
 use super::traffic_shift::HotKeyMisses;
-use super::{LoadedVariant, ProfilingVariant, LiveSession, LiveError, MEASURE};
-use crate::snapshot::SpecializableMap;
+use super::{LiveError, LiveSession, LoadedVariant, MEASURE, ProfilingVariant};
 use crate::guard::GuardError;
-use crate::replay::sample;
-use crate::watched_inner_maps::WatchedInnerMaps;
 use crate::policy::{self, LookupStrategy, Tier};
 use crate::profile::{self, SiteProfile};
+use crate::replay::sample;
 use crate::report::{CompileReason, SessionReport};
+use crate::snapshot::SpecializableMap;
 use crate::transform::{LookupSite, SiteId};
+use crate::watched_inner_maps::WatchedInnerMaps;
 
 /// Packets that a burst must have seen for its hot keys to mean anything.
 const FEWEST: u64 = 100;
@@ -116,7 +116,10 @@ impl LiveSession<'_> {
 
     /// Measures the nanoseconds per packet of the original and of the variant on the current traffic. Meanwhile
     /// the guard turns packets away from the variant for a moment, so that they take the original in it.
-    pub(super) fn time_both_programs(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<VariantTiming, LiveError> {
+    pub(super) fn time_both_programs(
+        &mut self,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<VariantTiming, LiveError> {
         let now = self.variant_ns(tell)?;
         if !self.variant_runs() {
             return Ok(VariantTiming::Disturbed);
@@ -144,7 +147,10 @@ impl LiveSession<'_> {
 
     /// Measures the nanoseconds per packet of the program on the hook, with its caches as full as they are in
     /// use: each write and each measurement empties them.
-    pub(super) fn variant_ns(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<Option<f64>, LiveError> {
+    pub(super) fn variant_ns(
+        &mut self,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<Option<f64>, LiveError> {
         let cold = self.active.as_ref().map_or(Duration::ZERO, |active| active.caches.cold());
         if !self.pass(cold, tell)? {
             return Ok(None);
@@ -154,7 +160,10 @@ impl LiveSession<'_> {
 
     /// Measures the nanoseconds per packet of the program on the hook. `None` if too few packets came, or a
     /// write must be answered first.
-    pub(super) fn measured(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<Option<f64>, LiveError> {
+    pub(super) fn measured(
+        &mut self,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<Option<f64>, LiveError> {
         let (clock, program) = (self.clock, self.current().try_clone()?);
         clock.measure(&program, MEASURE, |time| self.pass(time, tell))
     }
@@ -163,14 +172,17 @@ impl LiveSession<'_> {
     /// the operator has excluded.
     fn profiled(&self) -> Vec<SiteId> {
         let twinned = |s: &LookupSite| policy::may_have_shadow_table(self.compiler, s, &self.unfit);
-        let excluded = |s: &LookupSite| self.settings.unprofiled.contains(&self.compiler.declaration(s.map).name);
+        let excluded =
+            |s: &LookupSite| self.settings.unprofiled.contains(&self.compiler.declaration(s.map).name);
         self.eligible().filter(|s| !twinned(s) && !excluded(s)).map(|s| s.id).collect()
     }
 
     /// The lookups that could be specialised, or have a cache.
     pub(super) fn eligible(&self) -> impl Iterator<Item = &LookupSite> {
-        let nested = |s: &LookupSite, is: &dyn Fn(&WatchedInnerMaps) -> bool| self.nested.get(&s.map).is_some_and(is);
-        let may_have = move |s: &LookupSite| self.stateful.contains_key(&s.map) || nested(s, &|n| n.has_caches);
+        let nested =
+            |s: &LookupSite, is: &dyn Fn(&WatchedInnerMaps) -> bool| self.nested.get(&s.map).is_some_and(is);
+        let may_have =
+            move |s: &LookupSite| self.stateful.contains_key(&s.map) || nested(s, &|n| n.has_caches);
         let cached = move |s: &LookupSite| may_have(s) && s.is_comparable() && self.compiler.may_cache(s);
         let known = move |s: &LookupSite| nested(s, &|n| n.is_known) && s.is_comparable();
         let may = move |s: &&LookupSite| policy::eligible(s, &self.sources) || cached(s) || known(s);
@@ -200,7 +212,8 @@ impl LiveSession<'_> {
         let held = self.links.read()?;
         self.note_reached(&held);
         let (wanted, compiler) = (self.profiled(), self.compiler);
-        let keeps_up = |made: &mut ProfilingVariant| made.sites == wanted && made.chain.refill(compiler, held);
+        let keeps_up =
+            |made: &mut ProfilingVariant| made.sites == wanted && made.chain.refill(compiler, held);
         if !self.instrumented.as_mut().is_some_and(keeps_up) {
             self.instrumented = self.instrument(wanted, tell)?;
             if self.is_wanted() {
@@ -276,7 +289,8 @@ impl LiveSession<'_> {
     /// Makes the variant's caches usable again, after a grace period.
     pub(super) fn settle_beside(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         if self.active.as_ref().is_some_and(|active| active.caches.is_open()) {
-            let has_passed = self.run_in_background(WriteHandling::Follow, || grace_period().is_ok(), tell)?;
+            let has_passed =
+                self.run_in_background(WriteHandling::Follow, || grace_period().is_ok(), tell)?;
             if let Some(active) = self.active.as_mut().filter(|_| has_passed && !self.is_ahead) {
                 active.caches.close();
             }
@@ -295,7 +309,8 @@ impl LiveSession<'_> {
         }
         let workshop = self.workshop(&[], Tier::Quick)?;
         let (task, compiler) = (PendingCompile::new(Tier::Quick, CompileReason::Traffic), self.compiler);
-        let (made, learnt) = self.run_in_background(WriteHandling::Serve(&task), || workshop.instrumented(&sites), tell)?;
+        let (made, learnt) =
+            self.run_in_background(WriteHandling::Serve(&task), || workshop.instrumented(&sites), tell)?;
         self.take_over(&learnt);
         match made {
             Ok((program, chain)) => Ok(Some(ProfilingVariant { program, sites, chain })),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::KernelMap;
 
-use super::{LiveSession, LiveError};
+use super::{LiveError, LiveSession};
 use crate::policy::LookupStrategy;
 use crate::report::SessionReport;
 
@@ -85,7 +85,8 @@ impl LiveSession<'_> {
             return Ok(false);
         }
         let Some(map) = self.session.map(self.compiler.misses()) else { return Ok(false) };
-        let now = MissCounts { at: Instant::now(), token, misses: misses(map)?, packets: self.received.count() };
+        let now =
+            MissCounts { at: Instant::now(), token, misses: misses(map)?, packets: self.received.count() };
         let Some(before) = before else {
             self.hits.window = Some(now);
             return Ok(false);

@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use super::deopt_maps::DeoptMaps;
 use super::step::SessionStep;
-use super::{ATTEMPTS, LoadedVariant, LiveSession, LiveError, PATIENCE, micros};
+use super::{ATTEMPTS, LiveError, LiveSession, LoadedVariant, PATIENCE, micros};
 use crate::clock::monotonic_ns;
-use crate::snapshot::{ShadowUpdates, DirtyKeys, Revalidation, SpecializableMap};
+use crate::guard::{DeoptMask, EventKind, GuardSnapshot};
 use crate::hook_search::is_attached;
-use crate::guard::{EventKind, DeoptMask, GuardSnapshot};
 use crate::map_users::MapUsers;
 use crate::policy::Tier;
 use crate::report::{CompileReason, SessionReport};
 use crate::shadow_tables::ShadowWriteError;
+use crate::snapshot::{DirtyKeys, Revalidation, ShadowUpdates, SpecializableMap};
 use crate::variant::token;
 
 /// Attempts to find the first packet before it is left out of the report.
@@ -328,7 +328,12 @@ impl LiveSession<'_> {
 /// Splits off the maps that are not looked at now; returns their slots, and the changes in the others. While
 /// nothing runs (`runs`), every map that the variant can do without waits until the rest is active again;
 /// while the twins have no side to be written, they wait for that.
-fn put_off(active: &LoadedVariant, snapshot: &GuardSnapshot, dirty: &DirtyKeys, runs: bool) -> (DeoptMask, DirtyKeys) {
+fn put_off(
+    active: &LoadedVariant,
+    snapshot: &GuardSnapshot,
+    dirty: &DirtyKeys,
+    runs: bool,
+) -> (DeoptMask, DirtyKeys) {
     let mut behind = snapshot.busy();
     if !runs || !active.twins.is_free() {
         behind = behind.and(active.spared.touched(dirty));

@@ -6,8 +6,8 @@ use millstream_ir::Map;
 use millstream_kernel::MapType;
 
 use super::{FIELDS, PlanInputs, TINY, WHOLE, cost};
-use crate::snapshot::FewValues;
 use crate::profile::SiteProfile;
+use crate::snapshot::FewValues;
 use crate::transform::{KeyTest, LookupSite, SiteId};
 
 /// A word of a lookup's key that has few values in the table.

@@ -10,7 +10,7 @@ use millstream_kernel::MapType;
 
 use super::{PlanInputs, QUICK_FIELDS, TINY, Tier, WHOLE, cost, whole};
 use crate::profile::SiteProfile;
-use crate::transform::{MapContents, NamedInnerMap, InnerSitePlan, LookupPlan, LookupSite, SitePlan};
+use crate::transform::{InnerSitePlan, LookupPlan, LookupSite, MapContents, NamedInnerMap, SitePlan};
 use crate::variant::object_map;
 
 impl PlanInputs<'_> {
@@ -76,7 +76,11 @@ impl PlanInputs<'_> {
     }
 
     /// Inner maps with names that may be known at a lookup.
-    fn looked_up_in<'i>(&self, site: &LookupSite, inside: &'i [NamedInnerMap]) -> impl Iterator<Item = &'i NamedInnerMap> {
+    fn looked_up_in<'i>(
+        &self,
+        site: &LookupSite,
+        inside: &'i [NamedInnerMap],
+    ) -> impl Iterator<Item = &'i NamedInnerMap> {
         let (outers, _) = self.compiler.inner(site.map);
         let is_known = |i: &NamedInnerMap| {
             let template = self.compiler.declaration(i.outer).inner;
@@ -87,7 +91,11 @@ impl PlanInputs<'_> {
     }
 
     /// Returns true if everything that a lookup in inner maps may find is in code.
-    pub(super) fn is_known_within(&self, site: &LookupSite, plan: (&[SitePlan], &[NamedInnerMap], &[InnerSitePlan])) -> bool {
+    pub(super) fn is_known_within(
+        &self,
+        site: &LookupSite,
+        plan: (&[SitePlan], &[NamedInnerMap], &[InnerSitePlan]),
+    ) -> bool {
         let (sites, inside, within) = plan;
         let is_whole = |map: Map| {
             let of = |p: &&SitePlan| self.compiler.sites().iter().any(|s| s.id == p.site && s.map == map);
@@ -101,7 +109,13 @@ impl PlanInputs<'_> {
     }
 
     /// Makes code of a whole inner map, if it has no more entries than `left`, and it pays.
-    fn whole_inside(&self, named: &NamedInnerMap, profile: &SiteProfile, tier: Tier, left: usize) -> Option<LookupPlan> {
+    fn whole_inside(
+        &self,
+        named: &NamedInnerMap,
+        profile: &SiteProfile,
+        tier: Tier,
+        left: usize,
+    ) -> Option<LookupPlan> {
         // The object's own maps have an index of their own in the guard.
         if !self.compiler.is_own(object_map(named.place)) {
             return None;

@@ -9,8 +9,8 @@
 //! twins, or are looked up. Maps that the program itself writes get caches, for the lookups that traffic
 //! makes often. Maps found in maps of maps are named (`outer.rs`).
 
-mod key_tests;
 pub(crate) mod cost;
+mod key_tests;
 mod map_in_map;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
@@ -22,11 +22,12 @@ use rustc_hash::FxHashMap;
 
 pub use key_tests::KeyTestCandidate;
 
-use crate::snapshot::{MapSnapshot, SpecializableMap, MapEntries};
 use crate::profile::SiteProfile;
+use crate::snapshot::{MapEntries, MapSnapshot, SpecializableMap};
 use crate::transform::{
-    self, CodeBudget, EntryCache, MapContents, LookupEntry, FieldConstant, GuardCheck, NamedInnerMap, InnerSitePlan, LookupPlan, SpecializationPlan, LookupSite,
-    SiteId, SitePlan, DeoptMap, ShadowTable, address_pieces,
+    self, CodeBudget, DeoptMap, EntryCache, FieldConstant, GuardCheck, InnerSitePlan, LookupEntry,
+    LookupPlan, LookupSite, MapContents, NamedInnerMap, ShadowTable, SiteId, SitePlan, SpecializationPlan,
+    address_pieces,
 };
 use crate::variant::VariantCompiler;
 
@@ -126,7 +127,8 @@ pub fn plan(known: &PlanInputs<'_>, mut guard: GuardCheck, tier: Tier) -> PlanRe
         tried.extend(tests);
         let lookup = known.lookup(site, &passing, tier, (&mut twins, &mut inside));
         let large = known.compiler.declaration(site.map).max_entries > TINY;
-        if large && may_have_shadow_table(known.compiler, site, known.unfit) && !twins.contains_key(&site.map) {
+        if large && may_have_shadow_table(known.compiler, site, known.unfit) && !twins.contains_key(&site.map)
+        {
             untwinned.insert(site.id);
         }
         let Some(lookup) = lookup else { continue };
@@ -147,7 +149,9 @@ pub fn plan(known: &PlanInputs<'_>, mut guard: GuardCheck, tier: Tier) -> PlanRe
     complete &= !is_left;
     keys.extend(within.iter().map(|w| (w.plan.site, LookupStrategy::Whole)));
     let caches = known.caches(&mut plans, &inside, &within);
-    keys.extend(plans.iter().filter(|p| p.lookup == LookupPlan::Cached).map(|p| (p.site, LookupStrategy::Cached)));
+    keys.extend(
+        plans.iter().filter(|p| p.lookup == LookupPlan::Cached).map(|p| (p.site, LookupStrategy::Cached)),
+    );
     if twins.is_empty() {
         guard.sides = 1;
     }
@@ -251,13 +255,19 @@ impl PlanInputs<'_> {
     ) -> Vec<LookupEntry> {
         let shares: Vec<f64> = profile.shares().take(HOT).collect();
         let most = cost::worthwhile(&shares, behind);
-        let entry =
-            |(key, heat): &(Vec<u8>, u64)| Some(LookupEntry { key: key.clone(), value: value(key)?, heat: *heat });
+        let entry = |(key, heat): &(Vec<u8>, u64)| {
+            Some(LookupEntry { key: key.clone(), value: value(key)?, heat: *heat })
+        };
         profile.keys.iter().take(most).filter_map(entry).collect()
     }
 
     /// Caches for the lookups that are made often in maps that may have them.
-    fn caches(&self, plans: &mut Vec<SitePlan>, inside: &[NamedInnerMap], within: &[InnerSitePlan]) -> Vec<EntryCache> {
+    fn caches(
+        &self,
+        plans: &mut Vec<SitePlan>,
+        inside: &[NamedInnerMap],
+        within: &[InnerSitePlan],
+    ) -> Vec<EntryCache> {
         let often = self.profiles.iter().map(|p| p.total).max().unwrap_or(0) / CACHED;
         let busy = |site: &&LookupSite| {
             self.compiler.may_cache(site)
@@ -288,10 +298,13 @@ impl PlanInputs<'_> {
     /// and go too fast for any, sets of rules do not.
     fn fields(&self, keys: &StrategyBySite, tier: Tier) -> (Vec<FieldConstant>, bool) {
         let (mut fields, mut left) = (Vec::new(), false);
-        let is_trie = |site: &LookupSite| MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE;
+        let is_trie =
+            |site: &LookupSite| MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE;
         let whole = |site: &LookupSite| match keys.get(&site.id) {
             Some(LookupStrategy::Whole) => true,
-            Some(LookupStrategy::Twin) => is_trie(site) && self.compiler.declaration(site.map).value_size < WIDE,
+            Some(LookupStrategy::Twin) => {
+                is_trie(site) && self.compiler.declaration(site.map).value_size < WIDE
+            }
             _ => false,
         };
         let sites = self.compiler.sites().iter().filter(|s| self.observed.knows(s.map) && !whole(s));
@@ -313,7 +326,12 @@ impl PlanInputs<'_> {
     }
 
     /// The twin of the site's map, if it has one.
-    fn twin(&self, site: &LookupSite, profile: &SiteProfile, twins: &mut BTreeMap<Map, ShadowTable>) -> Option<LookupPlan> {
+    fn twin(
+        &self,
+        site: &LookupSite,
+        profile: &SiteProfile,
+        twins: &mut BTreeMap<Map, ShadowTable>,
+    ) -> Option<LookupPlan> {
         let in_trie = may_have_shadow_table(self.compiler, site, self.unfit);
         let in_rows = || {
             is_hash(self.compiler.declaration(site.map))
@@ -359,7 +377,11 @@ fn is_hash(decl: &MapDecl) -> bool {
 
 /// Returns true if a twin may answer all keys of the lookup alike, so that traffic does not matter, as far as
 /// that can be seen before one is made.
-pub fn may_have_shadow_table(compiler: &VariantCompiler, site: &LookupSite, unfit: &BTreeSet<SiteId>) -> bool {
+pub fn may_have_shadow_table(
+    compiler: &VariantCompiler,
+    site: &LookupSite,
+    unfit: &BTreeSet<SiteId>,
+) -> bool {
     let is_trie = MapType(compiler.declaration(site.map).kind) == MapType::LPM_TRIE
         && compiler.twin(site.map).is_some();
     is_trie && site.layout().is_some_and(|l| address_pieces(l).is_some()) && !unfit.contains(&site.id)

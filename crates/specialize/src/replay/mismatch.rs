@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use millstream_lab::differential::compare::{SortedEntries, ObservedDifference};
+use millstream_lab::differential::compare::{ObservedDifference, SortedEntries};
 use millstream_object::MapId;
 use serde::Serialize;
 

@@ -16,8 +16,8 @@
 //! Invariant: judging changes nothing that others can see. A variant that cannot be judged in that way is not
 //! ([`Unjudged`]), and is left to live traffic.
 
-mod replay_stubs;
 pub mod mismatch;
+mod replay_stubs;
 pub mod sample;
 mod sandbox;
 mod times;
@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 
 use millstream_ir as ir;
 use millstream_kernel::{KernelMap, MapType, TestRun};
-use millstream_lab::differential::compare::{self as compared, RunComparison, ObservedDifference, RunTriple};
+use millstream_lab::differential::compare::{self as compared, ObservedDifference, RunComparison, RunTriple};
 use millstream_lab::os;
 use millstream_lab::stats::RatioEstimate;
 use millstream_loader::Session;
@@ -174,7 +174,8 @@ pub fn judge(case: &ReplayCase<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Rep
             case.goes_on.check()?;
             let ratio = times::ratio(case, &replay.sides, &replay.samples, case.cpu);
             case.goes_on.check()?;
-            *time = ratio.inspect_err(|e| tracing::debug!("not timed by test runs: {}", e.error_chain())).ok();
+            *time =
+                ratio.inspect_err(|e| tracing::debug!("not timed by test runs: {}", e.error_chain())).ok();
         }
         Ok(judgement)
     })
@@ -200,7 +201,7 @@ fn replay<'c, 's, 'r>(
 ) -> Result<(ReplayResult, ReplayRun<'c, 's, 'r>), ReplayError> {
     let mut replay = ReplayRun::new(case, ours)?;
     let finding = match replay.difference(packets)? {
-        Some(difference) => ReplayVerdict::Different(Box::new(mismatch)),
+        Some(difference) => ReplayVerdict::Different(Box::new(difference)),
         None => ReplayVerdict::Same(None),
     };
     let varies = std::mem::take(&mut replay.varies);

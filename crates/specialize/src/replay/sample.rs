@@ -74,7 +74,9 @@ fn sample(slot: &[u8], kind: PacketKind) -> Option<PacketSample> {
     let packet = slot.get(SampleBuffer::DATA as usize..)?.get(..length).filter(|p| !p.is_empty())?.to_vec();
     let mut context = vec![0; if kind == PacketKind::Xdp { XDP } else { SKB }];
     for (n, &field) in (0..).zip(kind.fields()) {
-        context.get_mut(field as usize..field as usize + 4)?.copy_from_slice(word(SampleBuffer::FIELDS + 4 * n)?);
+        context
+            .get_mut(field as usize..field as usize + 4)?
+            .copy_from_slice(word(SampleBuffer::FIELDS + 4 * n)?);
     }
     if kind == PacketKind::Xdp {
         context[XDP_DATA_END..XDP_DATA_END + 4].copy_from_slice(&(length as u32).to_ne_bytes());

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use millstream_bpf::module;
 use millstream_ir::usage::MapAccess;
 use millstream_kernel::{
-    KernelMap, MapInfo, MapSpec, MapType, KernelProgram, RingBuffer, TestOutput, TestRun, UpdateMode,
+    KernelMap, KernelProgram, MapInfo, MapSpec, MapType, RingBuffer, TestOutput, TestRun, UpdateMode,
 };
 use millstream_lab::differential::compare::SortedEntries;
 use millstream_loader::{ObjectLoader, Session};
@@ -120,14 +120,19 @@ impl InitialMapState {
     }
 }
 
-fn role(case: &ReplayCase<'_, '_>, id: MapId, live: Option<&KernelMap>) -> Result<SandboxMapKind, ReplayError> {
+fn role(
+    case: &ReplayCase<'_, '_>,
+    id: MapId,
+    live: Option<&KernelMap>,
+) -> Result<SandboxMapKind, ReplayError> {
     let Some(live) = live else { return Ok(SandboxMapKind::New) };
     if case.compiler.is_own(id) {
         // The profile's maps are not touched; the guard's holds another token, twins come with the candidate.
         let profile = id == case.compiler.sketch() || id == case.compiler.samples();
         return Ok(if profile { SandboxMapKind::Shared } else { SandboxMapKind::New });
     }
-    let written = matches!(case.compiler.access(module::map(id)), MapAccess::Written | MapAccess::FieldsWritten(_));
+    let written =
+        matches!(case.compiler.access(module::map(id)), MapAccess::Written | MapAccess::FieldsWritten(_));
     match live.info().map_type {
         MapType::PROG_ARRAY | MapType::PERF_EVENT_ARRAY | MapType::RINGBUF => Ok(SandboxMapKind::New),
         // A lookup makes an entry recent.
@@ -180,7 +185,11 @@ fn contents(live: &KernelMap, whole: bool) -> Result<(u32, SortedEntries), Repla
 }
 
 /// Reads a program array. All programs must belong to the object, or calls would leave the replay.
-fn programs(case: &ReplayCase<'_, '_>, map: &object::ObjectMap, live: &KernelMap) -> Result<ProgramSlots, ReplayError> {
+fn programs(
+    case: &ReplayCase<'_, '_>,
+    map: &object::ObjectMap,
+    live: &KernelMap,
+) -> Result<ProgramSlots, ReplayError> {
     let mut held = Vec::new();
     for (slot, id) in live.entries()?.iter() {
         let id = id.try_into().map(u32::from_ne_bytes).unwrap_or(0);
@@ -309,7 +318,8 @@ impl<'c> ReplaySandbox<'c> {
         let mut held = |copied: &CopiedMap| {
             let map = if copied.slot.is_some() { inner.next() } else { self.session.map(copied.map) };
             let Some(map) = map else { return Ok(SortedEntries::new()) };
-            let mut all: SortedEntries = map.entries()?.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+            let mut all: SortedEntries =
+                map.entries()?.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
             all.sort_unstable();
             Ok(all)
         };
@@ -323,7 +333,10 @@ impl<'c> ReplaySandbox<'c> {
 }
 
 /// Makes maps as they were at the moment, and the inner ones.
-fn session<'c>(case: &ReplayCase<'c, '_>, moment: &InitialMapState) -> Result<(Session<'c>, Vec<KernelMap>), ReplayError> {
+fn session<'c>(
+    case: &ReplayCase<'c, '_>,
+    moment: &InitialMapState,
+) -> Result<(Session<'c>, Vec<KernelMap>), ReplayError> {
     let object = case.compiler.object();
     let mut loader = ObjectLoader::new(object).only(&case.compiler.described().name)?;
     for (at, map) in object.maps.iter().enumerate() {
@@ -392,7 +405,8 @@ fn inside<'m>(
         return Ok(copy);
     }
     let is_copied = moment.roles.iter().enumerate().any(|(at, role)| {
-        *role == SandboxMapKind::Nested && case.compiler.places(module::map(MapId(at as u32))).contains(&place)
+        *role == SandboxMapKind::Nested
+            && case.compiler.places(module::map(MapId(at as u32))).contains(&place)
     });
     // It has been removed since, and only live programs may write it.
     if is_copied { Err(ReplayError::Map(live.info().name.clone(), live.info().map_type)) } else { Ok(live) }

@@ -8,7 +8,9 @@
 use std::time::{Duration, Instant};
 
 use millstream_kernel::AttachType;
-use millstream_lab::measure::{LoadAttributes, MeasurementPlan, RESTORED, MeasuredSide, TestRunHarness, check_packets, measure_windows};
+use millstream_lab::measure::{
+    LoadAttributes, MeasuredSide, MeasurementPlan, RESTORED, TestRunHarness, check_packets, measure_windows,
+};
 use millstream_lab::stats::{RatioEstimate, judge};
 use millstream_lab::{Error, Result};
 use millstream_loader::ProgramError;
@@ -17,7 +19,7 @@ use millstream_programs::rng::Rng;
 
 use super::sample::PacketSample;
 use super::sandbox::ReplaySandbox;
-use super::{ReplayCase, PacketKind};
+use super::{PacketKind, ReplayCase};
 
 /// Packets that take turns.
 const PACKETS: usize = 128;
@@ -45,7 +47,8 @@ pub(super) fn ratio(
     let alike = LoadAttributes { attach, flags: kind.load_flags() };
     let (func, name) = (case.compiler.program(), &case.compiler.described().name);
     let failed = |source: ProgramError| Error::Program { name: name.clone(), source: Box::new(source) };
-    let load = |side: &ReplaySandbox<'_>, linked: &LinkedProgram| side.session().load(func, linked).map_err(failed);
+    let load =
+        |side: &ReplaySandbox<'_>, linked: &LinkedProgram| side.session().load(func, linked).map_err(failed);
     let original = case.compiler.object().link(func)?;
     let packets = alike_packets(samples);
     let start = Instant::now();
@@ -62,7 +65,9 @@ pub(super) fn ratio(
         TestRunHarness::new(alike, &packets, writes.is_some_and(|w| w.writes), cpu)?.with_default_priority();
     let [mut original_first, mut candidate_first] = first;
     let mut measured = [
-        MeasuredSide::new("the original", || original_first.take().map_or_else(|| load(&sides[0], &original), Ok)),
+        MeasuredSide::new("the original", || {
+            original_first.take().map_or_else(|| load(&sides[0], &original), Ok)
+        }),
         MeasuredSide::new("the candidate", || {
             candidate_first.take().map_or_else(|| load(&sides[2], case.candidate), Ok)
         }),
@@ -93,7 +98,8 @@ mod tests {
 
     #[test]
     fn the_commonest_length_is_taken_and_ends_alike() {
-        let sample = |length: usize, byte: u8| PacketSample { packet: vec![byte; length], context: Vec::new() };
+        let sample =
+            |length: usize, byte: u8| PacketSample { packet: vec![byte; length], context: Vec::new() };
         let packets =
             alike_packets(&[sample(60, 1), sample(200, 2), sample(200, 3), sample(60, 4), sample(200, 5)]);
         assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [200, 200, 200]);

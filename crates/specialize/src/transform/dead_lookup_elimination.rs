@@ -17,11 +17,11 @@ use millstream_ir::{
     Width,
 };
 use millstream_isa::semantics::eval;
-use millstream_passes::{ModuleInfo, EffectSummaries, call_effects};
+use millstream_passes::{EffectSummaries, ModuleInfo, call_effects};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::eval::{AbstractValue, arithmetic, read};
-use super::plan::{MapContents, FieldConstant};
+use super::plan::{FieldConstant, MapContents};
 use super::site::{LookupKey, lookup};
 use super::split::key_bytes;
 use super::stack_key::stack_address;
@@ -198,7 +198,8 @@ impl PairedExecution<'_, '_> {
                 .loaded(args[0], i64::from(offset), |bytes, at| read(bytes, at, size, sext))
                 .map(PairedValue::Const),
             Op::Alu { op: AluOp::Add, width: Width::W64 } => match args[..] {
-                [PairedValue::Found(held, at), PairedValue::Const(by)] | [PairedValue::Const(by), PairedValue::Found(held, at)] => {
+                [PairedValue::Found(held, at), PairedValue::Const(by)]
+                | [PairedValue::Const(by), PairedValue::Found(held, at)] => {
                     Some(PairedValue::Found(held, at.checked_add(by)?))
                 }
                 _ => computed(&self.on.func.insts[inst].op, &args),
@@ -301,11 +302,15 @@ impl PairedExecution<'_, '_> {
         let args = self.args(inst);
         let is_null = |both: PairedValue| both == PairedValue::Const(0);
         let pointer = match args[..] {
-            [PairedValue::Found(held, 0), other] | [other, PairedValue::Found(held, 0)] if is_null(other) => Some(held),
+            [PairedValue::Found(held, 0), other] | [other, PairedValue::Found(held, 0)] if is_null(other) => {
+                Some(held)
+            }
             _ => None,
         };
         let taken = match (&args[..], pointer, cond) {
-            (&[PairedValue::Const(a), PairedValue::Const(b)], ..) => Some(eval::cond(cond, width, a as u64, b as u64)),
+            (&[PairedValue::Const(a), PairedValue::Const(b)], ..) => {
+                Some(eval::cond(cond, width, a as u64, b as u64))
+            }
             (_, Some(held), Cond::Eq) if !self.held[held].or_null => Some(false),
             (_, Some(held), Cond::Ne) if !self.held[held].or_null => Some(true),
             _ => None,
@@ -336,7 +341,12 @@ impl PairedExecution<'_, '_> {
         self.goes_with(from, target, None)
     }
 
-    fn goes_with(&mut self, from: Block, target: &BlockCall, refined: Option<(Value, PairedValue)>) -> Option<()> {
+    fn goes_with(
+        &mut self,
+        from: Block,
+        target: &BlockCall,
+        refined: Option<(Value, PairedValue)>,
+    ) -> Option<()> {
         let (here, there) = (self.on.cfg.rpo_index[from], self.on.cfg.rpo_index[target.block]);
         if there <= here {
             return None;
@@ -392,7 +402,9 @@ impl PairedExecution<'_, '_> {
 
 /// The result of arithmetic, where it is known.
 fn computed(op: &Op, args: &[PairedValue]) -> Option<PairedValue> {
-    let constant = |both: &PairedValue| if let PairedValue::Const(c) = both { AbstractValue::Const(*c) } else { AbstractValue::None };
+    let constant = |both: &PairedValue| {
+        if let PairedValue::Const(c) = both { AbstractValue::Const(*c) } else { AbstractValue::None }
+    };
     let args: Vec<AbstractValue> = args.iter().map(constant).collect();
     match arithmetic(op, &args)? {
         AbstractValue::Const(value) => Some(PairedValue::Const(value)),

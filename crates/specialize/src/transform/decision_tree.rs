@@ -62,7 +62,13 @@ impl PartialEvaluator<'_> {
     }
 
     /// Goes to the target of the key that the words equal, else to `default`. Ends the block.
-    pub(super) fn exact(&mut self, words: &[KeyWord], mut rows: Vec<DecisionCase>, from: Block, default: Block) {
+    pub(super) fn exact(
+        &mut self,
+        words: &[KeyWord],
+        mut rows: Vec<DecisionCase>,
+        from: Block,
+        default: Block,
+    ) {
         rows.sort_by(|a, b| b.heat.cmp(&a.heat).then_with(|| a.key.cmp(&b.key)));
         let chain = if rows.len() <= CHAIN + RUN { rows.len() } else { CHAIN };
         let rest = rows.split_off(chain);

@@ -50,10 +50,10 @@ use millstream_ir::{
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-use super::partial_eval::{CopyPosition, PartialEvaluator, AbstractEnv, BlockContinuation, pieces_of};
-use super::eval::{AbstractValue, ValueAddress, ValueBytes, LookupValue, LookupValueId};
-use super::plan::{SitePlan, SiteReport};
+use super::eval::{AbstractValue, LookupValue, LookupValueId, ValueAddress, ValueBytes};
+use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, pieces_of};
 use super::perfect_hash::{MULTIPLIER, RowLayout, key_words};
+use super::plan::{SitePlan, SiteReport};
 use super::specialize::volatile;
 use super::split::AbstractKey;
 
@@ -273,7 +273,8 @@ impl<'a> PartialEvaluator<'a> {
         self.note(site, SiteReport::default());
         // Paths without a copy are rare: their code need only be correct.
         let plain = std::mem::replace(&mut self.plain, true);
-        let there = LookupValue { map, origin: inst, bytes: ValueBytes::There, address: ValueAddress::Held(entry) };
+        let there =
+            LookupValue { map, origin: inst, bytes: ValueBytes::There, address: ValueAddress::Held(entry) };
         let there = AbstractValue::Ptr(self.known.push(there), 0);
         for (out, found) in [(by_map, there), (absent, AbstractValue::Const(0))] {
             let mut without = env.clone();
@@ -282,7 +283,8 @@ impl<'a> PartialEvaluator<'a> {
         }
         self.plain = plain;
         let address = ValueAddress::Back { block: back, since: hit };
-        let known = self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Copy(slot.at), address });
+        let known =
+            self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Copy(slot.at), address });
         self.define(inst, AbstractValue::Ptr(known, 0), env);
         Some(BlockContinuation::On(hit))
     }
@@ -391,7 +393,12 @@ impl<'a> PartialEvaluator<'a> {
 
     /// Goes on in `hit` with the slot if its copy is valid for this stamp, else in `miss`. Ends the block
     /// `from`.
-    fn try_slot(&mut self, spot: &CacheProbe<'_>, (slot, stamp): (CacheSlot, Value), [from, hit, miss]: [Block; 3]) {
+    fn try_slot(
+        &mut self,
+        spot: &CacheProbe<'_>,
+        (slot, stamp): (CacheSlot, Value),
+        [from, hit, miss]: [Block; 3],
+    ) {
         let (hit, miss) = (BlockCall::with(hit, [slot.at, slot.number]), BlockCall::new(miss));
         let of_key = match spot.object {
             None => hit,
@@ -564,8 +571,16 @@ impl<'a> PartialEvaluator<'a> {
     }
 
     /// The result of a load from a copied value.
-    pub(super) fn copied(&mut self, base: AbstractValue, load: &Op, ty: Type, out: Block) -> Option<AbstractValue> {
-        let (AbstractValue::Ptr(id, by), &Op::Load { size, sext, offset, flags }) = (base, load) else { return None };
+    pub(super) fn copied(
+        &mut self,
+        base: AbstractValue,
+        load: &Op,
+        ty: Type,
+        out: Block,
+    ) -> Option<AbstractValue> {
+        let (AbstractValue::Ptr(id, by), &Op::Load { size, sext, offset, flags }) = (base, load) else {
+            return None;
+        };
         let (ValueBytes::Copy(slot), None) = (&self.known[id].bytes, flags.core) else { return None };
         let (slot, map) = (*slot, self.known[id].map);
         let at = u32::try_from(by.checked_add(i64::from(offset))?).ok()?;
@@ -599,7 +614,8 @@ impl<'a> PartialEvaluator<'a> {
             ValueAddress::Back { block, since } => Some((block, since)),
             _ => None,
         };
-        let wanted = args.iter().find_map(|a| if let AbstractValue::Ptr(id, _) = a { back(*id) } else { None });
+        let wanted =
+            args.iter().find_map(|a| if let AbstractValue::Ptr(id, _) = a { back(*id) } else { None });
         let Some((block, since)) = wanted else { return false };
         if self.in_loop(at.block) || !self.untouched(since, at.out) {
             return false;
@@ -659,7 +675,11 @@ impl<'a> PartialEvaluator<'a> {
 
     /// Counters for the writes of this instruction to maps with caches: a key's bucket if it is known, else
     /// the whole map.
-    pub(super) fn counts(&self, inst: Inst, args: &[AbstractValue]) -> SmallVec<[(&'a EntryCache, Option<Value>); 1]> {
+    pub(super) fn counts(
+        &self,
+        inst: Inst,
+        args: &[AbstractValue],
+    ) -> SmallVec<[(&'a EntryCache, Option<Value>); 1]> {
         let plan = self.plan;
         let written = plan.caches.iter().filter(|c| c.writers.contains(&inst));
         let is_store = matches!(
@@ -694,7 +714,13 @@ impl<'a> PartialEvaluator<'a> {
     }
 
     /// Counts a writer in, or out.
-    pub(super) fn count_writer(&mut self, cache: &EntryCache, bucket: Option<Value>, comes: bool, out: Block) {
+    pub(super) fn count_writer(
+        &mut self,
+        cache: &EntryCache,
+        bucket: Option<Value>,
+        comes: bool,
+        out: Block,
+    ) {
         let (buckets, whole) = if comes { (STARTED_BUCKETS, STARTED) } else { (FINISHED_BUCKETS, FINISHED) };
         let all = self.place(cache, 0, out);
         let (address, at) = match bucket {

@@ -126,7 +126,8 @@ pub(super) fn arithmetic(op: &Op, args: &[AbstractValue]) -> Option<AbstractValu
 fn absorbed(op: &Op, args: &[AbstractValue]) -> Option<i64> {
     let Op::Alu { op, width } = op else { return None };
     let all = if *width == Width::W64 { u64::MAX } else { u64::from(u32::MAX) };
-    let has = |wanted: u64| args.iter().any(|a| matches!(a, AbstractValue::Const(c) if *c as u64 & all == wanted));
+    let has =
+        |wanted: u64| args.iter().any(|a| matches!(a, AbstractValue::Const(c) if *c as u64 & all == wanted));
     match op {
         AluOp::And | AluOp::Mul if has(0) => Some(0),
         AluOp::Or if has(all) => Some(all as i64),
@@ -137,10 +138,14 @@ fn absorbed(op: &Op, args: &[AbstractValue]) -> Option<i64> {
 /// A pointer plus or minus a constant.
 fn moved(op: AluOp, args: &[AbstractValue]) -> Option<AbstractValue> {
     match (op, args) {
-        (AluOp::Add, &[AbstractValue::Ptr(p, at), AbstractValue::Const(by)] | &[AbstractValue::Const(by), AbstractValue::Ptr(p, at)]) => {
-            Some(AbstractValue::Ptr(p, at.checked_add(by)?))
+        (
+            AluOp::Add,
+            &[AbstractValue::Ptr(p, at), AbstractValue::Const(by)]
+            | &[AbstractValue::Const(by), AbstractValue::Ptr(p, at)],
+        ) => Some(AbstractValue::Ptr(p, at.checked_add(by)?)),
+        (AluOp::Sub, &[AbstractValue::Ptr(p, at), AbstractValue::Const(by)]) => {
+            Some(AbstractValue::Ptr(p, at.checked_sub(by)?))
         }
-        (AluOp::Sub, &[AbstractValue::Ptr(p, at), AbstractValue::Const(by)]) => Some(AbstractValue::Ptr(p, at.checked_sub(by)?)),
         _ => None,
     }
 }

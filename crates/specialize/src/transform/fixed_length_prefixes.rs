@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use millstream_ir::{AluOp, Block, KeyLayout, Op, Size, Type, Value, Width};
 use smallvec::SmallVec;
 
-use super::partial_eval::PartialEvaluator;
 use super::eval::AbstractValue;
-use super::perfect_hash::{RowLayout, PerfectHashTable, PerfectHashLayout};
+use super::partial_eval::PartialEvaluator;
+use super::perfect_hash::{PerfectHashLayout, PerfectHashTable, RowLayout};
 
 /// Bytes of the length in a key.
 const LENGTH: usize = 4;
@@ -49,7 +49,10 @@ impl FixedLengthPrefixes {
     ) -> Option<FixedLengthPrefixes> {
         let (length, _) = prefix(entries().next()?.0)?;
         let same = |(key, _): (&[u8], _)| prefix(key).is_some_and(|(l, _)| l == length);
-        if row.key > PerfectHashTable::WIDEST.0 || row.value > PerfectHashTable::WIDEST.1 || !entries().all(same) {
+        if row.key > PerfectHashTable::WIDEST.0
+            || row.value > PerfectHashTable::WIDEST.1
+            || !entries().all(same)
+        {
             return None;
         }
         let mut it = FixedLengthPrefixes { length, rows: PerfectHashTable::of(row, [], count, most)? };
@@ -125,7 +128,9 @@ impl PartialEvaluator<'_> {
             short.push(match *abs {
                 _ if mask == 0 => AbstractValue::Const(0),
                 AbstractValue::Const(word) => AbstractValue::Const(word & mask as i64),
-                AbstractValue::Val(word) if mask != all => AbstractValue::Val(self.kept_bits(word, mask, piece.size, out)),
+                AbstractValue::Val(word) if mask != all => {
+                    AbstractValue::Val(self.kept_bits(word, mask, piece.size, out))
+                }
                 other => other,
             });
         }

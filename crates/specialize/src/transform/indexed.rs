@@ -10,9 +10,9 @@
 use millstream_ir::{AluOp, BlockCall, Op, Size, Type, Value, Width};
 use rustc_hash::FxHashMap;
 
-use super::partial_eval::{CopyPosition, PartialEvaluator, BlockContinuation};
 use super::decision_tree::DecisionInterval;
 use super::eval::{AbstractValue, ValueBytes, read};
+use super::partial_eval::{BlockContinuation, CopyPosition, PartialEvaluator};
 
 /// Elements that are looked at, at most.
 const ELEMENTS: u64 = 4_096;
@@ -36,12 +36,14 @@ impl PartialEvaluator<'_> {
     pub(super) fn further(&self, op: &Op, args: &[AbstractValue]) -> Option<AbstractValue> {
         let &Op::Alu { op: AluOp::Add, width: Width::W64 } = op else { return None };
         match *args {
-            [AbstractValue::Ptr(id, at), AbstractValue::Val(by)] | [AbstractValue::Val(by), AbstractValue::Ptr(id, at)] => {
+            [AbstractValue::Ptr(id, at), AbstractValue::Val(by)]
+            | [AbstractValue::Val(by), AbstractValue::Ptr(id, at)] => {
                 let one = matches!(self.known[id].bytes, ValueBytes::One(_));
                 let looked_up = self.addressed.contains(&self.known[id].origin);
                 (one && !looked_up && self.index(by).is_some()).then_some(AbstractValue::In(id, at, by))
             }
-            [AbstractValue::In(id, at, by), AbstractValue::Const(more)] | [AbstractValue::Const(more), AbstractValue::In(id, at, by)] => {
+            [AbstractValue::In(id, at, by), AbstractValue::Const(more)]
+            | [AbstractValue::Const(more), AbstractValue::In(id, at, by)] => {
                 Some(AbstractValue::In(id, at.checked_add(more)?, by))
             }
             _ => None,
@@ -49,7 +51,12 @@ impl PartialEvaluator<'_> {
     }
 
     /// The result of a load at an indexed place of a known value, and the flow after it.
-    pub(super) fn indexed(&mut self, base: AbstractValue, load: &Op, at: CopyPosition) -> Option<(AbstractValue, BlockContinuation)> {
+    pub(super) fn indexed(
+        &mut self,
+        base: AbstractValue,
+        load: &Op,
+        at: CopyPosition,
+    ) -> Option<(AbstractValue, BlockContinuation)> {
         let (AbstractValue::In(id, begin, by), &Op::Load { size, sext, offset, .. }) = (base, load) else {
             return None;
         };

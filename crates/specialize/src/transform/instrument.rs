@@ -9,8 +9,8 @@
 //! Invariant: behaviour does not change; the sketch's map is the only memory written.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, FuncCursor, Func, Function, Inst, KeyLayout, Map, MemFlags, Module, Op, KeyPiece,
-    Prov, Size, Type, Value, Width,
+    AluOp, Block, BlockCall, Cond, Func, FuncCursor, Function, Inst, KeyLayout, KeyPiece, Map, MemFlags,
+    Module, Op, Prov, Size, Type, Value, Width,
 };
 
 use super::error::TransformError;
@@ -95,7 +95,12 @@ pub fn instrument(
     Ok(())
 }
 
-fn check_map(module: &Module, sketch: &ProfileSketch, key_size: u32, sites: u32) -> Result<(), TransformError> {
+fn check_map(
+    module: &Module,
+    sketch: &ProfileSketch,
+    key_size: u32,
+    sites: u32,
+) -> Result<(), TransformError> {
     let unfit = |what| Err(TransformError::UnfitMap { map: sketch.map, what });
     let Some(decl) = module.maps.get(sketch.map) else { return unfit("it does not exist") };
     if decl.value_size < ProfileSketch::value_size(key_size) || decl.key_size != 4 {
@@ -108,7 +113,14 @@ fn check_map(module: &Module, sketch: &ProfileSketch, key_size: u32, sites: u32)
     Ok(())
 }
 
-fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &KeyLayout, sketch: &ProfileSketch, number: u32) {
+fn record(
+    func: &mut Function,
+    lookup: Inst,
+    in_memory: bool,
+    layout: &KeyLayout,
+    sketch: &ProfileSketch,
+    number: u32,
+) {
     let Some((block, at)) = position(func, lookup) else { return };
     let mut key = func.insts[lookup].args.clone();
     let rest = split_block(func, block, at);
@@ -126,7 +138,8 @@ fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &KeyLayout
     cursor.effect(branch(Cond::Eq, Size::Dw), [address, zero], [BlockCall::new(rest), BlockCall::new(slot)]);
     add(&mut func.at_end(slot), address, ProfileSketch::TOTAL, 1);
     let size: u32 = layout.iter().map(|p| p.size.bytes()).sum();
-    let ways: Vec<u32> = (0..ProfileSketch::WAYS).map(|n| ProfileSketch::FIRST + n * ProfileSketch::way(size)).collect();
+    let ways: Vec<u32> =
+        (0..ProfileSketch::WAYS).map(|n| ProfileSketch::FIRST + n * ProfileSketch::way(size)).collect();
     let mut here = slot;
     for (n, &way) in ways.iter().enumerate() {
         let same = insert_block(func, rest);
@@ -144,7 +157,13 @@ fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &KeyLayout
     for ((&take, &way), &count) in takes.iter().zip(&ways).zip(&counts) {
         let mut cursor = func.at_end(take);
         for (piece, &value) in layout.iter().zip(&key) {
-            store(&mut cursor, address, way + ProfileSketch::KEY + u32::from(piece.offset), piece.size, value);
+            store(
+                &mut cursor,
+                address,
+                way + ProfileSketch::KEY + u32::from(piece.offset),
+                piece.size,
+                value,
+            );
         }
         store(&mut cursor, address, way + ProfileSketch::ERROR, Size::Dw, count);
         add(&mut cursor, address, way + ProfileSketch::COUNT, 1);
@@ -166,7 +185,13 @@ fn least(func: &mut Function, block: Block, counts: &[Value], best: usize, next:
 }
 
 /// The slot of a key, as the high bits of a product.
-fn slot_index(at: &mut FuncCursor<'_>, key: &[Value], layout: &KeyLayout, sketch: &ProfileSketch, number: u32) -> Value {
+fn slot_index(
+    at: &mut FuncCursor<'_>,
+    key: &[Value],
+    layout: &KeyLayout,
+    sketch: &ProfileSketch,
+    number: u32,
+) -> Value {
     let alu = |op| Op::Alu { op, width: Width::W64 };
     let multiplier = at.iconst(MULTIPLIER);
     let mut hash = at.iconst(0);

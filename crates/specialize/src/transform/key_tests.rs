@@ -6,16 +6,16 @@
 //! no rule is about that protocol.
 
 use cranelift_entity::EntityRef;
-use millstream_ir::{Block, Cfg, DomTree, Func, Function, Inst, Module, KeyPiece, Size, Value, ValueDef};
+use millstream_ir::{Block, Cfg, DomTree, Func, Function, Inst, KeyPiece, Module, Size, Value, ValueDef};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use super::partial_eval::{ARRAY, CopyPosition, PartialEvaluator, AbstractEnv, BlockContinuation};
+use super::dead_lookup_elimination::{AssumedResults, EliminationContext, PairedValue, PossibleResults};
 use super::decision_tree::DecisionCase;
 use super::error::TransformError;
 use super::eval::{AbstractValue, ValueBytes};
-use super::dead_lookup_elimination::{AssumedResults, PairedValue, PossibleResults, EliminationContext};
-use super::plan::{MapContents, KeyTest, SpecializationPlan, UnknownContents};
+use super::partial_eval::{ARRAY, AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator};
+use super::plan::{KeyTest, MapContents, SpecializationPlan, UnknownContents};
 use super::site::{KeyForm, LookupInst, LookupSite, SiteId};
 use super::split::AbstractKey;
 use super::stack_key;
@@ -83,7 +83,13 @@ fn word(func: &Function, (cfg, dom): (&Cfg, &DomTree), site: &LookupSite, piece:
 
 /// Returns true if `other` is on every path to `site`, and `word`, a word of the key of `site`, is defined
 /// there.
-fn is_known(func: &Function, (cfg, dom): (&Cfg, &DomTree), word: Value, site: &LookupSite, other: &LookupSite) -> bool {
+fn is_known(
+    func: &Function,
+    (cfg, dom): (&Cfg, &DomTree),
+    word: Value,
+    site: &LookupSite,
+    other: &LookupSite,
+) -> bool {
     let place = |block: Block, inst: Inst| func.blocks[block].insts.iter().position(|i| *i == inst);
     // In one block, what comes first; else by dominance.
     let precedes = |(a, at): (Block, Option<usize>), (b, by): (Block, Option<usize>)| {
@@ -130,8 +136,9 @@ pub fn dead_lookups_after(
     let Some(word) = word(func, (&cfg, &dom), site, piece) else { return Vec::new() };
     let assumed = AssumedResults::from_iter([(site.inst, finds)]);
     let outlook = EliminationContext { module, func, cfg: &cfg, contents, fields: &[], assumed: &assumed };
-    let before =
-        |value: Value, _: &mut Vec<PossibleResults>| func.as_const(value).map_or(PairedValue::Same(value), PairedValue::Const);
+    let before = |value: Value, _: &mut Vec<PossibleResults>| {
+        func.as_const(value).map_or(PairedValue::Same(value), PairedValue::Const)
+    };
     let is_spared = |other: &&LookupSite| {
         is_known(func, (&cfg, &dom), word, site, other)
             && outlook.is_result_unused((other.block, other.inst), &before)
@@ -179,7 +186,9 @@ impl PartialEvaluator<'_> {
             self.exact(&words, plan.values.iter().map(row).collect(), out, other);
             let mut without = env.clone();
             self.assumed.insert(lookup, plan.otherwise.clone());
-            if let BlockContinuation::On(out) = self.lookup(inst, looked, CopyPosition { out: other, ..at }, &mut without) {
+            if let BlockContinuation::On(out) =
+                self.lookup(inst, looked, CopyPosition { out: other, ..at }, &mut without)
+            {
                 self.region(CopyPosition { next: at.next + 1, out, ..at }, without);
             }
             self.assumed.remove(&lookup);
@@ -197,8 +206,14 @@ impl PartialEvaluator<'_> {
             true => (&UnknownContents as &dyn MapContents, &[][..], &nothing),
             false => (self.contents, self.plan.fields.as_slice(), &self.assumed),
         };
-        let outlook =
-            EliminationContext { module: self.module, func: self.src, cfg: &self.cfg, contents, fields, assumed };
+        let outlook = EliminationContext {
+            module: self.module,
+            func: self.src,
+            cfg: &self.cfg,
+            contents,
+            fields,
+            assumed,
+        };
         let before = |value: Value, held: &mut Vec<PossibleResults>| match env[value.index()] {
             AbstractValue::Const(constant) => PairedValue::Const(constant),
             AbstractValue::Ptr(id, at) => {

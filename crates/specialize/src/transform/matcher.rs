@@ -1,13 +1,13 @@
 //! Meaning of the entries of a plan at one lookup: the words of its key that are compared, and with which
 //! constants.
 
-use millstream_ir::{Block, KeyLayout, MapDecl, KeyPiece, Size};
+use millstream_ir::{Block, KeyLayout, KeyPiece, MapDecl, Size};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::partial_eval::ARRAY;
-use super::decision_tree::{DecisionInterval, DecisionCase, KeyWord};
+use super::decision_tree::{DecisionCase, DecisionInterval, KeyWord};
 use super::eval::{AbstractValue, read};
+use super::partial_eval::ARRAY;
 use super::plan::LookupEntry;
 
 pub(super) const LPM_TRIE: u32 = 11;
@@ -90,12 +90,18 @@ impl<'p> KeyMatcher<'p> {
         if layout.iter().map(|p| p.size.bytes()).sum::<u32>() != decl.key_size {
             return None;
         }
-        let mut matcher =
-            KeyMatcher { how: MatchMethod::Exact, pieces: SmallVec::new(), words: SmallVec::new(), entries: Vec::new() };
+        let mut matcher = KeyMatcher {
+            how: MatchMethod::Exact,
+            pieces: SmallVec::new(),
+            words: SmallVec::new(),
+            entries: Vec::new(),
+        };
         let mut constants: SmallVec<[(KeyPiece, u64); 4]> = SmallVec::new();
         for (piece, abs) in layout.iter().zip(args) {
             match abs {
-                AbstractValue::Const(c) => constants.push((*piece, *c as u64 & (u64::MAX >> (64 - piece.size.bits())))),
+                AbstractValue::Const(c) => {
+                    constants.push((*piece, *c as u64 & (u64::MAX >> (64 - piece.size.bits()))))
+                }
                 AbstractValue::Val(v) => {
                     matcher.pieces.push(*piece);
                     matcher.words.push((*v, piece.size));

@@ -8,61 +8,65 @@
 //! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`Contents`], and holds as
 //! long as the [`Guard`] does.
 
-mod key_tests;
-mod symbolic_bits;
-mod entry_cache;
-mod tail_calls;
-mod partial_eval;
+mod bpf_loop_inlining;
+mod dead_lookup_elimination;
 mod decision_tree;
+mod entry_cache;
 mod error;
 mod eval;
+mod fixed_length_prefixes;
 mod indexed;
 mod instrument;
+mod key_tests;
 mod lpm;
 mod matcher;
-mod dead_lookup_elimination;
-mod fixed_length_prefixes;
-mod plan;
-mod bpf_loop_inlining;
-mod perfect_hash;
-mod sampler;
-mod table_loop_decisions;
-mod site;
 mod partial_deopt;
+mod partial_eval;
+mod perfect_hash;
+mod plan;
+mod sampler;
+mod shadow_table;
+mod site;
 mod specialize;
 mod split;
 mod stack_key;
+mod symbolic_bits;
+mod table_loop_analysis;
+mod table_loop_decisions;
+mod tail_calls;
 mod trie;
-mod shadow_table;
 mod unroll;
 mod value_pool;
-mod table_loop_analysis;
 
 use millstream_ir::Module;
 use millstream_passes::{PassError, PassPipeline, PassSession};
 
-pub use key_tests::{in_range, dead_lookups_after};
-pub use entry_cache::{EntryCache, CacheLayout, whole_words};
-pub use tail_calls::{SyncCounters, ProgArrayPair, InlinedTailCall, calls, redirect_tail_calls, inline_tail_calls, may_call_more};
+pub use bpf_loop_inlining::{CallbackMode, unfolds};
+pub use entry_cache::{CacheLayout, EntryCache, whole_words};
 pub use error::TransformError;
-pub use instrument::{ProfileSketch, instrument};
-pub(crate) use matcher::address_pieces;
 pub use fixed_length_prefixes::FixedLengthPrefixes;
 pub(crate) use fixed_length_prefixes::has_length;
+pub use instrument::{ProfileSketch, instrument};
+pub use key_tests::{dead_lookups_after, in_range};
+pub(crate) use matcher::address_pieces;
+pub use perfect_hash::{PerfectHashTable, RowLayout};
 pub use plan::{
-    CodeBudget, MapContents, LookupEntry, FieldConstant, GuardCheck, NamedInnerMap, InnerSitePlan, KeyTest, LookupPlan, SpecializationPlan, TransformReport,
-    SitePlan, SiteReport, DeoptMap, FallbackTailCall, UnknownContents,
+    CodeBudget, DeoptMap, FallbackTailCall, FieldConstant, GuardCheck, InnerSitePlan, KeyTest, LookupEntry,
+    LookupPlan, MapContents, NamedInnerMap, SitePlan, SiteReport, SpecializationPlan, TransformReport,
+    UnknownContents,
 };
-pub use bpf_loop_inlining::{CallbackMode, unfolds};
-pub use perfect_hash::{RowLayout, PerfectHashTable};
-pub use sampler::{SampleMode, PacketKind, SampleBuffer, keep_packets};
+pub use sampler::{PacketKind, SampleBuffer, SampleMode, keep_packets};
+pub use shadow_table::{ShadowCapacity, ShadowTable};
 pub use site::{KeyForm, LookupSite, SiteId, sites};
 pub(crate) use site::{is_template, of_shape};
 pub use specialize::specialize;
-pub use trie::MultibitTrie;
-pub use shadow_table::{ShadowCapacity, ShadowTable};
-pub use value_pool::MOST_BYTES as TRIE_VALUE;
 pub use table_loop_analysis::is_table_loop_lookup;
+pub use tail_calls::{
+    InlinedTailCall, ProgArrayPair, SyncCounters, calls, inline_tail_calls, may_call_more,
+    redirect_tail_calls,
+};
+pub use trie::MultibitTrie;
+pub use value_pool::MOST_BYTES as TRIE_VALUE;
 
 /// Passes before the sites of a function are known. Twice: after the first round, stores that have become the
 /// last ones of their words may have kept other words of the same bytes in memory. Functions that look
@@ -107,7 +111,11 @@ const CLEAN: &[&str] = &[
 ///
 /// # Errors
 /// If a pass has made the IR invalid (checked in debug builds only).
-pub fn prepare(module: &mut Module, callbacks: CallbackMode, session: &mut PassSession) -> Result<(), PassError> {
+pub fn prepare(
+    module: &mut Module,
+    callbacks: CallbackMode,
+    session: &mut PassSession,
+) -> Result<(), PassError> {
     if callbacks == CallbackMode::Unfolded {
         bpf_loop_inlining::unfold(module);
     }

@@ -10,8 +10,8 @@
 
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Inst, Map, Op, Type, Value, Width};
 
-use super::partial_eval::{CopyPosition, PartialEvaluator, AbstractEnv};
 use super::eval::AbstractValue;
+use super::partial_eval::{AbstractEnv, CopyPosition, PartialEvaluator};
 use super::specialize::volatile_load;
 use super::split::AbstractKey;
 

@@ -10,18 +10,21 @@
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Map, MemFlags, Module, Op, KeyPiece, Prov,
+    AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, KeyPiece, Map, MemFlags, Module, Op, Prov,
     Size, Type, Value, ValueDef, Width,
 };
 use millstream_isa::semantics::eval;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::key_tests::ResolvedKeyTest;
-use super::error::TransformError;
-use super::eval::{AbstractValue, ValueAddress, ValueBytes, MergedField, MergedFields, LookupValue, LookupValueId, MergeId, arithmetic, read};
 use super::dead_lookup_elimination::AssumedResults;
-use super::plan::{MapContents, SpecializationPlan, TransformReport, SitePlan};
+use super::error::TransformError;
+use super::eval::{
+    AbstractValue, LookupValue, LookupValueId, MergeId, MergedField, MergedFields, ValueAddress, ValueBytes,
+    arithmetic, read,
+};
+use super::key_tests::ResolvedKeyTest;
+use super::plan::{MapContents, SitePlan, SpecializationPlan, TransformReport};
 use super::site::lookup;
 
 pub(super) const ARRAY: u32 = 2;
@@ -188,7 +191,11 @@ impl<'a> PartialEvaluator<'a> {
     }
 
     /// Lookups whose results come by different edges into one parameter, and so must have an address.
-    fn addresses_needed(&self, incoming: &[Vec<AbstractValue>], agreed: Option<&Vec<Option<AbstractValue>>>) -> Vec<Inst> {
+    fn addresses_needed(
+        &self,
+        incoming: &[Vec<AbstractValue>],
+        agreed: Option<&Vec<Option<AbstractValue>>>,
+    ) -> Vec<Inst> {
         let merged = |n: usize| agreed.is_none_or(|a| a.get(n).copied().flatten().is_none());
         let each = incoming.iter().flat_map(|edge| edge.iter().enumerate());
         each.filter(|(n, _)| merged(*n)).filter_map(|(_, abs)| self.without_address(*abs)).collect()
@@ -342,8 +349,13 @@ impl<'a> PartialEvaluator<'a> {
     /// Evaluates a branch: true if it is taken, `None` if that is not known.
     fn decide(&self, cond: Cond, width: Width, args: &[AbstractValue]) -> Option<bool> {
         match args {
-            &[AbstractValue::Const(a), AbstractValue::Const(b)] => Some(eval::cond(cond, width, a as u64, b as u64)),
-            &[AbstractValue::Ptr(p, _), AbstractValue::Const(0)] | &[AbstractValue::Const(0), AbstractValue::Ptr(p, _)] if width == Width::W64 => {
+            &[AbstractValue::Const(a), AbstractValue::Const(b)] => {
+                Some(eval::cond(cond, width, a as u64, b as u64))
+            }
+            &[AbstractValue::Ptr(p, _), AbstractValue::Const(0)]
+            | &[AbstractValue::Const(0), AbstractValue::Ptr(p, _)]
+                if width == Width::W64 =>
+            {
                 match (cond, &self.known[p].bytes) {
                     (_, ValueBytes::Unknown) => None,
                     (Cond::Eq, _) => Some(false),
@@ -367,8 +379,9 @@ impl<'a> PartialEvaluator<'a> {
                 _ => self.materialize(a, out),
             })
             .collect();
-        let has =
-            |r: &CopiedRegion| self.dom.dominates(r.root, target.block) && (r.root != target.block || r.whole);
+        let has = |r: &CopiedRegion| {
+            self.dom.dominates(r.root, target.block) && (r.root != target.block || r.whole)
+        };
         // The outermost region is the whole function, so there is always one.
         let index = self.regions.iter().rposition(has).unwrap_or(0);
         if !self.regions[index].blocks.contains_key(&target.block) {
@@ -386,7 +399,13 @@ impl<'a> PartialEvaluator<'a> {
     }
 
     /// The result of a load that is the same for all entries of the map.
-    pub(super) fn alike(&mut self, base: AbstractValue, offset: i32, size: Size, sext: bool) -> Option<AbstractValue> {
+    pub(super) fn alike(
+        &mut self,
+        base: AbstractValue,
+        offset: i32,
+        size: Size,
+        sext: bool,
+    ) -> Option<AbstractValue> {
         let AbstractValue::Ptr(id, at) = base else { return None };
         let offset = u32::try_from(at.checked_add(i64::from(offset))?).ok()?;
         let end = offset.checked_add(size.bytes())?;
@@ -401,7 +420,13 @@ impl<'a> PartialEvaluator<'a> {
     }
 
     /// The result of a load, if known.
-    pub(super) fn load(&mut self, base: AbstractValue, offset: i32, size: Size, sext: bool) -> Option<AbstractValue> {
+    pub(super) fn load(
+        &mut self,
+        base: AbstractValue,
+        offset: i32,
+        size: Size,
+        sext: bool,
+    ) -> Option<AbstractValue> {
         let AbstractValue::Ptr(id, at) = base else { return None };
         let offset = u32::try_from(at.checked_add(i64::from(offset))?).ok()?;
         let end = offset.checked_add(size.bytes())?;
@@ -443,7 +468,8 @@ impl<'a> PartialEvaluator<'a> {
     /// Global data whose contents are known.
     fn global(&mut self, inst: Inst, map: Map, offset: u32) -> Option<AbstractValue> {
         let bytes = self.contents.lookup(map, &[0; 4])??;
-        let known = LookupValue { map, origin: inst, bytes: ValueBytes::One(bytes), address: ValueAddress::Direct };
+        let known =
+            LookupValue { map, origin: inst, bytes: ValueBytes::One(bytes), address: ValueAddress::Direct };
         Some(AbstractValue::Ptr(self.known.push(known), i64::from(offset)))
     }
 

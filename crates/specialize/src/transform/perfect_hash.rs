@@ -310,7 +310,8 @@ mod tests {
         let mut rows = PerfectHashTable::of(ROW, entries, table.len(), 1 << 20).unwrap();
         let shape = rows.shape();
         assert_eq!(PerfectHashLayout::of_bytes(ROW, shape.bytes() as u32), Some(shape));
-        let whole = |rows: &PerfectHashTable| (0..rows.chunks()).flat_map(|n| rows.chunk(n).1).collect::<Vec<u8>>();
+        let whole =
+            |rows: &PerfectHashTable| (0..rows.chunks()).flat_map(|n| rows.chunk(n).1).collect::<Vec<u8>>();
         let mut memory = whole(&rows);
         for _ in 0..3_000 {
             let (key, value) = (key(rng.below(700)), vec![rng.next_u32() as u8; 6]);
@@ -375,7 +376,10 @@ mod tests {
         let all: Vec<[u8; 13]> =
             (0..1_000u32).map(|n| std::array::from_fn(|i| (n >> (i % 4 * 8)) as u8)).collect();
         let entries = || all.iter().map(|key| (key.as_slice(), &[0u8; 6][..]));
-        assert!(PerfectHashTable::of(ROW, entries(), all.len(), 10_000).is_none(), "more memory than it may have");
+        assert!(
+            PerfectHashTable::of(ROW, entries(), all.len(), 10_000).is_none(),
+            "more memory than it may have"
+        );
         let mut rows = PerfectHashTable::of(ROW, entries().take(10), 10, 1 << 20).unwrap();
         let added = entries().position(|(key, value)| rows.set(key, Some(value)).is_none());
         assert!(added.is_some_and(|n| (60..=100).contains(&n)), "{added:?}");

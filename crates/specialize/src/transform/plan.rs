@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use millstream_ir::{Map, KeyPiece};
+use millstream_ir::{KeyPiece, Map};
 
 use super::entry_cache::EntryCache;
-use super::tail_calls::{ProgArrayPair, InlinedTailCall};
 use super::site::SiteId;
+use super::tail_calls::{InlinedTailCall, ProgArrayPair};
 
 /// Contents of maps, valid as long as the guard does not change.
 ///

@@ -7,8 +7,8 @@
 //! Invariant: behaviour does not change; the map of the samples is the only memory written.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, FuncCursor, Func, Function, Map, Module, Op, KeyPiece, Prov, Size, Type, Value,
-    Width,
+    AluOp, Block, BlockCall, Cond, Func, FuncCursor, Function, KeyPiece, Map, Module, Op, Prov, Size, Type,
+    Value, Width,
 };
 
 use super::error::TransformError;

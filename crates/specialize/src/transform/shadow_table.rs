@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 use millstream_ir::usage::AccessRange;
 use millstream_ir::{AluOp, Block, BlockCall, Cond, MapDecl, Op, Prov, Size, Type, Value, Width};
 
-use super::partial_eval::{ARRAY, PartialEvaluator};
-use super::matcher::LPM_TRIE;
 use super::fixed_length_prefixes::FixedLengthPrefixes;
-use super::perfect_hash::{MULTIPLIER, PLACER, RowLayout, PerfectHashTable, PerfectHashLayout, factor};
+use super::matcher::LPM_TRIE;
+use super::partial_eval::{ARRAY, PartialEvaluator};
+use super::perfect_hash::{MULTIPLIER, PLACER, PerfectHashLayout, PerfectHashTable, RowLayout, factor};
 use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, MultibitTrie};
 use super::value_pool::{MOST_BYTES, SMALL, places, stride, values_bytes};
 
@@ -56,13 +56,20 @@ impl ShadowCapacity {
         match self {
             ShadowCapacity::Trie { groups, value_size } => MultibitTrie::size(groups, value_size),
             // Larger ones are not made.
-            ShadowCapacity::Rows(shape) | ShadowCapacity::OneLength(shape, _) => u32::try_from(shape.bytes()).unwrap_or(u32::MAX),
+            ShadowCapacity::Rows(shape) | ShadowCapacity::OneLength(shape, _) => {
+                u32::try_from(shape.bytes()).unwrap_or(u32::MAX)
+            }
         }
     }
 
     /// Capacity of each of the sides, if the map `twin` can hold twins of `map` at all. `length` is that of
     /// all prefixes, if there is only one.
-    pub(super) fn of(map: &MapDecl, twin: &MapDecl, sides: u32, length: Option<u32>) -> Option<ShadowCapacity> {
+    pub(super) fn of(
+        map: &MapDecl,
+        twin: &MapDecl,
+        sides: u32,
+        length: Option<u32>,
+    ) -> Option<ShadowCapacity> {
         let side = twin.value_size.checked_div(sides)?;
         let row = RowLayout { key: map.key_size, value: map.value_size };
         let room = if let Some(length) = length {

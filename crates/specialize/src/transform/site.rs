@@ -105,15 +105,26 @@ pub(super) struct LookupInst<'f> {
 }
 
 /// Map and key, if the instruction is a lookup in a known map, or in an inner map.
-pub(super) fn lookup<'f>(module: &Module, func: &'f Function, cfg: &Cfg, inst: Inst) -> Option<LookupInst<'f>> {
+pub(super) fn lookup<'f>(
+    module: &Module,
+    func: &'f Function,
+    cfg: &Cfg,
+    inst: Inst,
+) -> Option<LookupInst<'f>> {
     let data = &func.insts[inst];
     match &data.op {
-        Op::MapLookup { map, key } => Some(LookupInst { map: *map, object: None, key: LookupKey::Values(key) }),
+        Op::MapLookup { map, key } => {
+            Some(LookupInst { map: *map, object: None, key: LookupKey::Values(key) })
+        }
         Op::Helper { id: LOOKUP } => {
             let (object, key) = (*data.args.first()?, LookupKey::Pointer(*data.args.get(1)?));
             match func.def_op(object) {
                 Some(Op::MapAddr { map }) => Some(LookupInst { map: *map, object: None, key }),
-                _ => template(module, func, cfg, object).map(|map| LookupInst { map, object: Some(object), key }),
+                _ => template(module, func, cfg, object).map(|map| LookupInst {
+                    map,
+                    object: Some(object),
+                    key,
+                }),
             }
         }
         _ => None,

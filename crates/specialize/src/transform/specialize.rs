@@ -2,22 +2,23 @@
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MapDecl, MemFlags, Module,
-    Op, KeyPiece, Prov, Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, KeyPiece, MapDecl, MemFlags,
+    Module, Op, Prov, Size, Type, Value, Width,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::key_tests::check_tests;
 use super::entry_cache::count_callees;
-use super::tail_calls::TAIL_CALL;
-use super::partial_eval::{CopyPosition, PartialEvaluator, AbstractEnv, InnerSitePlans};
 use super::error::TransformError;
 use super::eval::{AbstractValue, MergedFields};
+use super::key_tests::check_tests;
+use super::partial_eval::{AbstractEnv, CopyPosition, InnerSitePlans, PartialEvaluator};
 use super::plan::{
-    MapContents, LookupEntry, GuardCheck, NamedInnerMap, InnerSitePlan, LookupPlan, SpecializationPlan, TransformReport, SitePlan, FallbackTailCall, UnknownContents,
+    FallbackTailCall, GuardCheck, InnerSitePlan, LookupEntry, LookupPlan, MapContents, NamedInnerMap,
+    SitePlan, SpecializationPlan, TransformReport, UnknownContents,
 };
-use super::site::{LookupSite, SiteId, of_shape, sites};
 use super::shadow_table::ShadowCapacity;
+use super::site::{LookupSite, SiteId, of_shape, sites};
+use super::tail_calls::TAIL_CALL;
 
 /// `bpf_ktime_get_ns`.
 const KTIME: i32 = 5;
@@ -141,7 +142,8 @@ fn check<'p>(
         if let LookupPlan::Hot(entries) | LookupPlan::Whole(entries) | LookupPlan::Twin { hot: entries, .. } =
             &site.lookup
         {
-            let is_named = |e: &LookupEntry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
+            let is_named =
+                |e: &LookupEntry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
             if decl.inner.is_some() && !entries.iter().all(is_named) {
                 return Err(TransformError::UnfitMap {
                     map: found.map,
@@ -156,7 +158,8 @@ fn check<'p>(
 
 /// Checks that the entries planned for a lookup can be compared with its key, and have the sizes of its map.
 fn check_entries(found: &LookupSite, plan: &SitePlan, decl: &MapDecl) -> Result<(), TransformError> {
-    let (LookupPlan::Hot(entries) | LookupPlan::Whole(entries) | LookupPlan::Twin { hot: entries, .. }) = &plan.lookup
+    let (LookupPlan::Hot(entries) | LookupPlan::Whole(entries) | LookupPlan::Twin { hot: entries, .. }) =
+        &plan.lookup
     else {
         return Ok(());
     };
@@ -172,7 +175,11 @@ fn check_entries(found: &LookupSite, plan: &SitePlan, decl: &MapDecl) -> Result<
 }
 
 /// The plans for lookups in inner maps that have names, by instruction and name.
-fn check_within<'p>(module: &Module, all: &[LookupSite], plan: &'p SpecializationPlan) -> Result<InnerSitePlans<'p>, TransformError> {
+fn check_within<'p>(
+    module: &Module,
+    all: &[LookupSite],
+    plan: &'p SpecializationPlan,
+) -> Result<InnerSitePlans<'p>, TransformError> {
     let mut within = InnerSitePlans::default();
     for InnerSitePlan { place, plan: site } in &plan.within {
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;

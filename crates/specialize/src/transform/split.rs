@@ -1,25 +1,28 @@
 //! Lookups: results that are known without a call, and code for each of the values that a lookup may find.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Inst, KeyLayout, Map, MemFlags, Op, KeyPiece, Prov, Size, SwapKind, Type, Value,
-    Width,
+    AluOp, Block, BlockCall, Cond, Inst, KeyLayout, KeyPiece, Map, MemFlags, Op, Prov, Size, SwapKind, Type,
+    Value, Width,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use cranelift_entity::EntityRef;
 
-use super::entry_cache::whole_words;
-use super::partial_eval::{CopyPosition, PartialEvaluator, AbstractEnv, BlockContinuation, MergePoint, is_single, pieces_of, too_deep};
 use super::decision_tree::DecisionCase;
-use super::eval::{AbstractValue, ValueAddress, ValueBytes, MergedField, LookupValue, MergeId, read};
+use super::entry_cache::whole_words;
+use super::eval::{AbstractValue, LookupValue, MergeId, MergedField, ValueAddress, ValueBytes, read};
 use super::lpm;
-use super::matcher::{KeyGroup, MatchMethod, KeyMatcher, full_length, groups, indices};
-use super::plan::{LookupEntry, LookupPlan, SitePlan, SiteReport};
+use super::matcher::{KeyGroup, KeyMatcher, MatchMethod, full_length, groups, indices};
+use super::partial_eval::{
+    AbstractEnv, BlockContinuation, CopyPosition, MergePoint, PartialEvaluator, is_single, pieces_of,
+    too_deep,
+};
 use super::perfect_hash::PerfectHashLayout;
+use super::plan::{LookupEntry, LookupPlan, SitePlan, SiteReport};
+use super::shadow_table::{ShadowCapacity, TrieAccess};
 use super::site::{LookupInst, LookupKey};
 use super::stack_key::{self, StoredPiece};
-use super::shadow_table::{TrieAccess, ShadowCapacity};
 
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
@@ -52,7 +55,9 @@ struct ShadowLookup<'k> {
 impl AbstractKey {
     /// The value of a piece of the key, if it is known in pieces.
     pub(super) fn piece(&self, wanted: KeyPiece) -> Option<AbstractValue> {
-        let (KeySource::Values(layout, args) | KeySource::Stack(_, layout, args)) = &self.given else { return None };
+        let (KeySource::Values(layout, args) | KeySource::Stack(_, layout, args)) = &self.given else {
+            return None;
+        };
         layout.iter().zip(args).find(|(piece, _)| **piece == wanted).map(|(_, abs)| *abs)
     }
 }
@@ -73,7 +78,13 @@ enum KeyKnown {
 
 impl PartialEvaluator<'_> {
     /// Copies a lookup, or uses its known result instead.
-    pub(super) fn lookup(&mut self, inst: Inst, looked: &LookupInst<'_>, mut at: CopyPosition, env: &mut AbstractEnv) -> BlockContinuation {
+    pub(super) fn lookup(
+        &mut self,
+        inst: Inst,
+        looked: &LookupInst<'_>,
+        mut at: CopyPosition,
+        env: &mut AbstractEnv,
+    ) -> BlockContinuation {
         let map = looked.map;
         if let Some(found) = self.assumed.get(&inst).filter(|_| !self.late).cloned() {
             let key = self.key(inst, looked, at, env);
@@ -123,7 +134,10 @@ impl PartialEvaluator<'_> {
         let result = self.residual_lookup(inst, map, &key, at.out);
         let abs = if !self.late && self.plan.fields.iter().any(|f| f.map == map) {
             let address = ValueAddress::Held(result);
-            AbstractValue::Ptr(self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Unknown, address }), 0)
+            AbstractValue::Ptr(
+                self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Unknown, address }),
+                0,
+            )
         } else {
             AbstractValue::Val(result)
         };
@@ -137,7 +151,13 @@ impl PartialEvaluator<'_> {
         }
     }
 
-    fn key(&mut self, inst: Inst, looked: &LookupInst<'_>, at: CopyPosition, env: &AbstractEnv) -> AbstractKey {
+    fn key(
+        &mut self,
+        inst: Inst,
+        looked: &LookupInst<'_>,
+        at: CopyPosition,
+        env: &AbstractEnv,
+    ) -> AbstractKey {
         let size = self.module.maps[looked.map].key_size;
         let (given, known) = match looked.key {
             LookupKey::Values(layout) => {
@@ -259,7 +279,8 @@ impl PartialEvaluator<'_> {
             return BlockContinuation::On(at.out);
         };
         let (address, out) = self.address_of(inst, map, &bytes, key, at, env);
-        let known = self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::One(bytes), address });
+        let known =
+            self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::One(bytes), address });
         self.define(inst, AbstractValue::Ptr(known, 0), env);
         BlockContinuation::On(out)
     }
@@ -332,8 +353,12 @@ impl PartialEvaluator<'_> {
             return None;
         }
         let address = if is_single(self.module, map) { ValueAddress::Direct } else { ValueAddress::None };
-        let known =
-            self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Merged(merge, values), address });
+        let known = self.known.push(LookupValue {
+            map,
+            origin: inst,
+            bytes: ValueBytes::Merged(merge, values),
+            address,
+        });
         self.define(inst, AbstractValue::Ptr(known, 0), env);
         self.report.folded_lookups += 1;
         Some(BlockContinuation::On(at.out))
@@ -361,7 +386,12 @@ impl PartialEvaluator<'_> {
     }
 
     /// A key in a value that is known, but not where: as the fields that it consists of.
-    fn loaded_pieces(&mut self, abs: AbstractValue, size: u32, out: Block) -> Option<(KeyLayout, SmallVec<[AbstractValue; 4]>)> {
+    fn loaded_pieces(
+        &mut self,
+        abs: AbstractValue,
+        size: u32,
+        out: Block,
+    ) -> Option<(KeyLayout, SmallVec<[AbstractValue; 4]>)> {
         let pieces = pieces_of(size);
         let mut args = SmallVec::new();
         for &KeyPiece { offset, size } in &pieces {
@@ -375,7 +405,14 @@ impl PartialEvaluator<'_> {
     }
 
     /// A lookup by helper, the key in memory; the map may be an inner one.
-    fn pointer_lookup(&mut self, map: Map, object: Option<AbstractValue>, key: AbstractValue, ty: Type, out: Block) -> Value {
+    fn pointer_lookup(
+        &mut self,
+        map: Map,
+        object: Option<AbstractValue>,
+        key: AbstractValue,
+        ty: Type,
+        out: Block,
+    ) -> Value {
         let address = match object {
             Some(object) => self.materialize(object, out),
             None => self.value(out, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map))),
@@ -394,7 +431,9 @@ impl PartialEvaluator<'_> {
         at: CopyPosition,
         env: &mut AbstractEnv,
     ) -> Option<BlockContinuation> {
-        let (KeySource::Values(layout, args) | KeySource::Stack(_, layout, args)) = &key.given else { return None };
+        let (KeySource::Values(layout, args) | KeySource::Stack(_, layout, args)) = &key.given else {
+            return None;
+        };
         let whole = match &site.lookup {
             LookupPlan::Cached => return self.cached(inst, map, site, key, (layout, args), at, env),
             LookupPlan::Empty => {
@@ -423,9 +462,16 @@ impl PartialEvaluator<'_> {
         let twin = match twin {
             Some((map, ShadowCapacity::Trie { groups, value_size })) => {
                 let pieces = full_length(decl, layout, args)?;
-                Some(ShadowAccess::Trie(TrieAccess { map, groups, word: self.joined(&pieces, at.out), value_size }))
+                Some(ShadowAccess::Trie(TrieAccess {
+                    map,
+                    groups,
+                    word: self.joined(&pieces, at.out),
+                    value_size,
+                }))
             }
-            Some((map, ShadowCapacity::Rows(shape))) if whole_words(layout) => Some(ShadowAccess::Rows(map, shape)),
+            Some((map, ShadowCapacity::Rows(shape))) if whole_words(layout) => {
+                Some(ShadowAccess::Rows(map, shape))
+            }
             Some((map, ShadowCapacity::OneLength(shape, length))) if whole_words(layout) => {
                 let words = self.shortened(layout, args, (decl.key_size, length), at.out)?;
                 Some(ShadowAccess::OneLength(map, shape, words))
@@ -479,7 +525,9 @@ impl PartialEvaluator<'_> {
         let words = match twin {
             ShadowAccess::Trie(_) => Vec::new(),
             ShadowAccess::Rows(_, shape) => self.key_words(layout, args, shape.row.key, at.out)?,
-            ShadowAccess::OneLength(_, shape, pieces) => self.key_words(layout, pieces, shape.row.key, at.out)?,
+            ShadowAccess::OneLength(_, shape, pieces) => {
+                self.key_words(layout, pieces, shape.row.key, at.out)?
+            }
         };
         let [held, found, absent] = std::array::from_fn(|_| self.new_block());
         let (value, ty) = match *twin {
@@ -498,7 +546,8 @@ impl PartialEvaluator<'_> {
         let it = self.out.add_param(found, ty);
         self.emit(held, Op::Jump {}, &[], &[BlockCall::with(found, [value])], Type::Any);
         if let Some(made) = made {
-            let (entry, there) = self.emit_map_lookup(inst, map, key, absent, CopyPosition { out: made, ..at }, env);
+            let (entry, there) =
+                self.emit_map_lookup(inst, map, key, absent, CopyPosition { out: made, ..at }, env);
             let entry = self.as_in_twin(twin, entry, ty, there);
             self.emit(there, Op::Jump {}, &[], &[BlockCall::with(found, [entry])], Type::Any);
         }
@@ -508,7 +557,9 @@ impl PartialEvaluator<'_> {
         let (bytes, address) = match twin {
             ShadowAccess::Trie(trie) if trie.has_values() => (ValueBytes::There, ValueAddress::Held(it)),
             ShadowAccess::Trie(_) => (ValueBytes::Held(it), ValueAddress::None),
-            ShadowAccess::Rows(..) | ShadowAccess::OneLength(..) => (ValueBytes::Copy(it), ValueAddress::None),
+            ShadowAccess::Rows(..) | ShadowAccess::OneLength(..) => {
+                (ValueBytes::Copy(it), ValueAddress::None)
+            }
         };
         let known = self.known.push(LookupValue { map, origin: inst, bytes, address });
         self.define(inst, AbstractValue::Ptr(known, 0), env);
@@ -616,7 +667,15 @@ impl PartialEvaluator<'_> {
     }
 
     /// A copy of what follows for one value.
-    fn leaf(&mut self, inst: Inst, map: Map, key: &AbstractKey, group: &KeyGroup<'_>, at: CopyPosition, env: &AbstractEnv) -> Block {
+    fn leaf(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        key: &AbstractKey,
+        group: &KeyGroup<'_>,
+        at: CopyPosition,
+        env: &AbstractEnv,
+    ) -> Block {
         let start = self.new_block();
         let at = CopyPosition { out: start, ..at };
         let mut env = env.clone();
@@ -719,7 +778,11 @@ impl PartialEvaluator<'_> {
 }
 
 /// The bytes of a key with these pieces, in their order.
-pub(super) fn key_bytes(layout: &KeyLayout, size: u32, value: impl Fn(usize) -> Option<i64>) -> Option<Vec<u8>> {
+pub(super) fn key_bytes(
+    layout: &KeyLayout,
+    size: u32,
+    value: impl Fn(usize) -> Option<i64>,
+) -> Option<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     for (n, piece) in layout.iter().enumerate() {
         let (start, len) = (usize::from(piece.offset), piece.size.bytes() as usize);

@@ -5,9 +5,9 @@
 //! written to a piece last is known as a value, and need not be read.
 
 use millstream_ir::{
-    AluOp, Block, Cfg, DomTree, Function, Inst, KeyLayout, Op, KeyPiece, Prov, Size, Slot, Type, Value, Width,
+    AluOp, Block, Cfg, DomTree, Function, Inst, KeyLayout, KeyPiece, Op, Prov, Size, Slot, Type, Value, Width,
 };
-use millstream_isa::helpers::{HelperEffects, Helper};
+use millstream_isa::helpers::{Helper, HelperEffects};
 use rustc_hash::FxHashSet;
 
 /// Blocks before the lookup in which its key is looked for: on every way to it, and between two of these.
@@ -98,8 +98,12 @@ impl StackKeyScan {
             }
             let writes = |inst: &Inst| match func.insts[*inst].op {
                 Op::Store { .. } => {
-                    let mut one =
-                        StackKeyScan { found: Vec::new(), covered: self.covered.clone(), certain: true, ..*self };
+                    let mut one = StackKeyScan {
+                        found: Vec::new(),
+                        covered: self.covered.clone(),
+                        certain: true,
+                        ..*self
+                    };
                     one.covered.fill(false);
                     one.see(func, *inst);
                     !one.found.is_empty() || !one.certain

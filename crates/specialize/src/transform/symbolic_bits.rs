@@ -84,7 +84,9 @@ impl SymbolicWord {
 
     /// A number of this many bits, all unknown.
     pub(super) fn open(bits: u32) -> SymbolicWord {
-        SymbolicWord(array::from_fn(|n| if (n as u32) < bits { SymbolicBit::Open } else { SymbolicBit::Known(false) }))
+        SymbolicWord(array::from_fn(|n| {
+            if (n as u32) < bits { SymbolicBit::Open } else { SymbolicBit::Known(false) }
+        }))
     }
 
     pub(super) fn as_constant(&self) -> Option<u64> {
@@ -96,13 +98,16 @@ impl SymbolicWord {
 
     /// The lowest bits, zero-extended.
     pub(super) fn lowest(&self, bits: u32) -> SymbolicWord {
-        SymbolicWord(array::from_fn(|n| if (n as u32) < bits { self.0[n] } else { SymbolicBit::Known(false) }))
+        SymbolicWord(array::from_fn(
+            |n| if (n as u32) < bits { self.0[n] } else { SymbolicBit::Known(false) },
+        ))
     }
 
     /// The lowest bits, sign-extended to that width.
     pub(super) fn sign_extended(&self, bits: u32, width: Width) -> SymbolicWord {
         let sign = self.0[bits.clamp(1, 64) as usize - 1];
-        SymbolicWord(array::from_fn(|n| if (n as u32) < bits { self.0[n] } else { sign })).lowest(of_width(width))
+        SymbolicWord(array::from_fn(|n| if (n as u32) < bits { self.0[n] } else { sign }))
+            .lowest(of_width(width))
     }
 
     pub(super) fn swapped(&self, kind: SwapKind, bits: u32) -> SymbolicWord {
@@ -122,7 +127,9 @@ impl SymbolicWord {
             return SymbolicWord::constant(eval::alu(op, width, a, b));
         }
         let by = b.as_constant().map(|by| by as usize & (wide as usize - 1));
-        let each = |f: fn(SymbolicBit, SymbolicBit) -> SymbolicBit| SymbolicWord(array::from_fn(|n| f(a.0[n], b.0[n])));
+        let each = |f: fn(SymbolicBit, SymbolicBit) -> SymbolicBit| {
+            SymbolicWord(array::from_fn(|n| f(a.0[n], b.0[n])))
+        };
         let whole = match (op, by) {
             (AluOp::And, _) => each(and),
             (AluOp::Or, _) => each(or),
@@ -132,7 +139,9 @@ impl SymbolicWord {
             }
             (AluOp::Rsh, Some(by)) => {
                 let a = a.lowest(wide);
-                SymbolicWord(array::from_fn(|n| a.0.get(n + by).copied().unwrap_or(SymbolicBit::Known(false))))
+                SymbolicWord(array::from_fn(|n| {
+                    a.0.get(n + by).copied().unwrap_or(SymbolicBit::Known(false))
+                }))
             }
             (AluOp::Arsh, Some(by)) => {
                 let a = a.sign_extended(wide, Width::W64);
@@ -318,7 +327,9 @@ impl BitCondition {
             BitCondition::Within { word, bits, first: 0, last } => {
                 SymbolicWord::word(word, bits).within(last + 1, u64::MAX)
             }
-            BitCondition::Within { word, bits, first, .. } => SymbolicWord::word(word, bits).within(0, first - 1),
+            BitCondition::Within { word, bits, first, .. } => {
+                SymbolicWord::word(word, bits).within(0, first - 1)
+            }
             BitCondition::Open => BitCondition::Open,
         }
     }
@@ -386,14 +397,18 @@ mod tests {
     fn value(bits: &SymbolicWord, word: u64) -> Option<u64> {
         bits.0.iter().enumerate().try_fold(0, |sum, (n, bit)| match bit {
             SymbolicBit::Known(is) => Some(sum | u64::from(*is) << n),
-            SymbolicBit::Of(literal) => Some(sum | u64::from((word >> literal.at & 1 == 1) == literal.is) << n),
+            SymbolicBit::Of(literal) => {
+                Some(sum | u64::from((word >> literal.at & 1 == 1) == literal.is) << n)
+            }
             SymbolicBit::Open => None,
         })
     }
 
     /// The facts that fix the lowest bits of a word.
     fn facts(word: Value, is: u64, bits: u8) -> KnownWordBits {
-        (0..bits).fold(KnownWordBits::default(), |facts, at| facts.with(BitLiteral { word, at, is: is >> at & 1 == 1 }))
+        (0..bits).fold(KnownWordBits::default(), |facts, at| {
+            facts.with(BitLiteral { word, at, is: is >> at & 1 == 1 })
+        })
     }
 
     #[test]
@@ -452,9 +467,16 @@ mod tests {
     #[test]
     fn what_differs_behind_a_mask_is_a_prefix() {
         let word = Value::new(0);
-        let differs = SymbolicWord::alu(AluOp::Xor, Width::W32, &SymbolicWord::word(word, 32), &SymbolicWord::constant(0x0201_a8c0));
-        let masked = SymbolicWord::alu(AluOp::And, Width::W32, &differs, &SymbolicWord::constant(0x00ff_ffff));
-        let BitCondition::All(literals) = BitCondition::new(Cond::Eq, Width::W32, &masked, &SymbolicWord::constant(0))
+        let differs = SymbolicWord::alu(
+            AluOp::Xor,
+            Width::W32,
+            &SymbolicWord::word(word, 32),
+            &SymbolicWord::constant(0x0201_a8c0),
+        );
+        let masked =
+            SymbolicWord::alu(AluOp::And, Width::W32, &differs, &SymbolicWord::constant(0x00ff_ffff));
+        let BitCondition::All(literals) =
+            BitCondition::new(Cond::Eq, Width::W32, &masked, &SymbolicWord::constant(0))
         else {
             panic!("{masked:?}")
         };

@@ -16,11 +16,11 @@ use millstream_ir::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::symbolic_bits::{SymbolicWord, BitCondition, KnownWordBits, BitLiterals};
-use super::partial_eval::{PartialEvaluator, AbstractEnv};
-use super::eval::{AbstractValue, ValueAddress, ValueBytes, LookupValueId, read};
+use super::eval::{AbstractValue, LookupValueId, ValueAddress, ValueBytes, read};
+use super::partial_eval::{AbstractEnv, PartialEvaluator};
 use super::site::{KeyForm, LookupSite};
 use super::split::key_bytes;
+use super::symbolic_bits::{BitCondition, BitLiterals, KnownWordBits, SymbolicWord};
 
 /// Turns of one loop.
 const TURNS: usize = 4_096;
@@ -138,13 +138,19 @@ impl PartialEvaluator<'_> {
 
     /// The turns of a loop that matter, in their order. `env` describes values before the first one. `None`
     /// if there are no such turns.
-    pub(super) fn turns(&self, header: Block, body: &FxHashSet<Block>, env: &AbstractEnv) -> Option<Vec<LoopIteration>> {
+    pub(super) fn turns(
+        &self,
+        header: Block,
+        body: &FxHashSet<Block>,
+        env: &AbstractEnv,
+    ) -> Option<Vec<LoopIteration>> {
         let blocks = body.iter().map(|block| &self.src.blocks[*block]);
         let results = |insts: &[Inst]| -> Vec<Value> {
             insts.iter().filter_map(|inst| self.src.result(*inst)).collect()
         };
         let inside = blocks.flat_map(|b| b.params.iter().copied().chain(results(&b.insts))).collect();
-        let mut walk = LoopEvaluator { copier: self, env, header, body, inside, found: Vec::new(), steps: STEPS };
+        let mut walk =
+            LoopEvaluator { copier: self, env, header, body, inside, found: Vec::new(), steps: STEPS };
         let first: Vec<SymbolicValue> =
             self.src.blocks[header].params.iter().map(|param| walk.before(*param)).collect();
         let mut params = first.clone();
@@ -178,7 +184,9 @@ impl LoopEvaluator<'_, '_> {
     fn before(&self, value: Value) -> SymbolicValue {
         match self.env[value.index()] {
             AbstractValue::Const(constant) => SymbolicValue::Const(constant as u64),
-            AbstractValue::Ptr(id, at) if matches!(self.copier.known[id].bytes, ValueBytes::One(_)) => SymbolicValue::Known(id, at),
+            AbstractValue::Ptr(id, at) if matches!(self.copier.known[id].bytes, ValueBytes::One(_)) => {
+                SymbolicValue::Known(id, at)
+            }
             AbstractValue::Val(_) => match self.copier.src.types[value].int_bits() {
                 Some(bits) => SymbolicValue::Bits(Rc::new(SymbolicWord::word(value, bits))),
                 None => SymbolicValue::Before(value),
@@ -192,11 +200,15 @@ impl LoopEvaluator<'_, '_> {
         let params = &self.copier.src.blocks[self.header].params;
         let abs = |(param, (now, first)): (&Value, (&SymbolicValue, &SymbolicValue))| match now {
             SymbolicValue::Const(constant) => Some(AbstractValue::Const(*constant as i64)),
-            SymbolicValue::Known(id, at) if matches!(self.copier.known[*id].address, ValueAddress::Direct) => {
+            SymbolicValue::Known(id, at)
+                if matches!(self.copier.known[*id].address, ValueAddress::Direct) =>
+            {
                 Some(AbstractValue::Ptr(*id, *at))
             }
             // Nothing that changes from turn to turn.
-            SymbolicValue::Bits(_) | SymbolicValue::Before(_) if now == first => Some(self.env[param.index()]),
+            SymbolicValue::Bits(_) | SymbolicValue::Before(_) if now == first => {
+                Some(self.env[param.index()])
+            }
             _ => None,
         };
         params.iter().zip(now.iter().zip(first)).map(abs).collect()
@@ -208,11 +220,19 @@ impl LoopEvaluator<'_, '_> {
     }
 
     /// Evaluates the turn from a block on. `seen`: true if something has happened that others can see.
-    fn rest(&mut self, mut block: Block, mut values: SymbolicEnv, mut seen: bool, depth: usize) -> IterationOutcome {
+    fn rest(
+        &mut self,
+        mut block: Block,
+        mut values: SymbolicEnv,
+        mut seen: bool,
+        depth: usize,
+    ) -> IterationOutcome {
         let src = self.copier.src;
         let mut path = Vec::new();
         loop {
-            let Some((&last, insts)) = src.blocks[block].insts.split_last() else { return IterationOutcome::open() };
+            let Some((&last, insts)) = src.blocks[block].insts.split_last() else {
+                return IterationOutcome::open();
+            };
             for &inst in insts {
                 self.steps = self.steps.saturating_sub(1);
                 seen |= self.inst(inst, &mut values);
@@ -249,7 +269,13 @@ impl LoopEvaluator<'_, '_> {
         }
     }
 
-    fn over(&mut self, target: &BlockCall, values: &SymbolicEnv, seen: bool, depth: usize) -> IterationOutcome {
+    fn over(
+        &mut self,
+        target: &BlockCall,
+        values: &SymbolicEnv,
+        seen: bool,
+        depth: usize,
+    ) -> IterationOutcome {
         match self.edge(target, values, seen) {
             Ok(entered) => self.rest(target.block, entered, seen, depth + 1),
             Err(rest) => rest,
@@ -257,7 +283,12 @@ impl LoopEvaluator<'_, '_> {
     }
 
     /// The values behind an edge, if it leads to a block of the turn.
-    fn edge(&self, target: &BlockCall, values: &SymbolicEnv, seen: bool) -> Result<SymbolicEnv, IterationOutcome> {
+    fn edge(
+        &self,
+        target: &BlockCall,
+        values: &SymbolicEnv,
+        seen: bool,
+    ) -> Result<SymbolicEnv, IterationOutcome> {
         if !self.body.contains(&target.block) {
             return Err(IterationOutcome::stays());
         }
@@ -342,7 +373,8 @@ impl LoopEvaluator<'_, '_> {
         let Some(range) = range.filter(|range| self.copier.contents.constant(map, range.clone())) else {
             return SymbolicValue::Other;
         };
-        read(bytes, range.start, size, sext).map_or(SymbolicValue::Other, |value| SymbolicValue::Const(value as u64))
+        read(bytes, range.start, size, sext)
+            .map_or(SymbolicValue::Other, |value| SymbolicValue::Const(value as u64))
     }
 
     fn condition(&self, cond: Cond, width: Width, args: [Value; 2], values: &SymbolicEnv) -> BitCondition {
@@ -378,14 +410,22 @@ fn computed(op: &Op, args: &[SymbolicValue]) -> SymbolicValue {
     let of = |n: usize| args.get(n).and_then(bits);
     match (op, args) {
         (Op::Const { value }, _) => SymbolicValue::Const(*value as u64),
-        (Op::Alu { op: AluOp::Add, width: Width::W64 }, [SymbolicValue::Known(id, at), SymbolicValue::Const(by)])
-        | (Op::Alu { op: AluOp::Add, width: Width::W64 }, [SymbolicValue::Const(by), SymbolicValue::Known(id, at)]) => {
-            at.checked_add(*by as i64).map_or(SymbolicValue::Other, |at| SymbolicValue::Known(*id, at))
-        }
-        (Op::Alu { op: AluOp::Add, width: Width::W64 }, [SymbolicValue::Found(n, at), SymbolicValue::Const(by)])
-        | (Op::Alu { op: AluOp::Add, width: Width::W64 }, [SymbolicValue::Const(by), SymbolicValue::Found(n, at)]) => {
-            at.checked_add(*by as i64).map_or(SymbolicValue::Other, |at| SymbolicValue::Found(*n, at))
-        }
+        (
+            Op::Alu { op: AluOp::Add, width: Width::W64 },
+            [SymbolicValue::Known(id, at), SymbolicValue::Const(by)],
+        )
+        | (
+            Op::Alu { op: AluOp::Add, width: Width::W64 },
+            [SymbolicValue::Const(by), SymbolicValue::Known(id, at)],
+        ) => at.checked_add(*by as i64).map_or(SymbolicValue::Other, |at| SymbolicValue::Known(*id, at)),
+        (
+            Op::Alu { op: AluOp::Add, width: Width::W64 },
+            [SymbolicValue::Found(n, at), SymbolicValue::Const(by)],
+        )
+        | (
+            Op::Alu { op: AluOp::Add, width: Width::W64 },
+            [SymbolicValue::Const(by), SymbolicValue::Found(n, at)],
+        ) => at.checked_add(*by as i64).map_or(SymbolicValue::Other, |at| SymbolicValue::Found(*n, at)),
         (Op::Alu { op, width }, _) => match (of(0), of(1)) {
             (Some(a), Some(b)) => number(SymbolicWord::alu(*op, *width, &a, &b)),
             _ => SymbolicValue::Other,
@@ -402,7 +442,11 @@ fn computed(op: &Op, args: &[SymbolicValue]) -> SymbolicValue {
 }
 
 /// Combines the outcomes of both sides of an undecided branch, the taken one first.
-fn branched(branch: Inst, condition: BitCondition, [taken, fallen]: [IterationOutcome; 2]) -> IterationOutcome {
+fn branched(
+    branch: Inst,
+    condition: BitCondition,
+    [taken, fallen]: [IterationOutcome; 2],
+) -> IterationOutcome {
     let agree = |a: &IterationOutcome, b: &IterationOutcome| match (&a.next, &b.next) {
         (Some(a), Some(b)) => a == b,
         _ => true,
@@ -432,7 +476,8 @@ fn branched(branch: Inst, condition: BitCondition, [taken, fallen]: [IterationOu
 
 /// The literals that both sides need.
 fn common(a: &[BitCondition], b: &[BitCondition]) -> Vec<BitCondition> {
-    let literals = |all: &[BitCondition]| -> BitLiterals { all.iter().flat_map(BitCondition::literals).collect() };
+    let literals =
+        |all: &[BitCondition]| -> BitLiterals { all.iter().flat_map(BitCondition::literals).collect() };
     let (a, b) = (literals(a), literals(b));
     let both: BitLiterals = a.into_iter().filter(|literal| b.contains(literal)).collect();
     if both.is_empty() { Vec::new() } else { vec![BitCondition::All(both)] }

@@ -15,10 +15,10 @@ use millstream_ir::{AluOp, Block, BlockCall, Cond, Inst, Op, Size, Type, Value, 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::symbolic_bits::{BitCondition, KnownWordBits, BitLiteral, BitLiterals};
-use super::partial_eval::{CopyPosition, PartialEvaluator, AbstractEnv, MergePoint, too_deep};
-use super::eval::{AbstractValue, ValueAddress, ValueBytes, MergedField, LookupValue};
+use super::eval::{AbstractValue, LookupValue, MergedField, ValueAddress, ValueBytes};
+use super::partial_eval::{AbstractEnv, CopyPosition, MergePoint, PartialEvaluator, too_deep};
 use super::plan::LookupPlan;
+use super::symbolic_bits::{BitCondition, BitLiteral, BitLiterals, KnownWordBits};
 use super::table_loop_analysis::{LoopIteration, possible};
 
 /// Turns that are tried one after the other.
@@ -55,7 +55,12 @@ struct UndecidedPackets {
 impl PartialEvaluator<'_> {
     /// Puts decisions in front of a loop, in the place of its header's copy. Returns the new copy of the
     /// header; `None` if nothing useful is known of its turns.
-    pub(super) fn emit_loop_decisions(&mut self, header: Block, out: Block, env: &AbstractEnv) -> Option<Block> {
+    pub(super) fn emit_loop_decisions(
+        &mut self,
+        header: Block,
+        out: Block,
+        env: &AbstractEnv,
+    ) -> Option<Block> {
         if !self.active || self.late || self.plain || too_deep(&self.regions) {
             return None;
         }
@@ -107,7 +112,12 @@ impl PartialEvaluator<'_> {
     }
 
     /// Tests a bit; returns the turns left on both sides.
-    fn halves(&mut self, sieve: &LoopDecisionTree<'_>, left: UndecidedPackets, bit: BitLiteral) -> [UndecidedPackets; 2] {
+    fn halves(
+        &mut self,
+        sieve: &LoopDecisionTree<'_>,
+        left: UndecidedPackets,
+        bit: BitLiteral,
+    ) -> [UndecidedPackets; 2] {
         let sides = [true, false].map(|is| {
             let facts = left.facts.with(BitLiteral { is, ..bit });
             (possible(&sieve.turns, &left.turns, &facts), facts, self.new_block())
@@ -281,7 +291,12 @@ impl PartialEvaluator<'_> {
     }
 
     /// One copy for several turns: their counters, and the values found by them, are its parameters.
-    fn shared_turn(&mut self, sieve: &LoopDecisionTree<'_>, turns: &[(usize, Block, usize)], counters: &[usize]) {
+    fn shared_turn(
+        &mut self,
+        sieve: &LoopDecisionTree<'_>,
+        turns: &[(usize, Block, usize)],
+        counters: &[usize],
+    ) {
         let (Some(map), Some(&(first, ..)), Some(&origin)) =
             (self.module.maps.keys().next(), turns.first(), self.src.blocks[sieve.header].insts.first())
         else {
@@ -300,12 +315,14 @@ impl PartialEvaluator<'_> {
         let known = self.known.push(LookupValue { map, origin, bytes, address: ValueAddress::None });
         let mut env = sieve.env.clone();
         for (at, param) in self.src.blocks[sieve.header].params.iter().enumerate() {
-            env[param.index()] = match counters.iter().position(|counter| *counter == at) {
-                Some(n) => AbstractValue::Val(
-                    self.field(merge, MergedField { known, offset: 8 * n as u32, size: Size::Dw, sext: false }),
-                ),
-                None => sieve.turns[first].params[at],
-            };
+            env[param.index()] =
+                match counters.iter().position(|counter| *counter == at) {
+                    Some(n) => AbstractValue::Val(self.field(
+                        merge,
+                        MergedField { known, offset: 8 * n as u32, size: Size::Dw, sext: false },
+                    )),
+                    None => sieve.turns[first].params[at],
+                };
         }
         // No room is left: lookups inside stay as they are unless their keys are known.
         let limit = std::mem::replace(&mut self.limit, 0);
@@ -363,8 +380,9 @@ impl LoopDecisionTree<'_> {
             (sides[0].max(sides[1]), sides[0] + sides[1], word, at)
         };
         let known = |(word, at): (Value, u8)| {
-            let is_known =
-                |is| BitCondition::All(BitLiterals::from_iter([BitLiteral { word, at, is }])).under(&left.facts);
+            let is_known = |is| {
+                BitCondition::All(BitLiterals::from_iter([BitLiteral { word, at, is }])).under(&left.facts)
+            };
             is_known(true).is_some()
         };
         let (most, sum, word, at) = counts.iter().filter(|(bit, _)| !known(**bit)).map(cost).min()?;

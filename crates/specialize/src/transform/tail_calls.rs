@@ -15,9 +15,9 @@ use millstream_ir::{Block, BlockCall, Cond, Func, Function, Inst, Map, Module, O
 
 use millstream_passes::{can_splice_last, splice_last};
 
-use super::partial_eval::PartialEvaluator;
 use super::eval::AbstractValue;
 use super::instrument::{branch, insert_block, split_block};
+use super::partial_eval::PartialEvaluator;
 use super::specialize::volatile_load;
 
 /// `bpf_tail_call`.
@@ -196,7 +196,11 @@ fn ask(module: &mut Module, func: Func, joins: &[InlinedTailCall]) {
 }
 
 /// The first call in a function that can be replaced: its block, where it is there, and what it calls.
-fn next_join(module: &Module, func: Func, joins: &[InlinedTailCall]) -> Option<(Block, usize, InlinedTailCall)> {
+fn next_join(
+    module: &Module,
+    func: Func,
+    joins: &[InlinedTailCall],
+) -> Option<(Block, usize, InlinedTailCall)> {
     let body = &module.funcs[func];
     if body.insts.len() > MOST {
         return None;

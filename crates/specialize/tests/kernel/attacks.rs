@@ -14,14 +14,14 @@ use millstream_lab::stats::{self, RatioEstimate};
 use millstream_lab::workload::BuiltinWorkload;
 use millstream_lab::{RigConfig, TrafficSequence};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{MapEntry, SWITCH, switch};
-use millstream_specialize::{VariantCompiler, LiveSession, SessionReport};
+use millstream_specialize::{LiveSession, SessionReport, VariantCompiler};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
-use crate::offline::compiler;
 use crate::data_planes::{Placed, Plane, in_turn};
+use crate::offline::compiler;
 
 /// Stations of one slot on either side.
 const COLLIDING: usize = 32;

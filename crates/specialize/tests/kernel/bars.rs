@@ -13,7 +13,7 @@ use millstream_kernel::{KernelMap, UpdateMode, testing};
 use millstream_lab::StalenessMonitor;
 use millstream_lab::environment::Environment;
 use millstream_programs::Ipv4Prefix;
-use millstream_programs::router::{self, RouterModel, NextHop};
+use millstream_programs::router::{self, NextHop, RouterModel};
 use millstream_specialize::SessionReport;
 use serde::Serialize;
 

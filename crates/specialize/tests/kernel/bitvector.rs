@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
-use millstream_programs::firewall::{self, RuleAction, FirewallConfig, RuleSetKind, PortRange, FirewallRule};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
+use millstream_programs::firewall::{self, FirewallConfig, FirewallRule, PortRange, RuleAction, RuleSetKind};
 use millstream_programs::packet::{ICMP, TCP, UDP};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
-use millstream_programs::{MapEntry, Ipv4Prefix, router};
-use millstream_specialize::replay::ReplayVerdict;
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_programs::{Ipv4Prefix, MapEntry, router};
 use millstream_specialize::policy::Tier;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession};
+use millstream_specialize::replay::ReplayVerdict;
+use millstream_specialize::{DetachPolicy, LiveSession, VariantCompiler};
 
 use crate::acl::{TX, answer};
 use crate::fixtures;
@@ -129,7 +129,8 @@ const ESP: u8 = 50;
 
 /// Frames that match rules, except that every third has another protocol, and some have one arbitrary field.
 fn frames(rules: &[FirewallRule], count: usize, seed: u64) -> WeightedFlows {
-    let config = FirewallConfig { rules: rules.to_vec(), ..firewall::generate(RuleSetKind::AccessList, 1, 1) };
+    let config =
+        FirewallConfig { rules: rules.to_vec(), ..firewall::generate(RuleSetKind::AccessList, 1, 1) };
     let mut flows = firewall::flows(&config, count, FlowLocality::NONE, seed, |_| true);
     let mut rng = Rng::new(seed);
     for (n, frame) in flows.packets.iter_mut().enumerate() {
@@ -215,7 +216,10 @@ fn specialised_classifiers_are_the_originals() {
                 let Some(made) = plane.variant(&profiles, tier, |_| ()) else { continue };
                 for valid in [true, false] {
                     let judged = plane.compare(&made, &samples, valid, 3_000).expect("compared");
-                    assert!(matches!(judged.finding, ReplayVerdict::Same(_)), "{flags:?} {count}: {judged:?}");
+                    assert!(
+                        matches!(judged.finding, ReplayVerdict::Same(_)),
+                        "{flags:?} {count}: {judged:?}"
+                    );
                 }
             }
             let wrong = flows.packets.iter().find(|f| answer(&plane.original, f) != tables.accepts(f));
@@ -241,8 +245,8 @@ fn rules_that_are_written_count_at_once() {
         let config = router::generate(1, &[1], 1, 1);
         let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
         let act = || {
-            let mut live =
-                LiveSession::load(&compiler, settings("bitvector", Duration::from_millis(200))).expect("loaded");
+            let mut live = LiveSession::load(&compiler, settings("bitvector", Duration::from_millis(200)))
+                .expect("loaded");
             let write = |live: &LiveSession<'_>, rules: &[FirewallRule]| {
                 for entry in (Tables { rules, words: 16, protocols_in_array }).entries() {
                     let map = live.map(entry.map).expect("the map");
@@ -268,7 +272,10 @@ fn rules_that_are_written_count_at_once() {
                     (rule.src, rule.dst) = (Ipv4Prefix::new(0.into(), 0), Ipv4Prefix::new(0.into(), 0));
                 }
                 rule.action = RuleAction::Accept;
-                rules.extend(vec![FirewallRule { action: RuleAction::Drop, ..rules[0] }; 530 * usize::from(last < 500)]);
+                rules.extend(vec![
+                    FirewallRule { action: RuleAction::Drop, ..rules[0] };
+                    530 * usize::from(last < 500)
+                ]);
                 rules.push(rule);
                 write(&live, &rules);
                 check(&live, &rules);

@@ -5,20 +5,20 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, KernelProgram, TestRun, UpdateMode, XdpMode, query_xdp, replace_xdp_netlink, testing,
+    KernelProgram, Link, TestRun, UpdateMode, XdpMode, query_xdp, replace_xdp_netlink, testing,
 };
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_loader::ObjectLoader;
 use millstream_object::Object;
-use millstream_programs::nat::{self, CONNECTIONS, NatTranslation, NatFlow, ProtocolMix};
+use millstream_programs::nat::{self, CONNECTIONS, NatFlow, NatTranslation, ProtocolMix};
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{NAT, SWITCH, rng::Rng, switch};
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::replay::sample::PacketSample;
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::replay::sample::PacketSample;
 use millstream_specialize::transform::LookupPlan;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, monotonic_ns};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler, monotonic_ns};
 
 use crate::offline::{INGRESS, Made, Offline, compiler};
 use crate::routed::{End, alone, generation, keep_fast, settings};
@@ -55,7 +55,8 @@ fn writers_that_do_not_count_are_found_out() {
     // each time.
     let plane = Offline::new(&compiler, &entries);
     let life = [SYN, ACK, FIN, SYN, ACK];
-    let samples: Vec<PacketSample> = life.iter().flat_map(|f| frames.iter().map(|p| flagged(p, *f))).collect();
+    let samples: Vec<PacketSample> =
+        life.iter().flat_map(|f| frames.iter().map(|p| flagged(p, *f))).collect();
     for counts in [true, false] {
         plane.is_the_same_if(counts, &profiles, &samples, |plan| {
             assert!(plan.caches.iter().any(|c| !c.writers.is_empty()), "{:?}", plan.caches);
@@ -213,7 +214,12 @@ fn no_answer_is_stale_beside_a_session() {
 }
 
 /// Moves connections once there is a variant, and asks what is on the hook at once.
-fn moved(rig: &TestRig, traffic: &nat::NatTraffic, table: &millstream_kernel::KernelMap, told: &Mutex<Vec<SessionReport>>) {
+fn moved(
+    rig: &TestRig,
+    traffic: &nat::NatTraffic,
+    table: &millstream_kernel::KernelMap,
+    told: &Mutex<Vec<SessionReport>>,
+) {
     let start = Instant::now();
     while !told.lock().expect("no panic").iter().any(|r| generation(r).is_some()) {
         assert!(start.elapsed() < Duration::from_secs(60), "no generation: {told:?}");

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use millstream_kernel::{TestRun, UpdateMode, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::MapEntry;
 use millstream_programs::router;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::transform::SampleMode;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession};
+use millstream_specialize::{DetachPolicy, LiveSession, VariantCompiler};
 
 use crate::fixtures;
 use crate::replay::rule;

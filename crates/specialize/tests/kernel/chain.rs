@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, KernelMap, MapSpec, MapType, KernelProgram, TestRun, UpdateMode, XdpMode, query_xdp, testing,
+    KernelMap, KernelProgram, Link, MapSpec, MapType, TestRun, UpdateMode, XdpMode, query_xdp, testing,
 };
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_loader::ObjectLoader;
 use millstream_object::{FuncId, Object};
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::live::step::SessionStep;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::profile;
-use millstream_specialize::report::{VariantVerdict, CompileReason};
-use millstream_specialize::transform::{CodeBudget, SpecializationPlan, LookupSite, UnknownContents};
+use millstream_specialize::report::{CompileReason, VariantVerdict};
+use millstream_specialize::transform::{CodeBudget, LookupSite, SpecializationPlan, UnknownContents};
 use millstream_specialize::variant::{VariantRequest, token};
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, VariantCompiler};
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
@@ -86,7 +86,13 @@ fn way(program: &KernelProgram, frame: &[u8]) -> (u32, u8) {
 
 /// The maps of a program, as far as they still exist.
 fn maps_of(program: &KernelProgram) -> Vec<KernelMap> {
-    program.info().expect("what it is").map_ids.into_iter().filter_map(|id| KernelMap::from_id(id).ok()).collect()
+    program
+        .info()
+        .expect("what it is")
+        .map_ids
+        .into_iter()
+        .filter_map(|id| KernelMap::from_id(id).ok())
+        .collect()
 }
 
 /// The n-th sender's entry says in which slot its packets go on.
@@ -183,8 +189,9 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     assert_eq!(variant.callees.len(), 1);
     let classify = session.load(callees[0], &variant.callees[0].1).expect("accepted");
     let first = session.load(compiler.program(), &variant.linked).expect("accepted");
-    let put =
-        |slot: u32, program: &KernelProgram| array.update_fd(&slot.to_ne_bytes(), program.as_fd()).expect("put");
+    let put = |slot: u32, program: &KernelProgram| {
+        array.update_fd(&slot.to_ne_bytes(), program.as_fd()).expect("put")
+    };
     let state = session.map(compiler.guard_map()).expect("the guard's state").mmap(true).expect("mapped");
     let set = |generation| {
         state.atomic_u64(TOKEN as usize).store(token(generation, 0), Ordering::SeqCst);
@@ -235,8 +242,9 @@ fn session<R: Send>(
         let mut wanted = settings(name, Duration::from_millis(200));
         set(&mut wanted);
         let mut live = LiveSession::load(&compiler, wanted).expect("loaded");
-        let map =
-            |live: &LiveSession<'_>, name: &str| live.map(name).expect(name).try_clone().expect("a descriptor");
+        let map = |live: &LiveSession<'_>, name: &str| {
+            live.map(name).expect(name).try_clone().expect("a descriptor")
+        };
         fill(|name| map(&live, name));
         let maps = ["stages", "senders", "services", "routes"].map(|name| (name, map(&live, name)));
         let loaded =
@@ -260,7 +268,8 @@ fn session<R: Send>(
         }
         after(&mut live);
         let told = told.lock().expect("no panic");
-        let differs = |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Different, .. });
+        let differs =
+            |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Different, .. });
         assert!(!told.iter().any(differs), "{told:?}");
         live.finish(DetachPolicy::Restored).expect("finished");
         result
@@ -310,7 +319,9 @@ impl Beside<'_> {
     /// Number of times that constant slots were joined.
     fn joined(&self) -> usize {
         let told = self.told.lock().expect("no panic");
-        told.iter().filter(|r| matches!(r, SessionReport::Specialised { reason: CompileReason::Quiet, .. })).count()
+        told.iter()
+            .filter(|r| matches!(r, SessionReport::Specialised { reason: CompileReason::Quiet, .. }))
+            .count()
     }
 
     fn until_joined(&self, times: usize) {
@@ -344,9 +355,15 @@ fn each_program_of_a_chain_has_its_variant() {
                 |slot| details.chain.iter().find(|s| s.slot == slot).map(|s| (s.program.as_str(), s.runs));
             assert_eq!(runs(CLASSIFY), Some(("classify", SlotTarget::Variant)), "{details:?}");
             assert_eq!(runs(ROUTE), Some(("route", SlotTarget::Variant)));
-            assert_eq!(runs(DENY), Some(("deny", SlotTarget::Original)), "there is nothing to be specialised");
+            assert_eq!(
+                runs(DENY),
+                Some(("deny", SlotTarget::Original)),
+                "there is nothing to be specialised"
+            );
             assert_eq!(runs(FREE), None);
-            let SessionReport::Status { chain, .. } = live.status() else { panic!("it says how things stand") };
+            let SessionReport::Status { chain, .. } = live.status() else {
+                panic!("it says how things stand")
+            };
             assert_eq!(chain, details.chain);
             let of = |program: &str| details.lookups.iter().find(|l| l.program == program).expect("a lookup");
             assert!(of("parse").seen > 0 && of("classify").seen > 0, "callees are profiled: {details:?}");
@@ -715,7 +732,10 @@ fn chains_of_others_are_adopted_with_their_maps() {
             assert_eq!(answer(live.current(), frame), answer(theirs.program("parse").expect("parse"), frame));
         }
         let names = [CLASSIFY, ROUTE].map(|slot| runs(&live, slot).expect("it is there"));
-        assert_eq!(names, [("classify".to_owned(), SlotTarget::Variant), ("detour".to_owned(), SlotTarget::Variant)]);
+        assert_eq!(
+            names,
+            [("classify".to_owned(), SlotTarget::Variant), ("detour".to_owned(), SlotTarget::Variant)]
+        );
         // Their control plane goes on.
         set_service(&map("services"), 1, 0);
         assert_eq!(way(live.current(), &frame(1, 1, 1)).0, 1);

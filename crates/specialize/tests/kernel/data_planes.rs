@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_kernel::UpdateMode;
 use millstream_lab::workload::{BuiltinWorkload, Workload};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::traffic::FlowLocality;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{KernelMap, UpdateMode, testing};
 use millstream_lab::os;
 use millstream_programs::router;
-use millstream_specialize::report::{GuardState, CompileReason};
+use millstream_specialize::report::{CompileReason, GuardState};
 use millstream_specialize::{LiveSession, SessionReport};
 
 use crate::routed::{HOPS, Routed, Wanted, attached, generation, same_answers};
@@ -66,7 +66,8 @@ impl Stage<'_, '_, '_> {
 
     /// The last reports, without status reports.
     fn late(&self) -> Vec<&SessionReport> {
-        let told: Vec<&SessionReport> = self.told.iter().filter(|r| !matches!(r, SessionReport::Status { .. })).collect();
+        let told: Vec<&SessionReport> =
+            self.told.iter().filter(|r| !matches!(r, SessionReport::Status { .. })).collect();
         told[told.len().saturating_sub(8)..].to_vec()
     }
 
@@ -110,7 +111,10 @@ fn set_route(routes: &KernelMap, it: &Routed<'_>, route: usize, hop: u32) {
 
 /// A write was answered, without anything that had to be made.
 fn stood_in(report: &SessionReport) -> bool {
-    matches!(report, SessionReport::Specialised { reason: CompileReason::Write, compile_us: 0, load_us: 0, .. })
+    matches!(
+        report,
+        SessionReport::Specialised { reason: CompileReason::Write, compile_us: 0, load_us: 0, .. }
+    )
 }
 
 /// Twins follow.

@@ -5,14 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use millstream_kernel::{KernelMap, UpdateMode, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
-use millstream_specialize::replay::ReplayVerdict;
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::policy::Tier;
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::transform::ShadowCapacity;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
 
 use crate::acl::{TX, answer, entry};
 use crate::fixtures;
@@ -79,7 +79,9 @@ fn prefixes_of_one_length_are_found_by_their_keys() {
     let lengths: Vec<u32> = made
         .twins
         .rooms()
-        .filter_map(|(_, room)| if let ShadowCapacity::OneLength(_, length) = room { Some(length) } else { None })
+        .filter_map(
+            |(_, room)| if let ShadowCapacity::OneLength(_, length) = room { Some(length) } else { None },
+        )
         .collect();
     assert_eq!((lengths, made.report.sites.len()), (vec![32, 61], 2), "{:?}", made.report);
     let judged = plane.compare(&made, &samples, true, 20_000).expect("compared");

@@ -5,21 +5,23 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{KernelMap, MapSpec, MapType, KernelProgram, TestRun, UpdateMode, query_xdp, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_kernel::{
+    KernelMap, KernelProgram, MapSpec, MapType, TestRun, UpdateMode, query_xdp, testing,
+};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::guard::Guard;
-use millstream_specialize::map_users::{MapUsers, OwnPrograms, MapRejection};
-use millstream_specialize::replay::sample::PacketSample;
 use millstream_specialize::live::details::LookupMethod;
-use millstream_specialize::watched_inner_maps::WatchedInnerMaps;
+use millstream_specialize::map_users::{MapRejection, MapUsers, OwnPrograms};
 use millstream_specialize::policy::Tier;
+use millstream_specialize::replay::sample::PacketSample;
 use millstream_specialize::transform::LookupPlan;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings};
+use millstream_specialize::watched_inner_maps::WatchedInnerMaps;
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, VariantCompiler};
 
 use crate::fixtures;
 use crate::offline::Offline;
@@ -141,8 +143,8 @@ fn a_copy_is_of_the_map_that_was_asked() {
         table.update(&key(7), &value(1 + slot % 3, 10 + slot), UpdateMode::Any).expect("an entry");
     }
     // The code tests which map it is.
-    let made =
-        plane.variant(&profiles, Tier::Thorough, |plan| plan.sites.retain(|s| s.lookup == LookupPlan::Cached));
+    let made = plane
+        .variant(&profiles, Tier::Thorough, |plan| plan.sites.retain(|s| s.lookup == LookupPlan::Cached));
     let made = made.expect("a variant");
     let mut caches = EntryCaches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory");
     let program = plane.at_work(&made, &caches);
@@ -208,7 +210,8 @@ fn who_else_holds_a_map_inside_is_found() {
         inner: Some(&template),
         ..MapSpec::default()
     };
-    let (outer, foreign) = (KernelMap::create(&spec).expect("a map of maps"), KernelMap::create(&spec).expect("another"));
+    let (outer, foreign) =
+        (KernelMap::create(&spec).expect("a map of maps"), KernelMap::create(&spec).expect("another"));
     let Ok(mut guard) = Guard::attach() else { panic!("no guard") };
     let ours = OwnPrograms::new(guard.programs());
     let index = guard.reserve(16).expect("an index");

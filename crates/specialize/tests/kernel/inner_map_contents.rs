@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{KernelMap, MapType, UpdateMode, testing};
 use millstream_object::Object;
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::live::step::SessionStep;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::report::CompileReason;
 use millstream_specialize::transform::{LookupPlan, SpecializationPlan};
-use millstream_specialize::{VariantCompiler, LiveSession, SessionReport, SessionSettings};
+use millstream_specialize::{LiveSession, SessionReport, SessionSettings, VariantCompiler};
 
 use crate::fixtures;
 use crate::gate::{Gate, Opened};
 use crate::inner::{self, READS, SLOTS, Session, answer, fill, frame, key, sampled, table, value};
-use crate::offline::Offline;
 use crate::map_in_map::{named, stale};
+use crate::offline::Offline;
 
 /// The program, with these maps inside maps of this type.
 fn object(outer: &str, inner: MapType) -> Option<Object> {
@@ -229,7 +229,12 @@ fn what_maps_inside_hold_comes_into_code() {
 #[test]
 fn a_map_inside_that_is_written_while_code_is_made_is_in_it() {
     let thorough = Tier::Thorough;
-    for step in [SessionStep::Coded(thorough), SessionStep::Loaded(thorough), SessionStep::Made(thorough), SessionStep::Swapping] {
+    for step in [
+        SessionStep::Coded(thorough),
+        SessionStep::Loaded(thorough),
+        SessionStep::Made(thorough),
+        SessionStep::Swapping,
+    ] {
         if !testing::require() {
             return;
         }
@@ -295,7 +300,12 @@ fn a_map_inside_that_another_map_of_maps_holds_is_in_no_code() {
         },
         |live| {
             let details = live.details().expect("details");
-            assert!(!details.lookups.iter().any(|l| l.map == "tables.inner" && matches!(l.how, LookupMethod::Code)));
+            assert!(
+                !details
+                    .lookups
+                    .iter()
+                    .any(|l| l.map == "tables.inner" && matches!(l.how, LookupMethod::Code))
+            );
         },
     );
 }

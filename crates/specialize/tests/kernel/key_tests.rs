@@ -4,17 +4,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::packet::{ICMP, TCP, UDP};
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
-use millstream_specialize::replay::ReplayVerdict;
-use millstream_specialize::replay::sample::PacketSample;
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::replay::ReplayVerdict;
+use millstream_specialize::replay::sample::PacketSample;
 use millstream_specialize::transform::SpecializationPlan;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
 
 use crate::acl::{TX, answer, entry, key};
 use crate::fixtures;
@@ -124,8 +124,9 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
             would = Some(plan);
             // What passes the test may have a cache.
             plane.cached.extend(compiler.cacheable());
-            let both =
-                |plan: &mut SpecializationPlan| assert_eq!((plan.tests.len(), plan.caches.len()), (1, 1), "{flags:?}");
+            let both = |plan: &mut SpecializationPlan| {
+                assert_eq!((plan.tests.len(), plan.caches.len()), (1, 1), "{flags:?}")
+            };
             let made = plane.variant(&profiles, Tier::Thorough, both).expect("a variant");
             let judged = plane.compare(&made, &samples, true, 10_000).expect("compared");
             assert!(matches!(judged.finding, ReplayVerdict::Same(_)), "{flags:?}: {judged:?}");

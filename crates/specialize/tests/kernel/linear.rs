@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
-use millstream_programs::firewall::{self, RuleAction, FirewallConfig, RuleSetKind, PortRange, FirewallRule};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
+use millstream_programs::firewall::{self, FirewallConfig, FirewallRule, PortRange, RuleAction, RuleSetKind};
 use millstream_programs::packet::{TCP, UDP};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
-use millstream_programs::{MapEntry, Ipv4Prefix, router};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_programs::{Ipv4Prefix, MapEntry, router};
+use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::replay::sample::PacketSample;
-use millstream_specialize::policy::Tier;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession};
+use millstream_specialize::{DetachPolicy, LiveSession, VariantCompiler};
 
 use crate::acl::{TX, answer};
 use crate::bars::asked;
@@ -82,7 +82,8 @@ fn accepts(rules: &[FirewallRule], frame: &[u8]) -> Option<u32> {
 
 /// Frames that match rules, except that some have one arbitrary field.
 fn frames(rules: &[FirewallRule], count: usize, seed: u64) -> WeightedFlows {
-    let config = FirewallConfig { rules: rules.to_vec(), ..firewall::generate(RuleSetKind::AccessList, 1, 1) };
+    let config =
+        FirewallConfig { rules: rules.to_vec(), ..firewall::generate(RuleSetKind::AccessList, 1, 1) };
     let mut flows = firewall::flows(&config, count, FlowLocality::NONE, seed, |_| true);
     let mut rng = Rng::new(seed);
     for frame in flows.packets.iter_mut().step_by(3) {
@@ -150,8 +151,11 @@ fn specialised_lists_of_rules_are_the_originals() {
             let about = if rules.is_empty() { rules_of(flavour, 3, 1) } else { rules.clone() };
             let flows = frames(&about, 2_000, n as u64);
             let (profiles, _) = plane.profile(&flows.packets);
-            let samples: Vec<PacketSample> =
-                flows.packets.iter().map(|f| PacketSample { packet: f.clone(), context: Vec::new() }).collect();
+            let samples: Vec<PacketSample> = flows
+                .packets
+                .iter()
+                .map(|f| PacketSample { packet: f.clone(), context: Vec::new() })
+                .collect();
             let made = plane.variant(&profiles, Tier::Thorough, |_| ()).expect("a variant");
             for valid in [true, false] {
                 let judged = plane.compare(&made, &samples, valid, 3_000).expect("compared");
@@ -200,7 +204,8 @@ fn rules_of_a_list_that_are_written_count_at_once() {
                 // One ahead of all, about everything, about what another was about; and one less.
                 let any = Ipv4Prefix::new(0.into(), 0);
                 let mut rule = rules[7 * n];
-                rule.action = if rule.action == RuleAction::Accept { RuleAction::Drop } else { RuleAction::Accept };
+                rule.action =
+                    if rule.action == RuleAction::Accept { RuleAction::Drop } else { RuleAction::Accept };
                 if n == 1 {
                     (rule.src, rule.dst, rule.protocol) = (any, any, None);
                 }

@@ -8,7 +8,7 @@ use millstream_programs::Ipv4Prefix;
 use millstream_programs::router;
 use millstream_programs::traffic::FlowLocality;
 use millstream_specialize::SessionReport;
-use millstream_specialize::report::{GuardState, VariantVerdict, CompileReason};
+use millstream_specialize::report::{CompileReason, GuardState, VariantVerdict};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
@@ -28,7 +28,8 @@ fn a_router_is_specialised_and_follows_its_table() {
     }
     let told = told(&Wanted::new("follows", 200), |beside| {
         beside.until("a generation", |r| generation(r).is_some());
-        beside.until("a valid guard", |r| matches!(r, SessionReport::Status { guard: GuardState::Valid, .. }));
+        beside
+            .until("a valid guard", |r| matches!(r, SessionReport::Status { guard: GuardState::Valid, .. }));
         let routes = beside.config.routes.len();
         // Every route takes another next hop; some go, and come back as other prefixes would.
         for route in 0..routes {
@@ -118,10 +119,13 @@ fn a_variant_pays_or_is_taken_back() {
     }
     let wanted = Wanted { forwarded: 1, measure: true, ..Wanted::new("pays", 50) };
     let pays = |r: &SessionReport| match r {
-        SessionReport::Status { before_ns: Some(before), now_ns: Some(now), generation: 1.., .. } => now < before,
+        SessionReport::Status { before_ns: Some(before), now_ns: Some(now), generation: 1.., .. } => {
+            now < before
+        }
         _ => false,
     };
-    let refused = |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::NotFaster, .. });
+    let refused =
+        |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::NotFaster, .. });
     let judged = |r: &SessionReport| pays(r) || refused(r) || matches!(r, SessionReport::Withdrawn { .. });
     let told = told(&wanted, |beside| beside.until("the judgement", judged));
     let decided = told.iter().position(judged).expect("waited for");
@@ -139,7 +143,9 @@ fn a_new_shape_is_judged_once() {
     let wanted = Wanted { measure: true, twins: false, ..Wanted::new("judged", 2_000) };
     let judged = |r: &SessionReport| matches!(r, SessionReport::Judged { .. });
     let told = told(&wanted, |beside| {
-        beside.until("a judgement", |r| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Faster, .. }));
+        beside.until("a judgement", |r| {
+            matches!(r, SessionReport::Judged { outcome: VariantVerdict::Faster, .. })
+        });
         beside.until("a generation", |r| generation(r).is_some());
         // The hottest route takes another next hop: other constants, and now and then another shape.
         for n in 1..=10 {
@@ -214,9 +220,12 @@ fn a_shift_of_the_hot_flows_is_noticed() {
         |_| (),
         |beside, ()| {
             let mut found = Shifts { shifts, noticed_ms: Vec::new(), specialised_ms: Vec::new() };
-            let count = |wanted: &dyn Fn(&SessionReport) -> bool| beside.told().iter().filter(|r| wanted(r)).count();
+            let count =
+                |wanted: &dyn Fn(&SessionReport) -> bool| beside.told().iter().filter(|r| wanted(r)).count();
             let shifted = |r: &SessionReport| matches!(r, SessionReport::Shifted { .. });
-            let followed = |r: &SessionReport| matches!(r, SessionReport::Specialised { reason: CompileReason::Traffic, .. });
+            let followed = |r: &SessionReport| {
+                matches!(r, SessionReport::Specialised { reason: CompileReason::Traffic, .. })
+            };
             let seen = |r: &SessionReport| shifted(r) || followed(r);
             beside.until("a generation", |r| generation(r).is_some());
             for n in 0..shifts {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{KernelMap, MapType, UpdateMode, testing};
 use millstream_object::Object;
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::snapshot::MapSnapshot;
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::live::step::SessionStep;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::report::{GuardState, VariantVerdict};
+use millstream_specialize::snapshot::MapSnapshot;
 use millstream_specialize::transform::{LookupPlan, SpecializationPlan};
 use millstream_specialize::variant::VariantRequest;
-use millstream_specialize::{VariantCompiler, SessionReport, SessionSettings};
+use millstream_specialize::{SessionReport, SessionSettings, VariantCompiler};
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
@@ -92,7 +92,8 @@ fn what_a_map_of_maps_holds_is_in_code() {
 fn is_refused_unless_named(plane: &Offline<'_>, plan: &SpecializationPlan) {
     let (observed, rooms) = (MapSnapshot::new(&plane.sources), FxHashMap::default());
     let nameless = SpecializationPlan { inside: plan.inside[1..].to_vec(), ..plan.clone() };
-    let wanted = VariantRequest { plan: &nameless, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
+    let wanted =
+        VariantRequest { plan: &nameless, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
     let why = plane.compiler.specialised(&wanted).expect_err("it has no name").to_string();
     assert!(why.contains("nothing stands for a map inside"), "{why}");
 }
@@ -169,7 +170,10 @@ fn what_names_maps_inside_is_judged() {
                 matches!(
                     r,
                     SessionReport::Judged {
-                        outcome: VariantVerdict::Faster | VariantVerdict::Same | VariantVerdict::Trial | VariantVerdict::NotFaster,
+                        outcome: VariantVerdict::Faster
+                            | VariantVerdict::Same
+                            | VariantVerdict::Trial
+                            | VariantVerdict::NotFaster,
                         ..
                     }
                 )

@@ -6,22 +6,26 @@ use std::sync::atomic::Ordering;
 use millstream_ir::Map as IrMap;
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};
-use millstream_kernel::{MapType, KernelProgram, TestRun, UpdateMode};
+use millstream_kernel::{KernelProgram, MapType, TestRun, UpdateMode};
 use millstream_lab::os;
 use millstream_lab::subject::{InsnCounts, ProgramVersion};
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object, RawInput};
 use millstream_programs::{self as programs, MapEntry};
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::snapshot::{MapSnapshot, SpecializableMap, sources};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::inner_maps::InnerMaps;
-use millstream_specialize::replay::sample::{self, PacketSample};
-use millstream_specialize::replay::{self, ReplayCase, ReplayVerdict, ContinueCheck, ReplayResult, ReplayError};
 use millstream_specialize::policy::{self, PlanInputs, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{EntryCache, SampleMode, SpecializationPlan, LookupSite, SiteId, DeoptMap};
+use millstream_specialize::replay::sample::{self, PacketSample};
+use millstream_specialize::replay::{
+    self, ContinueCheck, ReplayCase, ReplayError, ReplayResult, ReplayVerdict,
+};
 use millstream_specialize::shadow_tables::ShadowTables;
+use millstream_specialize::snapshot::{MapSnapshot, SpecializableMap, sources};
+use millstream_specialize::transform::{
+    DeoptMap, EntryCache, LookupSite, SampleMode, SiteId, SpecializationPlan,
+};
 use millstream_specialize::variant::{VariantRequest, token};
 use millstream_specialize::{VariantCompiler, transform};
 use rustc_hash::FxHashMap;
@@ -114,8 +118,9 @@ impl<'c> Offline<'c> {
     /// Runs an instrumented variant on frames; gives the profile, and the packets that it kept.
     pub(crate) fn profile(&self, frames: &[Vec<u8>]) -> (Vec<SiteProfile>, Vec<PacketSample>) {
         let known = |s: &&LookupSite| s.is_inner && s.is_comparable() && self.compiler.knows_inside(s.map);
-        let eligible =
-            |s: &&LookupSite| policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached) || known(s);
+        let eligible = |s: &&LookupSite| {
+            policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached) || known(s)
+        };
         let sites: Vec<&LookupSite> = self.compiler.sites().iter().filter(eligible).collect();
         let ids: Vec<SiteId> = sites.iter().map(|s| s.id).collect();
         let variant = self.compiler.instrumented(&ids, SampleMode::Packets, &[]).expect("made");
@@ -204,7 +209,8 @@ impl<'c> Offline<'c> {
         let mut make = |room: usize| {
             planned.plan.budget.code = room.min(planned.plan.budget.code);
             let plan = &planned.plan;
-            let wanted = VariantRequest { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
+            let wanted =
+                VariantRequest { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
             self.compiler.specialised(&wanted)
         };
         // A session makes fewer copies, too, where there are too many.
@@ -273,7 +279,13 @@ impl<'c> Offline<'c> {
         assert!(judged.varies.is_empty(), "the original does the same twice: {judged:?}");
     }
 
-    fn case<R>(&self, made: &Made, samples: &[PacketSample], valid: bool, f: impl FnOnce(&ReplayCase<'_, '_>) -> R) -> R {
+    fn case<R>(
+        &self,
+        made: &Made,
+        samples: &[PacketSample],
+        valid: bool,
+        f: impl FnOnce(&ReplayCase<'_, '_>) -> R,
+    ) -> R {
         let programs: [(FuncId, u32); 1] = [(self.compiler.program(), self.original.id().expect("loaded"))];
         let twins = made.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
         f(&ReplayCase {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{KernelMap, testing};
-use millstream_specialize::guard::{Guard, DeoptMask, GuardSnapshot, TOKEN, is_fresh};
+use millstream_specialize::guard::{DeoptMask, Guard, GuardSnapshot, TOKEN, is_fresh};
 use millstream_specialize::variant::token;
 
 use crate::guard::{guard, hash, put};

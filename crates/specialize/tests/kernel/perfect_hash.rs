@@ -6,14 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{KernelProgram, UpdateMode, query_xdp, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{BALANCER, balancer, router};
-use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::transform::LookupPlan;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
 
 use crate::acl::{TX, answer, entry, key};
 use crate::fixtures;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{KernelMap, testing};
-use millstream_specialize::guard::{Guard, DeoptMask, GuardSnapshot};
+use millstream_specialize::guard::{DeoptMask, Guard, GuardSnapshot};
 use millstream_specialize::variant::token;
 
 use crate::guard::{guard, hash};

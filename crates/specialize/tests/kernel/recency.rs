@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use millstream_kernel::{KernelMap, UpdateMode, testing};
-use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::router;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{MapEntry, rng::Rng};
-use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport};
+use millstream_specialize::replay::ReplayVerdict;
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
 
 use crate::acl::answer;
 use crate::offline::{Offline, prepared};
@@ -114,7 +114,9 @@ fn what_is_evicted_is_not_found() {
         assert!(gone() > 0, "there is no room for more");
         same(&live);
         // Until code that knows of it runs, and then.
-        run_until(&it, &mut live, |r| matches!(r, SessionReport::Specialised { .. } | SessionReport::Refreshed { .. }));
+        run_until(&it, &mut live, |r| {
+            matches!(r, SessionReport::Specialised { .. } | SessionReport::Refreshed { .. })
+        });
         assert!(gone() > 0);
         same(&live);
         live.finish(DetachPolicy::Restored).expect("finished");

@@ -92,7 +92,9 @@ fn a_route_among_many_is_followed_at_once() {
         routes: ran.result,
         updates: updates as usize,
         answered: ran.told.iter().filter(|r| matches!(r, SessionReport::Refreshed { .. })).count(),
-        in_step_us: of(|r| if let SessionReport::Refreshed { in_step_us, .. } = r { *in_step_us } else { None }),
+        in_step_us: of(
+            |r| if let SessionReport::Refreshed { in_step_us, .. } = r { *in_step_us } else { None },
+        ),
         bytes: of(|r| if let SessionReport::Refreshed { bytes, .. } = r { Some(*bytes) } else { None }),
     };
     keep("route-updates.json", &figures);
@@ -128,6 +130,7 @@ fn writes_while_it_is_judged_condemn_nothing() {
             beside.until("a generation", |r| generation(r).is_some());
         },
     );
-    let differs = |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Different, .. });
+    let differs =
+        |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Different, .. });
     assert!(!ran.told.iter().any(differs), "{:?}", ran.told);
 }

@@ -7,8 +7,8 @@ use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, ROUTER, SWITCH};
 use millstream_programs::{balancer, firewall, nat, router, switch};
 use millstream_specialize::VariantCompiler;
-use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::transform::LookupPlan;
 
 use crate::fixtures;

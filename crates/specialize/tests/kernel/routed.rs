@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{KernelMap, ArrayMapping, KernelProgram, TestRun, UpdateMode, query_xdp};
-use millstream_lab::{FrameCounts, TestRig, RigConfig, TrafficSequence};
+use millstream_kernel::{ArrayMapping, KernelMap, KernelProgram, TestRun, UpdateMode, query_xdp};
+use millstream_lab::{FrameCounts, RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
-use millstream_programs::router::{self, RouterConfig, Route};
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::router::{self, Route, RouterConfig};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{Ipv4Prefix, ROUTER};
 use millstream_specialize::guard::{TOKEN, UNSEEN, is_fresh};
 use millstream_specialize::live::step::StepCallback;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
-use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, VariantCompiler};
 
 /// Next hops of the router.
 pub(crate) const HOPS: u32 = 16;
@@ -207,7 +207,12 @@ pub(crate) struct Routed<'r> {
 
 impl Routed<'_> {
     /// Sends, and keeps the router fast, until `stop`.
-    pub(crate) fn run(&self, live: &mut LiveSession<'_>, stop: &AtomicBool, mut tell: impl FnMut(&SessionReport)) {
+    pub(crate) fn run(
+        &self,
+        live: &mut LiveSession<'_>,
+        stop: &AtomicBool,
+        mut tell: impl FnMut(&SessionReport),
+    ) {
         std::thread::scope(|scope| {
             scope.spawn(|| self.rig.generator_loop(stop, self.rate));
             // Also after a panic, so that the test ends.

@@ -13,9 +13,9 @@ use millstream_programs::Ipv4Prefix;
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{self, NextHop};
-use millstream_specialize::snapshot::ShadowUpdate;
-use millstream_specialize::transform::{RowLayout, PerfectHashTable, ShadowTable};
 use millstream_specialize::shadow_tables::ShadowTables;
+use millstream_specialize::snapshot::ShadowUpdate;
+use millstream_specialize::transform::{PerfectHashTable, RowLayout, ShadowTable};
 use millstream_specialize::{LiveSession, SessionReport};
 
 use crate::routed::{Beside, HOPS, Routed, Wanted, attached, generation, routed};
@@ -183,7 +183,11 @@ fn what_is_on_the_hook_knows_every_write_that_returned() {
 }
 
 /// Runs a session until a report satisfies `wanted`.
-pub(crate) fn run_until(it: &Routed<'_>, live: &mut LiveSession<'_>, wanted: impl Fn(&SessionReport) -> bool) {
+pub(crate) fn run_until(
+    it: &Routed<'_>,
+    live: &mut LiveSession<'_>,
+    wanted: impl Fn(&SessionReport) -> bool,
+) {
     let stop = AtomicBool::new(false);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{AttachType, KernelMap, UpdateMode, testing};
-use millstream_lab::measure::{LoadAttributes, LiveHarness, MeasurementPlan, measure, measure_windows};
+use millstream_lab::measure::{LiveHarness, LoadAttributes, MeasurementPlan, measure, measure_windows};
 use millstream_lab::stats::{self, RatioEstimate, TimingVerdict};
 use millstream_lab::workload::BuiltinWorkload;
 use millstream_lab::{RigConfig, TrafficSequence};
@@ -18,8 +18,8 @@ use millstream_specialize::{LiveSession, SessionReport};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
-use crate::paper::throughput::times;
 use crate::data_planes::{Placed, Plane, in_turn, patiently};
+use crate::paper::throughput::times;
 
 /// Changes while a session runs.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -53,7 +53,8 @@ struct Scenario {
 
 impl Scenario {
     fn is_slower(&self) -> bool {
-        let slower = |r: &Option<RatioEstimate>| r.as_ref().is_some_and(|r| r.verdict == TimingVerdict::Slower);
+        let slower =
+            |r: &Option<RatioEstimate>| r.as_ref().is_some_and(|r| r.verdict == TimingVerdict::Slower);
         slower(&self.ratio) && slower(&self.again)
     }
 }
@@ -91,7 +92,9 @@ fn scenario(seed: u64) -> Scenario {
         |settings| settings.interval = INTERVAL,
         |placed, live| {
             let mut generations = 0;
-            let mut tell = |r: &SessionReport| generations += usize::from(matches!(r, SessionReport::Specialised { .. }));
+            let mut tell = |r: &SessionReport| {
+                generations += usize::from(matches!(r, SessionReport::Specialised { .. }))
+            };
             placed.send(Some(live), Duration::from_secs(2), &mut tell, || ());
             // Where the tables are to change, one that user space fills.
             let map = placed.load.entries.iter().rfind(|e| e.key.len() > 4).or(placed.load.entries.last());
@@ -157,7 +160,10 @@ fn ratios(placed: &Placed<'_>, live: &mut LiveSession<'_>, seed: u64) -> [Option
 }
 
 /// As [`patiently`]; `None` if there is no variant any more.
-fn measured<T, E: std::fmt::Debug>(live: &LiveSession<'_>, mut measure: impl FnMut() -> Result<T, E>) -> Option<T> {
+fn measured<T, E: std::fmt::Debug>(
+    live: &LiveSession<'_>,
+    mut measure: impl FnMut() -> Result<T, E>,
+) -> Option<T> {
     let at_work = || live.copy_of_variant().expect("it loads once more").is_some();
     patiently(|| match measure() {
         Ok(found) => Ok(Some(found)),
@@ -275,7 +281,9 @@ fn looking_after_a_variant_costs_next_to_nothing() {
         |settings| (settings.twins, settings.first, settings.count) = (false, settings.interval, true),
         |placed, live| {
             let mut generations = 0;
-            let mut tell = |r: &SessionReport| generations += usize::from(matches!(r, SessionReport::Specialised { .. }));
+            let mut tell = |r: &SessionReport| {
+                generations += usize::from(matches!(r, SessionReport::Specialised { .. }))
+            };
             placed.send(Some(live), Duration::from_secs(8), &mut tell, || ());
             let slices = in_turn(slices, |with| placed.spent(with.then_some(&mut *live), slice, &mut |_| ()));
             let before = live.packets();

@@ -2,8 +2,8 @@
 
 use millstream_kernel::{KernelMap, MapSpec, MapType, UpdateMode, map_flags, testing};
 use millstream_programs::{FIREWALL, firewall};
-use millstream_specialize::snapshot::{DirtyKeys, MapSnapshot, Revalidation};
 use millstream_specialize::map_users::{MapRejection, by_kind, is_constant};
+use millstream_specialize::snapshot::{DirtyKeys, MapSnapshot, Revalidation};
 
 use crate::offline::{Offline, compiler};
 

@@ -90,7 +90,10 @@ fn is_quiet(report: &SessionReport) -> bool {
 }
 
 fn stood_in(report: &SessionReport) -> bool {
-    matches!(report, SessionReport::Specialised { reason: CompileReason::Write, compile_us: 0, load_us: 0, .. })
+    matches!(
+        report,
+        SessionReport::Specialised { reason: CompileReason::Write, compile_us: 0, load_us: 0, .. }
+    )
 }
 
 /// All steps of making a variant of this tier.
@@ -100,9 +103,10 @@ fn making(tier: Tier) -> [SessionStep; 4] {
 
 #[test]
 fn what_twins_must_follow_while_a_variant_is_made_is_in_it() {
-    for (tier, is_it) in
-        [(Tier::Quick, (|r| generation(r).is_some()) as fn(&SessionReport) -> bool), (Tier::Thorough, is_quiet)]
-    {
+    for (tier, is_it) in [
+        (Tier::Quick, (|r| generation(r).is_some()) as fn(&SessionReport) -> bool),
+        (Tier::Thorough, is_quiet),
+    ] {
         let [first, rest @ ..] = making(tier);
         held_at(first, |it, gate| {
             reroute(it, 0);
@@ -166,7 +170,9 @@ fn what_is_written_last_is_followed() {
             gate.on_to(step);
             (1..HOPS).for_each(|hop| readdress(it, hop));
             gate.open();
-            it.until("another", |r| matches!(r, SessionReport::Specialised { reason: CompileReason::Write, .. }));
+            it.until("another", |r| {
+                matches!(r, SessionReport::Specialised { reason: CompileReason::Write, .. })
+            });
         });
     }
 }
@@ -200,7 +206,9 @@ fn what_stands_by_goes_ahead_while_the_hook_changes() {
         gate.until_seen(SessionStep::CaughtUp, || readdress(it, 2));
         gate.until_seen(SessionStep::CaughtUp, || reroute(it, 1));
         gate.until_seen(SessionStep::CaughtUp, || readdress_at(it, 3, TO));
-        let first = |r: &SessionReport| stood_in(r) && matches!(r, SessionReport::Specialised { latency_us: Some(_), .. });
+        let first = |r: &SessionReport| {
+            stood_in(r) && matches!(r, SessionReport::Specialised { latency_us: Some(_), .. })
+        };
         // Time for a packet, of which millions come.
         std::thread::sleep(Duration::from_millis(20));
         let opened = millstream_lab::os::monotonic_ns();
@@ -208,7 +216,8 @@ fn what_stands_by_goes_ahead_while_the_hook_changes() {
         it.until("its answer", first);
         let told = it.told();
         let answer = told.iter().rev().find(|r| first(r));
-        let Some(SessionReport::Specialised { write_ns: Some(write), latency_us: Some(us), .. }) = answer else {
+        let Some(SessionReport::Specialised { write_ns: Some(write), latency_us: Some(us), .. }) = answer
+        else {
             panic!("{told:?}")
         };
         assert!(
@@ -227,8 +236,9 @@ fn what_is_to_stand_by_makes_room_for_an_answer() {
             gate.until_seen(SessionStep::Followed, || readdress(it, 1));
             gate.until_seen(SessionStep::Followed, || readdress(it, 2));
             gate.open();
-            let answer =
-                |r: &SessionReport| matches!(r, SessionReport::Specialised { reason: CompileReason::Write, compile_us: 1.., .. });
+            let answer = |r: &SessionReport| {
+                matches!(r, SessionReport::Specialised { reason: CompileReason::Write, compile_us: 1.., .. })
+            };
             it.until("an answer", answer);
             let told = it.told();
             let before = told.iter().take_while(|r| !answer(r));
@@ -341,7 +351,9 @@ fn what_stands_by_outlasts_a_writer_who_stays_inside() {
                 absent.fill(&value);
                 assert_eq!(writer.join().expect("no panic"), 0, "it is written");
             });
-            let is_answer = |r: &SessionReport| matches!(r, SessionReport::Specialised { reason: CompileReason::Write, .. });
+            let is_answer = |r: &SessionReport| {
+                matches!(r, SessionReport::Specialised { reason: CompileReason::Write, .. })
+            };
             it.until("its answer", is_answer);
             let told = it.told();
             let answer = told.iter().find(|r| is_answer(r));

@@ -9,10 +9,11 @@ use std::time::Duration;
 use millstream_btf::{Btf, KindTag};
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
-    AttachType, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, UpdateMode, prog_flags, testing,
+    AttachType, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType, UpdateMode, prog_flags,
+    testing,
 };
 use millstream_specialize::guard::{EventKind, Guard};
-use millstream_specialize::map_users::{MapUsers, OwnPrograms, MapRejection};
+use millstream_specialize::map_users::{MapRejection, MapUsers, OwnPrograms};
 
 use crate::gate::Absent;
 use crate::guard::{guard, hash, put, seen};
@@ -198,7 +199,8 @@ fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
     outer.update_fd(&[0; 4], other.as_fd()).unwrap();
     let Some(mut guard) = guard(&[&map]) else { return };
     guard.events();
-    let holder = |guard: &Guard| MapUsers::look().unwrap().foreign(map.id(), &OwnPrograms::new(guard.programs()));
+    let holder =
+        |guard: &Guard| MapUsers::look().unwrap().foreign(map.id(), &OwnPrograms::new(guard.programs()));
     assert_eq!(holder(&guard), None);
     let version = guard.version();
     outer.update_fd(&[0; 4], map.as_fd()).unwrap();

@@ -1,9 +1,13 @@
 //! Firewall, balancer and switch: every lookup of a read-only map specialised on the keys that traffic brings.
 
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
-use millstream_programs::{BALANCER, FIREWALL, MapEntry, DataPlaneProgram, SWITCH, balancer, firewall, switch};
-use millstream_specialize::transform::{FieldConstant, KeyForm, LookupPlan, SpecializationPlan, SiteId, SitePlan};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_programs::{
+    BALANCER, DataPlaneProgram, FIREWALL, MapEntry, SWITCH, balancer, firewall, switch,
+};
+use millstream_specialize::transform::{
+    FieldConstant, KeyForm, LookupPlan, SiteId, SitePlan, SpecializationPlan,
+};
 
 use crate::rig::{INGRESS, Rig, compare, compare_apart, packets};
 
@@ -22,7 +26,13 @@ fn frames(flows: &WeightedFlows, count: usize, seed: u64) -> Vec<Vec<u8>> {
 }
 
 /// Original and variant, each with tables of its own, since programs may change them.
-fn check(program: &DataPlaneProgram, entries: &[MapEntry], flows: &WeightedFlows, most: usize, counters: &[&str]) {
+fn check(
+    program: &DataPlaneProgram,
+    entries: &[MapEntry],
+    flows: &WeightedFlows,
+    most: usize,
+    counters: &[&str],
+) {
     let Some(original) = Rig::new(program, entries) else { return };
     let Some(rig) = Rig::new(program, entries) else { return };
     let Some(probe) = Rig::new(program, entries) else { return };
@@ -49,8 +59,10 @@ fn the_firewall_behaves_as_the_original() {
 
 #[test]
 fn the_balancer_behaves_as_the_original() {
-    let config =
-        balancer::BalancerConfig { icmp_limit: u32::MAX, ..balancer::generate(balancer::ServiceMix::Mixed, 8, 20, 3) };
+    let config = balancer::BalancerConfig {
+        icmp_limit: u32::MAX,
+        ..balancer::generate(balancer::ServiceMix::Mixed, 8, 20, 3)
+    };
     let flows = balancer::flows(&config, 2000, FlowLocality::HIGH, 2);
     check(&BALANCER, &config.entries().unwrap(), &flows, 8, &["real_counters"]);
 }
@@ -92,8 +104,10 @@ fn words_that_the_packet_chooses_are_constants_where_few_differ() {
 /// The compiler lets the keys of VIPs and flows share memory, and passes it to functions, too.
 #[test]
 fn keys_that_share_memory_are_read_back() {
-    let config =
-        balancer::BalancerConfig { icmp_limit: u32::MAX, ..balancer::generate(balancer::ServiceMix::Mixed, 8, 20, 3) };
+    let config = balancer::BalancerConfig {
+        icmp_limit: u32::MAX,
+        ..balancer::generate(balancer::ServiceMix::Mixed, 8, 20, 3)
+    };
     let entries = config.entries().unwrap();
     let Some(original) = Rig::new(&BALANCER, &entries) else { return };
     let Some(rig) = Rig::new(&BALANCER, &entries) else { return };

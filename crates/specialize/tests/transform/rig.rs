@@ -9,13 +9,14 @@ use millstream_ir::usage::{MapAccess, ModuleMapUsage};
 use millstream_ir::{Func, Map, MapDecl};
 use millstream_kernel::{KernelProgram, TestRun, UpdateMode, testing};
 use millstream_loader::{ObjectLoader, Session};
-use millstream_object::{MapOrigin, MapDefinition, MapType, Object};
+use millstream_object::{MapDefinition, MapOrigin, MapType, Object};
 use millstream_passes::TargetInfo;
 use millstream_programs::MapEntry;
 use millstream_specialize::guard::UNSEEN;
 use millstream_specialize::transform::{
-    CodeBudget, CallbackMode, MapContents, LookupEntry, GuardCheck, LookupPlan, SpecializationPlan, TransformReport, LookupSite, SiteId, SitePlan, ProfileSketch, FallbackTailCall,
-    MultibitTrie, finish, instrument, prepare, sites, specialize,
+    CallbackMode, CodeBudget, FallbackTailCall, GuardCheck, LookupEntry, LookupPlan, LookupSite, MapContents,
+    MultibitTrie, ProfileSketch, SiteId, SitePlan, SpecializationPlan, TransformReport, finish, instrument,
+    prepare, sites, specialize,
 };
 use millstream_specialize::variant::token;
 
@@ -58,12 +59,21 @@ fn runtime_map(name: &str, spec: MapDefinition) -> millstream_object::ObjectMap 
 }
 
 fn spec(kind: u32, value_size: u32, max_entries: u32) -> MapDefinition {
-    MapDefinition { map_type: MapType(kind), key_size: 4, value_size, max_entries, ..MapDefinition::default() }
+    MapDefinition {
+        map_type: MapType(kind),
+        key_size: 4,
+        value_size,
+        max_entries,
+        ..MapDefinition::default()
+    }
 }
 
 impl Rig {
     /// Loads the program and writes the entries; `None`, with the reason printed, where BPF is not permitted.
-    pub(crate) fn new(data_plane: &millstream_programs::DataPlaneProgram, entries: &[MapEntry]) -> Option<Self> {
+    pub(crate) fn new(
+        data_plane: &millstream_programs::DataPlaneProgram,
+        entries: &[MapEntry],
+    ) -> Option<Self> {
         if !testing::require() {
             return None;
         }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use millstream_programs::ROUTER;
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
-use millstream_programs::router::{RouterConfig, NextHop, flows, generate};
-use millstream_programs::traffic::{WeightedFlows, FlowLocality};
-use millstream_specialize::transform::{LookupPlan, SpecializationPlan, SitePlan};
+use millstream_programs::router::{NextHop, RouterConfig, flows, generate};
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_specialize::transform::{LookupPlan, SitePlan, SpecializationPlan};
 use millstream_specialize::variant::token;
 
 use crate::rig::{INGRESS, Rig, compare, hot, packets, run};
@@ -111,7 +111,10 @@ fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
     let map = rig.map_id("ms_twin");
     for most in [0, 8] {
         let LookupPlan::Hot(hot) = hot(&rig, &site, &heat(&flows), most) else { unreachable!() };
-        let plan = SpecializationPlan { guard: Some(rig.sided_guard(7)), ..plan(&rig, LookupPlan::Twin { map, hot }) };
+        let plan = SpecializationPlan {
+            guard: Some(rig.sided_guard(7)),
+            ..plan(&rig, LookupPlan::Twin { map, hot })
+        };
         let (variant, _) = rig.variant(&plan);
         for token in [token(7, 0), token(7, 1), token(8, 0)] {
             rig.set_token(token);
@@ -148,7 +151,11 @@ fn packets_are_left_to_the_generation_that_stands_by_if_it_may_run() {
     let flows = flows(&config, 1000, FlowLocality::HIGH, 2);
     let site = rig.sites_of("routes").remove(0);
     let of = |guard| {
-        rig.variant(&SpecializationPlan { guard: Some(guard), ..plan(&rig, hot(&rig, &site, &heat(&flows), 64)) }).0
+        rig.variant(&SpecializationPlan {
+            guard: Some(guard),
+            ..plan(&rig, hot(&rig, &site, &heat(&flows), 64))
+        })
+        .0
     };
     // The stand-by variant knows the present routes, which change below: so the answers show if it was the
     // one that ran.

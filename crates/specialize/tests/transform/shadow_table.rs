@@ -9,10 +9,12 @@ use millstream_lab::os;
 use millstream_programs::Ipv4Prefix;
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
-use millstream_programs::router::{RouterConfig, Route, flows, generate, route_key};
+use millstream_programs::router::{Route, RouterConfig, flows, generate, route_key};
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{ROUTER, router};
-use millstream_specialize::transform::{LookupEntry, FieldConstant, LookupPlan, SpecializationPlan, SitePlan, DeoptMap};
+use millstream_specialize::transform::{
+    DeoptMap, FieldConstant, LookupEntry, LookupPlan, SitePlan, SpecializationPlan,
+};
 use millstream_specialize::variant::token;
 
 use crate::rig::{INGRESS, Rig, compare, packets, run};

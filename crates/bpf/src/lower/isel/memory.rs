@@ -4,7 +4,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Function, Inst, MemFlags, Op, Prov, Size, Type, Value, Width};
 use regalloc2::Operand;
 
-use super::{OperandSetup, LowerError, MOp, InstSelector};
+use super::{InstSelector, LowerError, MOp, OperandSetup};
 use crate::lower::LoweringStrategy;
 use crate::lower::mir::*;
 

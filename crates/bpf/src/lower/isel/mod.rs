@@ -19,7 +19,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_ir::{
     AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Type, Value, Width,
 };
-use millstream_isa::generation::{VerifierGeneration, KernelRange};
+use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
 
 use super::live::{LiveAcrossCalls, is_call};
@@ -36,8 +36,12 @@ pub(super) fn select(
     kernels: KernelRange,
 ) -> Result<MFunc, LowerError> {
     let order: Vec<Block> = func.layout.iter().copied().filter(|&b| cfg.is_reachable(b)).collect();
-    let bearing =
-        LoweringStrategy { far_constants: true, free_r0: true, bound_arguments: true, ..LoweringStrategy::default() };
+    let bearing = LoweringStrategy {
+        far_constants: true,
+        free_r0: true,
+        bound_arguments: true,
+        ..LoweringStrategy::default()
+    };
     let mut select = InstSelector {
         func,
         strategy,
@@ -251,7 +255,9 @@ impl InstSelector<'_> {
         match self.func.insts[inst].op {
             Op::Const { value } => Some(MOp::Imm { value }),
             Op::MapAddr { map } => Some(MOp::Sym { sym: RelocTarget::Map(map) }),
-            Op::MapValueAddr { map, offset } if single => Some(MOp::Sym { sym: RelocTarget::MapValue(map, offset) }),
+            Op::MapValueAddr { map, offset } if single => {
+                Some(MOp::Sym { sym: RelocTarget::MapValue(map, offset) })
+            }
             Op::FuncAddr { func } if single => Some(MOp::Sym { sym: RelocTarget::Func(func) }),
             Op::ExternAddr { ext } if single => Some(MOp::Sym { sym: RelocTarget::Extern(ext) }),
             Op::CoreConst { core, local, wide } if single => Some(MOp::CoreImm { core, local, wide }),

@@ -156,7 +156,9 @@ impl TablePlanEmitter<'_> {
             TableComparison::Bit(bit) => (Cond::Set, word, bit),
             // Below the interval the difference wraps around to more than any within it.
             TableComparison::Within(lo, hi) => (Cond::Le, self.alu(block, AluOp::Sub, word, lo), hi - lo),
-            TableComparison::Masked(value, mask) => (Cond::Eq, self.alu(block, AluOp::And, word, mask), value),
+            TableComparison::Masked(value, mask) => {
+                (Cond::Eq, self.alu(block, AluOp::And, word, mask), value)
+            }
         };
         // Only of 32 bits such a bound is an immediate.
         let short = word.narrow && self.jmp32 && bound > i32::MAX as u64;
@@ -171,7 +173,13 @@ impl TablePlanEmitter<'_> {
         );
     }
 
-    fn alu(&mut self, block: Block, op: AluOp, TableKeyWord { value, narrow }: TableKeyWord, operand: u64) -> TableKeyWord {
+    fn alu(
+        &mut self,
+        block: Block,
+        op: AluOp,
+        TableKeyWord { value, narrow }: TableKeyWord,
+        operand: u64,
+    ) -> TableKeyWord {
         let (width, ty) = if narrow { (Width::W32, Type::I32) } else { (Width::W64, Type::I64) };
         let mut cursor = self.func.at_end(block);
         cursor.loc = self.loc;

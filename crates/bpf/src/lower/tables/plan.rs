@@ -5,7 +5,7 @@
 use rustc_hash::FxHashMap;
 
 use super::TableForm;
-use super::rules::{WordFacts, TableRule, TableTest};
+use super::rules::{TableRule, TableTest, WordFacts};
 use super::split::{self, RuleSplit};
 
 /// So few rules are tested in order.
@@ -77,7 +77,8 @@ impl TableRules {
     fn given(&self, known: &[WordFacts]) -> TableRules {
         let mut left = TableRules { rules: Vec::new(), otherwise: self.otherwise };
         for rule in &self.rules {
-            let tests: Option<Vec<TableTest>> = rule.tests.iter().zip(known).map(|(t, k)| t.given(k)).collect();
+            let tests: Option<Vec<TableTest>> =
+                rule.tests.iter().zip(known).map(|(t, k)| t.given(k)).collect();
             match tests {
                 None => {}
                 Some(tests) if tests.iter().all(|&t| t == TableTest::Any) => {

@@ -121,7 +121,13 @@ pub fn rules(table: &TableDecl) -> Option<Vec<TableRule>> {
 fn field_rows(m: &FieldMatch, field: &FieldDecl) -> Vec<Vec<TableTest>> {
     let widths = field_widths(field);
     let masked = |value: &[u64], mask: &[u64]| {
-        vec![widths.iter().zip(value.iter().zip(mask)).map(|(&w, (&v, &m))| TableTest::masked(v, m, w)).collect()]
+        vec![
+            widths
+                .iter()
+                .zip(value.iter().zip(mask))
+                .map(|(&w, (&v, &m))| TableTest::masked(v, m, w))
+                .collect(),
+        ]
     };
     match m {
         FieldMatch::Exact(value) => masked(value, &widths),
@@ -166,7 +172,8 @@ fn between(from: &[u64], to: &[u64], widths: &[u64]) -> Vec<Vec<TableTest>> {
     // `lo < hi`, so neither bound of what lies between them overflows.
     let (first, last) = (lo + u64::from(!whole_lo), hi - u64::from(!whole_hi));
     if first <= last {
-        let middle = if (first, last) == (0, width) { TableTest::Any } else { TableTest::Interval(first, last) };
+        let middle =
+            if (first, last) == (0, width) { TableTest::Any } else { TableTest::Interval(first, last) };
         rows.extend(prepend(middle, vec![any(rest.len())]));
     }
     if !whole_lo {

@@ -1,6 +1,6 @@
 //! Division of rules into two sets by one comparison.
 
-use super::rules::{WordFacts, TableRule, TableTest};
+use super::rules::{TableRule, TableTest, WordFacts};
 
 /// A comparison of one word that divides keys into two classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

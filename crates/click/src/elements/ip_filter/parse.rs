@@ -153,14 +153,19 @@ struct IpFilterParser<'t> {
 }
 
 /// Reads an expression of these words.
-pub(super) fn expression(words: &[SpannedText], whole: &SpannedText, names: &AddressNames) -> Result<FilterExpression, Error> {
+pub(super) fn expression(
+    words: &[SpannedText],
+    whole: &SpannedText,
+    names: &AddressNames,
+) -> Result<FilterExpression, Error> {
     let tokens: Vec<SpannedText> = words.iter().flat_map(tokens).collect();
     if let [only] = &tokens[..]
         && matches!(only.text.as_str(), "-" | "any" | "all")
     {
         return Ok(FilterExpression::Constant(true));
     }
-    let mut parser = IpFilterParser { tokens, at: 0, whole, names, last: ValueQualifier::default(), depth: 0 };
+    let mut parser =
+        IpFilterParser { tokens, at: 0, whole, names, last: ValueQualifier::default(), depth: 0 };
     let found = parser.any()?;
     match parser.peek() {
         "" => Ok(found),
@@ -381,8 +386,10 @@ impl IpFilterParser<'_> {
             self.at += 1;
             return Ok(Some(option(flag)));
         }
-        let token =
-            SpannedText { text: word.clone(), span: self.tokens.get(self.at).map_or(self.whole.span, |t| t.span) };
+        let token = SpannedText {
+            text: word.clone(),
+            span: self.tokens.get(self.at).map_or(self.whole.span, |t| t.span),
+        };
         let kind = if ip(&token, self.names).is_ok() && !word.contains('/') {
             "host"
         } else if net(&token, self.names).is_ok() {
@@ -492,7 +499,13 @@ impl IpFilterParser<'_> {
         }
     }
 
-    fn compare(&mut self, q: ValueQualifier, mask: u32, cond: Cond, value: u32) -> Result<FilterExpression, Error> {
+    fn compare(
+        &mut self,
+        q: ValueQualifier,
+        mask: u32,
+        cond: Cond,
+        value: u32,
+    ) -> Result<FilterExpression, Error> {
         let value = if matches!(cond, Cond::Eq | Cond::Ne) { value & mask } else { value };
         let header = |offset, bytes| FilterField::Header { offset, bytes };
         // Click has `==` and `>`; their opposites negate the whole: `src or dst port < 80` is true if both
@@ -503,7 +516,9 @@ impl IpFilterParser<'_> {
             match q.side {
                 DirectionQualifier::Source => a,
                 DirectionQualifier::Destination => b,
-                DirectionQualifier::Either | DirectionQualifier::Both if contrary == (q.side == DirectionQualifier::Either) => {
+                DirectionQualifier::Either | DirectionQualifier::Both
+                    if contrary == (q.side == DirectionQualifier::Either) =>
+                {
                     FilterExpression::All(vec![a, b])
                 }
                 DirectionQualifier::Either | DirectionQualifier::Both => FilterExpression::Any(vec![a, b]),
@@ -577,6 +592,9 @@ fn option(flag: u32) -> FilterExpression {
     FilterExpression::All(vec![protocol_is(TCP), test(flags, flag, Cond::Ne, 0)])
 }
 
-fn one(mut parts: Vec<FilterExpression>, many: fn(Vec<FilterExpression>) -> FilterExpression) -> FilterExpression {
+fn one(
+    mut parts: Vec<FilterExpression>,
+    many: fn(Vec<FilterExpression>) -> FilterExpression,
+) -> FilterExpression {
     if parts.len() == 1 { parts.remove(0) } else { many(parts) }
 }

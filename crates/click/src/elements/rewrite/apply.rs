@@ -3,7 +3,7 @@
 use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
-use super::{ECHO, MappingEntry, FlowKeyKind, RewriteContext, IpRewriter, TCP, UDP, folded};
+use super::{ECHO, FlowKeyKind, IpRewriter, MappingEntry, RewriteContext, TCP, UDP, folded};
 use crate::build::ElementBuilder;
 use crate::elements::transport::sum_bytes;
 use crate::packet::Annotation;

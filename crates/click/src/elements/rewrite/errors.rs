@@ -8,11 +8,12 @@ use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::{
-    ECHO, MappingEntry, FlowTuple, RewriterFlows, ICMP, FlowKeyKind, LOW, MappedAddresses, TCP, UDP, changes, exchanged, reversed, with_identifier,
+    ECHO, FlowKeyKind, FlowTuple, ICMP, LOW, MappedAddresses, MappingEntry, RewriterFlows, TCP, UDP, changes,
+    exchanged, reversed, with_identifier,
 };
 use crate::arguments::{boolean, unsigned};
 use crate::build::ElementBuilder;
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::{SpannedText, words};
 use crate::elements::ip::{header, header_length};
@@ -101,7 +102,12 @@ impl IcmpRewriter {
     }
 
     /// The packet in an error.
-    fn carried(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, message: Value) -> QuotedPacket {
+    fn carried(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        message: Value,
+    ) -> QuotedPacket {
         let header = code.at(message, MESSAGE);
         let first = code.byte(header, 0);
         let version = code.with(AluOp::Rsh, first, 4);
@@ -214,7 +220,12 @@ impl IcmpRewriter {
 }
 
 /// Corrects a checksum in the packet after words that it covers were exchanged; gives its old and new value.
-fn correct(code: &mut ElementBuilder<'_, '_>, base: Value, offset: i32, changes: &[[Value; 2]]) -> [Value; 2] {
+fn correct(
+    code: &mut ElementBuilder<'_, '_>,
+    base: Value,
+    offset: i32,
+    changes: &[[Value; 2]],
+) -> [Value; 2] {
     let before = code.raw(2, base, offset);
     let after = exchanged(code, before, changes);
     code.set_raw(2, base, offset, after);

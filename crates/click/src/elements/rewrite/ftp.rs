@@ -10,10 +10,13 @@
 use millstream_ir::{Prov, Size, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
-use super::{MappingEntry, FlowTuple, RewriterFlows, LOW, RewriteContext, IpRewriter, InputSpec, changes, exchanged, reversed};
+use super::{
+    FlowTuple, InputSpec, IpRewriter, LOW, MappingEntry, RewriteContext, RewriterFlows, changes, exchanged,
+    reversed,
+};
 use crate::arguments::unsigned;
 use crate::build::{ElementBuilder, ElementHashTable};
-use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::class::{ElementClass, ElementCodegen, ElementResult};
 use crate::compile::ElementSetup;
 use crate::config::SpannedText;
 use crate::elements::ip::{fold, header, header_length, set_checksum};
@@ -102,7 +105,13 @@ fn behind(code: &mut ElementBuilder<'_, '_>, number: Value, other: Value) -> Val
 
 /// Gives a segment that comes through the rewriter of a control connection the sequence numbers of the other
 /// side: those of its own bytes if its stream was changed, those that it acknowledges if the other one was.
-pub(super) fn renumber(code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, deltas: &ElementHashTable, flow: FlowTuple, to: FlowTuple) {
+pub(super) fn renumber(
+    code: &mut ElementBuilder<'_, '_>,
+    passage: &RewriteContext,
+    deltas: &ElementHashTable,
+    flow: FlowTuple,
+    to: FlowTuple,
+) {
     let (segment, on) = (code.block(), code.block());
     let tcp = code.int(TCP);
     code.branch(Cond::Eq, passage.protocol, tcp, segment, on);
@@ -288,8 +297,15 @@ impl FtpPortMapper {
         let found = MappingEntry::read(code, entry);
         code.jump(on, &[found.to.addresses, found.to.ports]);
         code.switch_to_block(new);
-        let passage =
-            RewriteContext { packet, header, transport: header, protocol: tcp, key_protocol: tcp, now, apply: on };
+        let passage = RewriteContext {
+            packet,
+            header,
+            transport: header,
+            protocol: tcp,
+            key_protocol: tcp,
+            now,
+            apply: on,
+        };
         let made = rewriter.install(code, &passage, flow, pattern, outputs);
         code.jump(on, &[made.to.addresses, made.to.ports]);
         code.switch_to_block(on);

@@ -56,7 +56,9 @@ impl RewritePattern {
     /// The range from which a flow gets a value that no other has.
     pub(super) fn varied(&self) -> Option<AllocationRange> {
         match (self.source, self.source_port) {
-            (Some(first), None) if self.more_sources > 0 => Some(AllocationRange::Address(first, self.more_sources)),
+            (Some(first), None) if self.more_sources > 0 => {
+                Some(AllocationRange::Address(first, self.more_sources))
+            }
             (_, Some((first, more))) if more > 0 => Some(AllocationRange::Port(first, more)),
             _ => None,
         }
@@ -75,7 +77,12 @@ pub(super) enum AllocationOrder {
 }
 
 /// Reads the specification of an input.
-pub(super) fn spec(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, input: usize, argument: &SpannedText) -> Result<InputSpec, Error> {
+pub(super) fn spec(
+    setup: &mut ElementSetup<'_>,
+    kind: FlowKeyKind,
+    input: usize,
+    argument: &SpannedText,
+) -> Result<InputSpec, Error> {
     let all = words(argument);
     let wrong = || {
         Error::new(
@@ -112,7 +119,11 @@ pub(super) fn spec(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, input: usize
 }
 
 /// `SADDR SPORT DADDR DPORT`, `SADDR DADDR SPORT` or `SADDR DADDR`; a minus keeps the packet's value.
-fn pattern(setup: &ElementSetup<'_>, argument: &SpannedText, words: &[SpannedText]) -> Result<RewritePattern, Error> {
+fn pattern(
+    setup: &ElementSetup<'_>,
+    argument: &SpannedText,
+    words: &[SpannedText],
+) -> Result<RewritePattern, Error> {
     let (source, source_port, destination, destination_port) = match words {
         [s, d] => (s, None, d, None),
         [s, d, p] => (s, Some(p), d, None),

@@ -105,11 +105,13 @@ pub(super) struct RuleBoxes<'r> {
 impl<'r> RuleBoxes<'r> {
     pub(super) fn new(rules: &'r [TableRule], widths: &'r [u64]) -> RuleBoxes<'r> {
         let parts = parts(widths);
-        let span =
-            |rule: &TableRule, part: &KeyDimension| RangeConstraint::of(rule.tests[part.word], widths[part.word], part.shift);
+        let span = |rule: &TableRule, part: &KeyDimension| {
+            RangeConstraint::of(rule.tests[part.word], widths[part.word], part.shift)
+        };
         let spans = rules.iter().flat_map(|rule| parts.iter().map(move |part| span(rule, part))).collect();
-        let is_masked =
-            |part: &KeyDimension| rules.iter().any(|rule| matches!(rule.tests[part.word], TableTest::Masked(..)));
+        let is_masked = |part: &KeyDimension| {
+            rules.iter().any(|rule| matches!(rule.tests[part.word], TableTest::Masked(..)))
+        };
         let masked = parts.iter().map(is_masked).collect();
         RuleBoxes { rules, widths, parts, spans, masked }
     }
@@ -121,7 +123,8 @@ impl<'r> RuleBoxes<'r> {
 
     /// The region of all keys.
     pub(super) fn everywhere(&self) -> NodeRegion {
-        let whole = |part: &KeyDimension| RangeConstraint::of(TableTest::Any, self.widths[part.word], part.shift);
+        let whole =
+            |part: &KeyDimension| RangeConstraint::of(TableTest::Any, self.widths[part.word], part.shift);
         self.parts.iter().map(whole).collect()
     }
 

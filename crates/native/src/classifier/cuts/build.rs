@@ -10,7 +10,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::boxes::{RuleBoxes, NodeRegion, RangeConstraint};
+use super::boxes::{NodeRegion, RangeConstraint, RuleBoxes};
 
 /// Children of a node.
 pub(crate) const WAYS: usize = 8;
@@ -204,7 +204,13 @@ fn best(boxes: &RuleBoxes<'_>, rules: &[u32], region: &NodeRegion, spare: usize)
 }
 
 /// Bounds of a part: divides the fullest interval where that leaves the fewest rules, again and again.
-fn between(boxes: &RuleBoxes<'_>, rules: &[u32], region: &NodeRegion, part: usize, spare: usize) -> Option<NodeCut> {
+fn between(
+    boxes: &RuleBoxes<'_>,
+    rules: &[u32],
+    region: &NodeRegion,
+    part: usize,
+    spare: usize,
+) -> Option<NodeCut> {
     let here = &region[part];
     let spans = || rules.iter().map(|&rule| boxes.span(rule, part));
     let mut lows: Vec<u32> = spans().map(|span| span.low).collect();

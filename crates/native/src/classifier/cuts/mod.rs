@@ -17,9 +17,9 @@ use millstream_bpf::lower::{TableRule, TableTest};
 use millstream_interp::MapKind;
 use millstream_ir::{GlobalData, Map, MapDecl};
 
-use crate::image::{InitialMapValue, InitialMapEntry};
+use crate::image::{InitialMapEntry, InitialMapValue};
 use boxes::RuleBoxes;
-use build::{ChildRef, CutForest, RuleLeaf, NONE, CutNode, LeafSuccessor, CutTree};
+use build::{ChildRef, CutForest, CutNode, CutTree, LeafSuccessor, NONE, RuleLeaf};
 
 pub(crate) use boxes::KeyDimension;
 pub(crate) use build::{LANES, WAYS};

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use millstream_dpdk_sys as sys;
 
-use super::{DpdkError, DpdkDropCounts};
-use crate::runtime::packet::{BUFFER, PacketBatch, FRONT, PacketLocation};
+use super::{DpdkDropCounts, DpdkError};
+use crate::runtime::packet::{BUFFER, FRONT, PacketBatch, PacketLocation};
 use crate::runtime::region::MemoryRegion;
 
 /// Buffers in addition to those of queues, for packets in flight and for those that a driver keeps
@@ -146,7 +146,8 @@ impl Drop for DpdkDevice {
 fn start(arguments: &[String]) -> Result<(), DpdkError> {
     let words = || std::iter::once("millstream").chain(arguments.iter().map(String::as_str));
     let strings: Result<Vec<CString>, _> = words().map(CString::new).collect();
-    let strings = strings.map_err(|_| DpdkError::Eal { arguments: arguments.join(" "), errno: libc::EINVAL })?;
+    let strings =
+        strings.map_err(|_| DpdkError::Eal { arguments: arguments.join(" "), errno: libc::EINVAL })?;
     let started = std::thread::spawn(move || {
         // EAL keeps the strings, so they live as long as the process.
         let mut pointers: Vec<*mut c_char> = strings.into_iter().map(CString::into_raw).collect();
@@ -363,7 +364,11 @@ impl Iterator for MbufLocations<'_> {
         Some(fields.filter(|fields| fields.pieces == 1).map_or(PacketLocation::NOWHERE, |fields| {
             let buffer = fields.address as u32;
             let start = buffer.wrapping_sub(u32::from(FRONT));
-            PacketLocation { start, data: buffer.wrapping_add(u32::from(fields.data)), len: u32::from(fields.len) }
+            PacketLocation {
+                start,
+                data: buffer.wrapping_add(u32::from(fields.data)),
+                len: u32::from(fields.len),
+            }
         }))
     }
 

@@ -16,10 +16,10 @@ use std::io;
 
 use self::device::{DpdkDevice, DpdkQueues};
 use self::serve::DpdkPacketDriver;
-use super::safepoint::MainThreadTask;
 use super::graph::{GraphPortNumbers, GraphRunStats};
-use super::queues::{ServeConfig, PollModeServer};
-use super::{WorkerHooks, RunStats};
+use super::queues::{PollModeServer, ServeConfig};
+use super::safepoint::MainThreadTask;
+use super::{RunStats, WorkerHooks};
 use crate::engine::NativeEngine;
 
 /// Packets that drivers have dropped before they were received.
@@ -91,7 +91,12 @@ impl DpdkPortSet {
     ///
     /// # Errors
     /// [`Error`] if something is missing.
-    pub fn open(eal: &[String], devices: &[String], workers: u16, first: u32) -> Result<DpdkPortSet, DpdkError> {
+    pub fn open(
+        eal: &[String],
+        devices: &[String],
+        workers: u16,
+        first: u32,
+    ) -> Result<DpdkPortSet, DpdkError> {
         let name = |device: &String| device.split(',').next().unwrap_or_default().to_owned();
         let names: Vec<String> = devices.iter().map(name).collect();
         let mut arguments = eal.to_vec();
@@ -153,7 +158,11 @@ impl DpdkPortSet {
         &'s mut self,
         plan: &'s ServeConfig<'s>,
         crew: &'s WorkerHooks<'s>,
-    ) -> PollModeServer<'s, DpdkQueues<'s>, impl Fn(DpdkQueues<'s>, &[usize], bool) -> io::Result<DpdkPacketDriver<'s>> + Sync> {
+    ) -> PollModeServer<
+        's,
+        DpdkQueues<'s>,
+        impl Fn(DpdkQueues<'s>, &[usize], bool) -> io::Result<DpdkPacketDriver<'s>> + Sync,
+    > {
         let enter = move |line, lists: &[usize], open| DpdkPacketDriver::enter(line, lists, open, plan);
         PollModeServer { lines: self.device.lines(), enter, numbers: &self.numbers, plan, crew }
     }

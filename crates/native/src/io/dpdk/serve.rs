@@ -3,11 +3,11 @@
 use std::io;
 use std::ops::Range;
 
-use super::device::{MbufList, DpdkWorkerQueues, DpdkQueues};
-use crate::io::graph::copies;
+use super::device::{DpdkQueues, DpdkWorkerQueues, MbufList};
 use crate::io::batch_timer::BatchTimer;
-use crate::io::queues::{PacketDriver, BufferMode, ServeConfig, ReceiveCounts};
-use crate::runtime::packet::{PacketBatch, IngressInfo};
+use crate::io::graph::copies;
+use crate::io::queues::{BufferMode, PacketDriver, ReceiveCounts, ServeConfig};
+use crate::runtime::packet::{IngressInfo, PacketBatch};
 
 /// A worker's queues, and its packets in flight. Buffers are returned before the thread leaves.
 pub(super) struct DpdkPacketDriver<'d> {
@@ -26,7 +26,12 @@ pub(super) struct DpdkPacketDriver<'d> {
 
 impl<'d> DpdkPacketDriver<'d> {
     /// Takes a queue of all ports for this thread. Lists leave by these ports.
-    pub(super) fn enter(line: DpdkQueues<'d>, lists: &[usize], open: bool, plan: &ServeConfig<'_>) -> io::Result<DpdkPacketDriver<'d>> {
+    pub(super) fn enter(
+        line: DpdkQueues<'d>,
+        lists: &[usize],
+        open: bool,
+        plan: &ServeConfig<'_>,
+    ) -> io::Result<DpdkPacketDriver<'d>> {
         let copies = if open { self::copies(plan.batch) } else { 0 };
         let batch = match plan.metadata {
             BufferMode::InPlace => PacketBatch::over(line.room(), plan.batch, copies)?,
@@ -35,7 +40,15 @@ impl<'d> DpdkPacketDriver<'d> {
         let hand = line.enter()?;
         let out = lists.iter().map(|_| hand.buffers(plan.batch + copies)).collect();
         let lists = lists.iter().map(|port| (*port, 0)).collect();
-        Ok(DpdkPacketDriver { came: hand.buffers(plan.batch), out, lists, batch, metadata: plan.metadata, open, hand })
+        Ok(DpdkPacketDriver {
+            came: hand.buffers(plan.batch),
+            out,
+            lists,
+            batch,
+            metadata: plan.metadata,
+            open,
+            hand,
+        })
     }
 }
 

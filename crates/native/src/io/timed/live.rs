@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::TimedQueues;
 use crate::engine::NativeEngine;
-use crate::io::graph::{GraphPortNumbers, GraphRunStats, copies};
-use crate::io::live::{NAP, SPINS, PacketPort, finish, send_with_retry};
 use crate::io::batch_timer::BatchTimer;
+use crate::io::graph::{GraphPortNumbers, GraphRunStats, copies};
+use crate::io::live::{NAP, PacketPort, SPINS, finish, send_with_retry};
 use crate::runtime::packet::PacketBatch;
 
 /// Serves the wires of a graph's sources and outputs in batches of this size as long as `goes_on`, which is
@@ -28,7 +28,8 @@ pub fn serve_graph_timed<W: PacketPort>(
     goes_on: &mut dyn FnMut(&GraphRunStats, &mut NativeEngine, &mut TimedQueues) -> bool,
 ) -> io::Result<GraphRunStats> {
     let mut batch = PacketBatch::with_copies(size, copies(size))?;
-    let (mut ran, mut meter) = (GraphRunStats::none(ends.sources.len(), ends.outputs.len()), BatchTimer::default());
+    let (mut ran, mut meter) =
+        (GraphRunStats::none(ends.sources.len(), ends.outputs.len()), BatchTimer::default());
     let start = Instant::now();
     room.begin(0);
     let elapsed = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -12,20 +12,20 @@
 //! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped +
 //! held, where the graph counts what it drops itself.
 
-mod send_schedule;
 mod live;
 mod pacing;
 mod replay;
 mod scheduling;
+mod send_schedule;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-pub use send_schedule::{SendSchedule, SendTimer};
 pub use live::serve_graph_timed;
 pub use pacing::{BucketSize, PacingPolicy};
 pub use replay::{ArrivalTimes, run_graph_timed};
 pub use scheduling::SchedulingPolicy;
+pub use send_schedule::{SendSchedule, SendTimer};
 
 use crate::runtime::packet::{PacketBatch, PacketExtent};
 use pacing::PacingState;
@@ -166,8 +166,12 @@ impl TimedQueues {
     }
 
     fn configure(&mut self, spec: &TimedQueuesConfig) {
-        let lane =
-            |spec: &PacketQueueConfig| PacketQueue { spec: spec.clone(), waiting: VecDeque::new(), highest: 0, dropped: 0 };
+        let lane = |spec: &PacketQueueConfig| PacketQueue {
+            spec: spec.clone(),
+            waiting: VecDeque::new(),
+            highest: 0,
+            dropped: 0,
+        };
         let server = |spec: &QueueServiceConfig| QueueService {
             name: spec.name.clone(),
             clocked: PacingState::new(spec.pace, self.origin),
@@ -245,7 +249,13 @@ impl TimedQueues {
     }
 
     /// Takes a packet of a batch that the graph has sent to a lane.
-    pub(super) fn enter(&mut self, lane: usize, batch: &PacketBatch, place: usize, (source, number): (usize, u64)) {
+    pub(super) fn enter(
+        &mut self,
+        lane: usize,
+        batch: &PacketBatch,
+        place: usize,
+        (source, number): (usize, u64),
+    ) {
         let (Some((bytes, carried)), Some(into)) = (batch.carried(place), self.lanes.get_mut(lane)) else {
             return;
         };
@@ -341,7 +351,9 @@ impl TimedQueues {
         self.configure(spec);
         let place = |old: &PacketQueue| self.lanes.iter().position(|lane| lane.spec.name == old.spec.name);
         let places: Vec<Option<usize>> = lanes.iter().map(place).collect();
-        let of = |lanes: &[PacketQueue]| lanes.iter().map(|lane| lane.spec.clone()).collect::<Vec<PacketQueueConfig>>();
+        let of = |lanes: &[PacketQueue]| {
+            lanes.iter().map(|lane| lane.spec.clone()).collect::<Vec<PacketQueueConfig>>()
+        };
         let (before, now) = (of(&lanes), of(&self.lanes));
         let stays = |parcel: &mut QueuedPacket| {
             let Some(lane) = places.get(parcel.lane).copied().flatten() else { return false };

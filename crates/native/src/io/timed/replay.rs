@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::scheduling::{QueueScheduler, SchedulingPolicy};
-use super::{SendSchedule, TimedQueues, SendTimer};
+use super::{SendSchedule, SendTimer, TimedQueues};
 use crate::engine::NativeEngine;
-use crate::io::idle_sources::IdleSources;
-use crate::io::safepoint::NAP;
-use crate::io::graph::{AdmitResult, SentPacket, GraphRunStats, GraphSources, admit, copies};
 use crate::io::batch_timer::BatchTimer;
+use crate::io::graph::{AdmitResult, GraphRunStats, GraphSources, SentPacket, admit, copies};
+use crate::io::idle_sources::IdleSources;
 use crate::io::packet_source::{PacketRecord, WorkerSource};
+use crate::io::safepoint::NAP;
 use crate::runtime::packet::{ArrivalMetadata, PacketBatch};
 use crate::runtime::worker::ClockSource;
 
@@ -112,7 +112,8 @@ pub fn run_graph_timed<'f>(
         sender: SendTimer::new(table.beat, BEGINNING),
         next: 0,
     };
-    let mut lines: Vec<ScheduledSource<'f>> = sources.supplies(1)?.remove(0).into_iter().zip(tables).map(line).collect();
+    let mut lines: Vec<ScheduledSource<'f>> =
+        sources.supplies(1)?.remove(0).into_iter().zip(tables).map(line).collect();
     let mut beginnings = Vec::new();
     for line in &mut lines {
         beginnings.extend(line.beginning()?);
@@ -124,7 +125,8 @@ pub fn run_graph_timed<'f>(
     let mut ran = GraphRunStats::none(lines.len(), outputs);
     let (mut meter, mut origins) = (BatchTimer::default(), Vec::with_capacity(size));
     let (start, mut now) = (Instant::now(), beginning);
-    let mut pulls: Vec<PullGroup> = sources.pulls.iter().map(|turns| PullGroup::new(turns, beginning)).collect();
+    let mut pulls: Vec<PullGroup> =
+        sources.pulls.iter().map(|turns| PullGroup::new(turns, beginning)).collect();
     engine.set_clock(ClockSource::Fixed(now));
     while goes_on(engine, room) {
         let next = next(&mut lines, &pulls, &sources, room, now)?;
@@ -250,7 +252,9 @@ fn next(
     Ok(match (arrival, due) {
         // A full lane is emptied first; if nothing ever leaves it, nothing more comes.
         (_, due) if room.is_full() => due.map(|due| (due, ReplayEvent::Departure)),
-        (Some((at, source)), due) if due.is_none_or(|due| at <= due) => Some((at, ReplayEvent::Arrival(source))),
+        (Some((at, source)), due) if due.is_none_or(|due| at <= due) => {
+            Some((at, ReplayEvent::Arrival(source)))
+        }
         (_, due) => due.map(|due| (due, ReplayEvent::Departure)),
     })
 }
@@ -288,7 +292,7 @@ fn pass(start: Instant, nanoseconds: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{SendSchedule, ArrivalTimes};
+    use super::{ArrivalTimes, SendSchedule};
 
     #[test]
     fn captures_are_repeated_with_the_time_between_their_first_two_packets() {

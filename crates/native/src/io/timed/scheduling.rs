@@ -18,7 +18,9 @@ impl SchedulingPolicy {
     pub(super) fn lanes(&self) -> Vec<usize> {
         match self {
             SchedulingPolicy::Lane(lane) => vec![*lane],
-            SchedulingPolicy::RoundRobin(all) | SchedulingPolicy::First(all) => all.iter().flat_map(SchedulingPolicy::lanes).collect(),
+            SchedulingPolicy::RoundRobin(all) | SchedulingPolicy::First(all) => {
+                all.iter().flat_map(SchedulingPolicy::lanes).collect()
+            }
             SchedulingPolicy::Strides(all) => all.iter().flat_map(|(_, turns)| turns.lanes()).collect(),
         }
     }
@@ -136,12 +138,20 @@ mod tests {
         let round = SchedulingPolicy::RoundRobin(lanes(&[0, 1, 2]));
         assert_eq!(turns(&round, vec![3, 1, 2]), [0, 1, 2, 0, 2, 0]);
         assert_eq!(turns(&SchedulingPolicy::First(lanes(&[1, 0])), vec![2, 2]), [1, 1, 0, 0]);
-        let both = SchedulingPolicy::First(vec![SchedulingPolicy::RoundRobin(lanes(&[0, 1])), SchedulingPolicy::Lane(2)]);
+        let both = SchedulingPolicy::First(vec![
+            SchedulingPolicy::RoundRobin(lanes(&[0, 1])),
+            SchedulingPolicy::Lane(2),
+        ]);
         assert_eq!(turns(&both, vec![2, 1, 1]), [0, 1, 0, 2]);
-        let strides = SchedulingPolicy::Strides(vec![(3, SchedulingPolicy::Lane(0)), (1, SchedulingPolicy::Lane(1))]);
+        let strides =
+            SchedulingPolicy::Strides(vec![(3, SchedulingPolicy::Lane(0)), (1, SchedulingPolicy::Lane(1))]);
         assert_eq!(turns(&strides, vec![6, 2]), [0, 0, 0, 1, 0, 0, 0, 1]);
         // As in Click's list of clients, in which a client is inserted in front of those with the same pass.
-        let strides = SchedulingPolicy::Strides(vec![(4, SchedulingPolicy::Lane(0)), (2, SchedulingPolicy::Lane(1)), (1, SchedulingPolicy::Lane(2))]);
+        let strides = SchedulingPolicy::Strides(vec![
+            (4, SchedulingPolicy::Lane(0)),
+            (2, SchedulingPolicy::Lane(1)),
+            (1, SchedulingPolicy::Lane(2)),
+        ]);
         assert_eq!(turns(&strides, vec![8, 4, 2]), [0, 0, 1, 0, 0, 1, 2, 0, 0, 1, 0, 0, 1, 2]);
     }
 }

@@ -20,7 +20,9 @@ impl SendSchedule {
     fn at(self, number: u64) -> Option<u64> {
         match self {
             SendSchedule::Rate(0) => None,
-            SendSchedule::Rate(rate) => u64::try_from((u128::from(number) * SECOND).div_ceil(u128::from(rate))).ok(),
+            SendSchedule::Rate(rate) => {
+                u64::try_from((u128::from(number) * SECOND).div_ceil(u128::from(rate))).ok()
+            }
             SendSchedule::Every(time) => time.checked_mul(number.checked_add(1)?),
         }
     }

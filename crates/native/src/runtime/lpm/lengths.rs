@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::runtime::hash::{HashTable, HashLayout, HashTableParams};
+use crate::runtime::hash::{HashLayout, HashTable, HashTableParams};
 use crate::runtime::index::HashTemplate;
 use crate::runtime::region::{AddressAllocator, MemoryRegion};
 
@@ -33,9 +33,18 @@ pub(crate) struct ByLengthLayout {
 }
 
 impl ByLength {
-    pub(crate) fn new(key_size: u32, max_entries: u32, seed: u64, place: &mut AddressAllocator) -> io::Result<ByLength> {
-        let making =
-            HashTableParams { lru: false, seed, template: HashTemplate::fitting(max_entries, key_size).0, spare: 0 };
+    pub(crate) fn new(
+        key_size: u32,
+        max_entries: u32,
+        seed: u64,
+        place: &mut AddressAllocator,
+    ) -> io::Result<ByLength> {
+        let making = HashTableParams {
+            lru: false,
+            seed,
+            template: HashTemplate::fitting(max_entries, key_size).0,
+            spare: 0,
+        };
         let table = HashTable::new(key_size, 8, 1, max_entries, making, place)?;
         let key_size = key_size as usize;
         let lengths = 8 * key_size.saturating_sub(4) + 1;

@@ -43,7 +43,11 @@ fn chunk(words: usize) -> usize {
 }
 
 impl PrefixList {
-    pub(crate) fn new(key_size: u32, max_entries: u32, place: &mut AddressAllocator) -> io::Result<PrefixList> {
+    pub(crate) fn new(
+        key_size: u32,
+        max_entries: u32,
+        place: &mut AddressAllocator,
+    ) -> io::Result<PrefixList> {
         let (words, most) = ((key_size as usize).div_ceil(8), max_entries as usize);
         let bytes = (most + 1).div_ceil(LANES).checked_mul(8 * chunk(words));
         let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 
 use super::list::LANES;
-use super::{LpmTable, MANY, LpmTemplate, length, root_bits};
+use super::{LpmTable, LpmTemplate, MANY, length, root_bits};
 
 /// Properties of the prefixes that a table will hold.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +94,7 @@ impl LpmTemplate {
 
 #[cfg(test)]
 mod tests {
-    use super::{PrefixStats, LpmTemplate};
+    use super::{LpmTemplate, PrefixStats};
 
     /// Prefixes that take these lengths in turn and differ in their first bits.
     fn drawn(bytes: usize, count: u32, lengths: &[u32]) -> (LpmTemplate, String) {

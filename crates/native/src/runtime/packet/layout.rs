@@ -195,7 +195,8 @@ impl DescriptorLayout {
 
     /// Offsets of the fields with a packet's first byte and its end.
     pub(crate) fn bounds(&self) -> [usize; 2] {
-        [DescriptorField::Data, DescriptorField::End].map(|field| usize::from(self.words[field as usize]) * WORD)
+        [DescriptorField::Data, DescriptorField::End]
+            .map(|field| usize::from(self.words[field as usize]) * WORD)
     }
 
     /// Fields of the layout, and the offset of each, in bytes; in their order.
@@ -295,7 +296,8 @@ mod tests {
 
     #[test]
     fn in_any_order_each_field_has_a_place_of_its_own() {
-        let fields = DescriptorFieldSet::of_bits(DescriptorFieldSet::ALL.bits() ^ DescriptorFieldSet::FIXED.bits());
+        let fields =
+            DescriptorFieldSet::of_bits(DescriptorFieldSet::ALL.bits() ^ DescriptorFieldSet::FIXED.bits());
         let mut others = 0;
         for seed in 0..200 {
             let layout = DescriptorLayout::shuffled(fields, 3, seed);

@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{BUFFER, PacketBatch, IngressInfo, ETH_HLEN, LONGEST, DescriptorLayout, come};
+use super::{BUFFER, DescriptorLayout, ETH_HLEN, IngressInfo, LONGEST, PacketBatch, come};
 use crate::fields::DescriptorFieldSet;
 use crate::runtime::region::MemoryRegion;
 
@@ -45,7 +45,12 @@ impl BurstContext {
     /// Writes a packet's location into a descriptor; `false` if the packet must not be used, since it lies
     /// outside of the region or of its buffer's room.
     #[inline(always)]
-    fn put(&self, layout: &DescriptorLayout, words: &mut [u32], PacketLocation { start, data, len }: PacketLocation) -> bool {
+    fn put(
+        &self,
+        layout: &DescriptorLayout,
+        words: &mut [u32],
+        PacketLocation { start, data, len }: PacketLocation,
+    ) -> bool {
         come(layout, words, self.came, start, data..data.wrapping_add(len));
         // All checks without a branch: the second is meaningless, and may have any result, if the first one
         // fails.
@@ -77,7 +82,11 @@ impl BurstContext {
         room: (&mut [u32], usize),
         packets: impl Iterator<Item = PacketLocation>,
     ) -> bool {
-        self.put_all(const { &DescriptorLayout::packed(DescriptorFieldSet::of_bits(FIELDS), 0) }, room, packets)
+        self.put_all(
+            const { &DescriptorLayout::packed(DescriptorFieldSet::of_bits(FIELDS), 0) },
+            room,
+            packets,
+        )
     }
 }
 
@@ -85,10 +94,10 @@ impl BurstContext {
 /// behind these, unless fields are fixed.
 macro_rules! put_all {
     ($layout:expr, $burst:expr, $room:expr, $packets:expr; $($bits:literal)*) => {
-        match $layout.fields().of_these(Fields::RECEIVED.and(Fields::FIXED)).bits() {
+        match $layout.fields().of_these(DescriptorFieldSet::RECEIVED.and(DescriptorFieldSet::FIXED)).bits() {
             _ if !$layout.is_packed() => $burst.put_all(&$layout, $room, $packets),
             $( $bits => $burst.put_packed::<$bits>($room, $packets), )*
-            _ => $burst.put_packed::<{ Fields::ALL.bits() }>($room, $packets),
+            _ => $burst.put_packed::<{ DescriptorFieldSet::ALL.bits() }>($room, $packets),
         }
     };
 }
@@ -192,8 +201,11 @@ mod tests {
 
     fn is_taken(batch: &mut PacketBatch, lying: PacketLocation) -> bool {
         let mut taken = true;
-        batch
-            .push_external(std::iter::once(lying), IngressInfo { ingress: 1, queue: 0, open: false }, |_| taken = false);
+        batch.push_external(
+            std::iter::once(lying),
+            IngressInfo { ingress: 1, queue: 0, open: false },
+            |_| taken = false,
+        );
         taken
     }
 
@@ -239,9 +251,18 @@ mod tests {
             assert_eq!((unfit, batch.len(), batch.ingress()), (vec![0, 3, 5], 3, 7));
             for number in 0..3 {
                 let of = |field| batch.get(number as usize, field);
-                assert_eq!([DescriptorField::Data, DescriptorField::Ingress, DescriptorField::Open].map(of), [start + number + 1, 7, 1]);
-                assert_eq!([DescriptorField::Queue, DescriptorField::Origin, DescriptorField::Target].map(of), [3, number, 0]);
-                assert_eq!([DescriptorField::Start, DescriptorField::Meta].map(of), [start, start + XDP_FRAME]);
+                assert_eq!(
+                    [DescriptorField::Data, DescriptorField::Ingress, DescriptorField::Open].map(of),
+                    [start + number + 1, 7, 1]
+                );
+                assert_eq!(
+                    [DescriptorField::Queue, DescriptorField::Origin, DescriptorField::Target].map(of),
+                    [3, number, 0]
+                );
+                assert_eq!(
+                    [DescriptorField::Start, DescriptorField::Meta].map(of),
+                    [start, start + XDP_FRAME]
+                );
             }
             // Data left by the one before must not be the next one's.
             let layout = batch.layout;

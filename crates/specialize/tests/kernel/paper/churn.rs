@@ -48,8 +48,9 @@ fn a_nat_whose_connections_are_forgotten_all_the_time() {
             let map = live.map(CONNECTIONS).expect("the table").try_clone().expect("a descriptor");
             let slices = in_turn(asked("MILLSTREAM_SLICES", 2) as usize, |with| {
                 live.roll_back("another slice", &mut |_| ()).expect("the original");
-                let mut tell =
-                    |r: &SessionReport| generations += usize::from(matches!(r, SessionReport::Specialised { .. }));
+                let mut tell = |r: &SessionReport| {
+                    generations += usize::from(matches!(r, SessionReport::Specialised { .. }))
+                };
                 let stop = AtomicBool::new(false);
                 std::thread::scope(|scope| {
                     scope.spawn(|| {

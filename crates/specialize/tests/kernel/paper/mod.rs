@@ -20,7 +20,7 @@ use millstream_lab::RigConfig;
 use millstream_lab::workload::BuiltinWorkload;
 use millstream_object::Object;
 use millstream_programs::traffic::FlowLocality;
-use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER, SWITCH};
+use millstream_programs::{BALANCER, DataPlaneProgram, FIREWALL, NAT, ROUTER, SWITCH};
 
 use crate::bars::asked;
 use crate::data_planes::Plane;
@@ -45,7 +45,8 @@ fn planes() -> (Vec<BuiltinWorkload>, bool) {
     let of_size = |name: &str, size: usize| format!("{name}:{size}");
     let wanted = |name: &str, size| chosen.split_whitespace().any(|n| n == name || n == of_size(name, size));
     let all = PLANES.into_iter().filter(|(program, size)| wanted(program.name, *size));
-    let mut all: Vec<BuiltinWorkload> = all.map(|(program, size)| BuiltinWorkload::generated(program, size)).collect();
+    let mut all: Vec<BuiltinWorkload> =
+        all.map(|(program, size)| BuiltinWorkload::generated(program, size)).collect();
     if let Some(text) =
         std::env::var_os("MILLSTREAM_ROUTES").map(|file| std::fs::read_to_string(file).expect("routes"))
     {
@@ -65,7 +66,12 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Nanoseconds a packet over this time, with a session that has settled, or with one that may specialise on
 /// nothing.
-fn spent(plane: &Plane, time: Duration, with: bool, settings: impl FnOnce(&mut SessionSettings) + Send) -> f64 {
+fn spent(
+    plane: &Plane,
+    time: Duration,
+    with: bool,
+    settings: impl FnOnce(&mut SessionSettings) + Send,
+) -> f64 {
     let program = &plane.builtin.program;
     let maps = Object::parse(program.name, program.object).expect("ours").maps;
     plane.placed(

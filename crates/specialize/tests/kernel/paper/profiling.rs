@@ -9,7 +9,7 @@ use millstream_kernel::testing;
 use millstream_lab::RigConfig;
 use millstream_lab::workload::BuiltinWorkload;
 use millstream_programs::traffic::FlowLocality;
-use millstream_programs::{FIREWALL, DataPlaneProgram, ROUTER};
+use millstream_programs::{DataPlaneProgram, FIREWALL, ROUTER};
 use serde::Serialize;
 
 use super::{plane, seconds, spent};

@@ -18,7 +18,7 @@ use millstream_programs::rng::Rng;
 use millstream_programs::table::MapEntry;
 use millstream_programs::traffic::FlowLocality;
 use millstream_specialize::SessionReport;
-use millstream_specialize::report::{VariantVerdict, CompileReason};
+use millstream_specialize::report::{CompileReason, VariantVerdict};
 use serde::Serialize;
 
 use super::{SETTLE, plane, planes};
@@ -103,7 +103,11 @@ impl Responses {
             SessionReport::Judged {
                 generation,
                 ms,
-                outcome: VariantVerdict::Faster | VariantVerdict::Same | VariantVerdict::Trial | VariantVerdict::Unjudged,
+                outcome:
+                    VariantVerdict::Faster
+                    | VariantVerdict::Same
+                    | VariantVerdict::Trial
+                    | VariantVerdict::Unjudged,
                 ..
             } => drop(watch.judged.insert(generation, ms)),
             SessionReport::Judged { ms, .. } => watch.was_made(1_000 * ms),
@@ -117,7 +121,15 @@ impl Responses {
                 watch.answered.extend(write_ns.zip(latency_us));
                 watch.stood_in = Some(Instant::now());
             }
-            SessionReport::Specialised { generation, reason, latency_us, compile_us, load_us, swap_us, .. } => {
+            SessionReport::Specialised {
+                generation,
+                reason,
+                latency_us,
+                compile_us,
+                load_us,
+                swap_us,
+                ..
+            } => {
                 let judged = watch.judged.remove(&generation);
                 watch.was_made(1_000 * judged.unwrap_or(0) + compile_us + load_us + swap_us);
                 match judged {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millstream_kernel::{AttachType, KernelProgram, testing};
 use millstream_lab::RigConfig;
 use millstream_lab::compare::common;
-use millstream_lab::measure::{LoadAttributes, LiveHarness, MeasurementPlan, MeasuredSide, measure};
+use millstream_lab::measure::{LiveHarness, LoadAttributes, MeasuredSide, MeasurementPlan, measure};
 use millstream_lab::stats::{self, RatioEstimate};
 use millstream_lab::subject::InsnCounts;
 use millstream_lab::verify::answers;
