@@ -1,7 +1,7 @@
 //! Compiles `programs/*/*.bpf.c` for the BPF target into `OUT_DIR`.
 //!
-//! `MILLSTREAM_CLANG` names the compiler; without it, `clang-19`. Paths in debug information are relative to the
-//! repository, so that the same source gives the same object everywhere.
+//! `MILLSTREAM_CLANG` names the compiler; without it, `clang-19`. Paths in debug information are relative to
+//! the repository, so that the same source gives the same object everywhere.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

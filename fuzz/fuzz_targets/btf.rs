@@ -1,5 +1,5 @@
-//! Types: every query on every type ends; what is read is written as it was. The types resolve relocations against
-//! themselves, one of each kind for each type.
+//! Types: every query on every type ends; what is read is written as it was. The types resolve relocations
+//! against themselves, one of each kind for each type.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! CO-RE: paths of any text, of any kind, into every type of an object, resolved against its own types, and the answer
-//! written into instructions of any bytes.
+//! CO-RE: paths of any text, of any kind, into every type of an object, resolved against its own types, and
+//! the answer written into instructions of any bytes.
 //!
 //! Input: kind, offset of the first type, length of the path, the path, instructions.
 

@@ -1,4 +1,5 @@
-//! The IR's text: what can be read is printed and read again as the same, and the IR verifier has an opinion on it.
+//! The IR's text: what can be read is printed and read again as the same, and the IR verifier has an opinion
+//! on it.
 
 #![no_main]
 

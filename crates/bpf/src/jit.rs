@@ -1,4 +1,5 @@
-//! The size of the machine code that the kernel's x86-64 JIT makes of bytecode: an estimate that ranks alternatives.
+//! The size of the machine code that the kernel's x86-64 JIT makes of bytecode: an estimate that ranks
+//! alternatives.
 //!
 //! Counted for each instruction as the JIT of 6.18 emits it, short and long jumps included. The verifier's
 //! earlier patches (context accesses, checks of kernel pointers) are the same for alternatives of one program
@@ -8,7 +9,8 @@
 
 use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
 
-/// `bpf_map_lookup_elem`: the verifier puts the lookup in an array in its place, or a call with a test of the result.
+/// `bpf_map_lookup_elem`: the verifier puts the lookup in an array in its place, or a call with a test of the
+/// result.
 pub(crate) const LOOKUP: i32 = 1;
 /// `bpf_tail_call`.
 pub(crate) const TAIL_CALL: i32 = 12;
@@ -67,7 +69,8 @@ impl CodeFragment {
     }
 }
 
-/// The length of pieces one after the other. Jumps start long and are shortened until nothing changes, as the JIT does.
+/// The length of pieces one after the other. Jumps start long and are shortened until nothing changes, as the
+/// JIT does.
 pub(crate) fn relaxed(pieces: &[CodeFragment]) -> u32 {
     // Pieces with their jumps, and the jumps that are long: the piece, and where they go.
     let mut bytes = Vec::with_capacity(pieces.len());
@@ -103,7 +106,8 @@ pub(crate) fn relaxed(pieces: &[CodeFragment]) -> u32 {
     start[pieces.len()] as u32
 }
 
-/// Pushes and pops of the callee-saved registers in a set of mentioned ones, and the stack pointer's adjustment.
+/// Pushes and pops of the callee-saved registers in a set of mentioned ones, and the stack pointer's
+/// adjustment.
 pub(crate) fn frame(mentioned: u16) -> u32 {
     let used = |r: u32| u32::from(mentioned & 1 << r != 0);
     used(6) * 2 + (7..10).map(|r| used(r) * 4).sum::<u32>() + used(10) * 7

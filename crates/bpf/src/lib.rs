@@ -1,7 +1,7 @@
 //! BPF as a front end and a back end: [`lift`] bytecode to the IR, [`lower`] it back.
 //!
-//! Architecture Invariant: whatever the kernel's verifier must be able to see after a rewrite is the business of
-//! this crate and of nothing above it. No I/O here; nothing here calls the kernel.
+//! Architecture Invariant: whatever the kernel's verifier must be able to see after a rewrite is the business
+//! of this crate and of nothing above it. No I/O here; nothing here calls the kernel.
 
 pub mod cost;
 pub mod ctx;

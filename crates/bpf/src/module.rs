@@ -13,8 +13,8 @@ use crate::jit::TAIL_CALL;
 use crate::lift::{self, BytecodeFunction, LiftError, RelocTarget, Signature, UnliftedFunctions};
 use crate::lower::LoweredFunction;
 
-/// A module with the tables that tie it to its object. Functions, maps and externs have the object's numbers; maps
-/// beyond those of the object are templates of inner maps.
+/// A module with the tables that tie it to its object. Functions, maps and externs have the object's numbers;
+/// maps beyond those of the object are templates of inner maps.
 #[derive(Clone, Debug, Default)]
 pub struct LiftedModule {
     /// The module.
@@ -68,7 +68,8 @@ pub fn makes_tail_calls(function: &ir::Function) -> bool {
     function.insts_in_order().any(|(_, inst)| is_tail_call(inst))
 }
 
-/// Lifts the functions of an object that can be, but for those that depend on others: see [`Lifted::left`].
+/// Lifts the functions of an object that can be, but for those that depend on others: see
+/// [`LiftedModule::left`].
 pub fn lift_supported(object: &Object) -> LiftedModule {
     let mut lifted = LiftedModule::default();
     lifted.module.name = object.name.clone();

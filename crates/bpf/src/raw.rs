@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use crate::lift::{BytecodeFunction, LiftError, RelocTarget, Signature, lift_functions};
 use crate::lower::{LowerError, LoweredFunction, lower_func};
 
-/// Splits a program at the functions that it calls or takes the address of, and lifts it. The first function is the
-/// program, of type `prog_type` (`enum bpf_prog_type`); without one, it takes what arguments it reads.
+/// Splits a program at the functions that it calls or takes the address of, and lifts it. The first function
+/// is the program, of type `prog_type` (`enum bpf_prog_type`); without one, it takes what arguments it reads.
 ///
 /// # Errors
 /// [`LiftError`] for bytecode that no verifier would accept.

@@ -1,7 +1,8 @@
 //! `.BTF.ext`: information on instructions, section by section.
 //!
-//! Records are kept as read, per section and in order; sizes of records larger than we know are accepted and the
-//! surplus is dropped (the format grows by appending fields). [`BtfExt::write`] writes the sizes known here.
+//! Records are kept as read, per section and in order; sizes of records larger than we know are accepted and
+//! the surplus is dropped (the format grows by appending fields). [`BtfExt::write`] writes the sizes known
+//! here.
 
 use crate::{Btf, BtfError, StrOff, TypeId};
 
@@ -19,7 +20,7 @@ pub struct SectionRecords<T> {
 pub struct FuncInfo {
     /// Offset of the instruction in its section, in bytes.
     pub insn_off: u32,
-    /// The function: a [`Kind::Func`](crate::Kind::Func).
+    /// The function: a [`Kind::Func`](crate::TypeKind::Func).
     pub type_id: TypeId,
 }
 
@@ -235,7 +236,8 @@ fn word(b: &[u8]) -> u32 {
 }
 
 impl BtfExt {
-    /// Reads a `.BTF.ext` section. `btf` is the object's `.BTF`, in which the records' types and strings must exist.
+    /// Reads a `.BTF.ext` section. `btf` is the object's `.BTF`, in which the records' types and strings must
+    /// exist.
     pub fn parse(data: &[u8], btf: &Btf) -> Result<BtfExt, BtfError> {
         let mut head = ExtCursor { data, at: 0 };
         let prefix = head.take(HEADER, "the header")?;
@@ -321,8 +323,8 @@ impl BtfExt {
         all
     }
 
-    /// The section's bytes. The header has CO-RE relocations even if there are none, as clang does: cilium/ebpf reads
-    /// that part of it whatever its length says.
+    /// The section's bytes. The header has CO-RE relocations even if there are none, as clang does:
+    /// cilium/ebpf reads that part of it whatever its length says.
     pub fn write(&self) -> Result<Vec<u8>, BtfError> {
         let parts = [write_part(&self.func_info)?, write_part(&self.line_info)?, write_part(&self.cores())?];
         let header_len = 8 + 8 * parts.len();

@@ -1,7 +1,7 @@
 //! Reading `.BTF`: one pass that finds every type and checks every reference, and decoding on demand.
 //!
-//! Invariant: once [`Btf::parse`] has returned, every type's record lies inside the data, every type it refers to
-//! and every name exists. Decoding relies on it.
+//! Invariant: once [`Btf::parse`] has returned, every type's record lies inside the data, every type it
+//! refers to and every name exists. Decoding relies on it.
 
 use crate::{
     Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, KindTag, Member,
@@ -134,7 +134,8 @@ impl Btf {
         &self.data[self.strings.0..self.strings.1]
     }
 
-    /// The string that starts at `off`, if that is inside the string section. Bytes that are not UTF-8 read as `?`.
+    /// The string that starts at `off`, if that is inside the string section. Bytes that are not UTF-8 read
+    /// as `?`.
     pub fn try_str(&self, off: StrOff) -> Option<&str> {
         let at = off.0 as usize;
         let raw = self.raw_strings().get(at..)?;

@@ -1,8 +1,9 @@
 //! Queries about types: meaning and size of values, places of fields, types by name.
 //!
-//! Chains of references are followed to a fixed depth, so that cyclic (hostile) BTF gives an error; real depth is
-//! below 10, libbpf's limit 32. Where a query follows several references of one type, the number of types visited
-//! is limited too ([`Walk`]): types that share members would else take time exponential in the depth.
+//! Chains of references are followed to a fixed depth, so that cyclic (hostile) BTF gives an error; real
+//! depth is below 10, libbpf's limit 32. Where a query follows several references of one type, the number of
+//! types visited is limited too ([`TypeWalk`]): types that share members would else take time exponential in
+//! the depth.
 
 use crate::parse::NameIndex;
 use crate::{Btf, BtfError, Composite, FuncProto, KindTag, Type, TypeId, TypeKind};

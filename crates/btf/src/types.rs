@@ -64,7 +64,7 @@ pub enum TypeKind {
     Restrict(TypeId),
     /// A function: its prototype and its linkage.
     Func {
-        /// A [`Kind::FuncProto`].
+        /// A [`TypeKind::FuncProto`].
         proto: TypeId,
         /// Its linkage.
         linkage: FuncLinkage,
@@ -220,7 +220,7 @@ pub struct Datasec {
 /// A variable's place in a section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SectionVar {
-    /// A [`Kind::Var`], or for extern functions a [`Kind::Func`].
+    /// A [`TypeKind::Var`], or for extern functions a [`TypeKind::Func`].
     pub ty: TypeId,
     /// Offset in the section, in bytes; clang leaves it 0 for the loader to fill in.
     pub offset: u32,

@@ -1,7 +1,7 @@
 //! Values as people read them: addresses as addresses, integers in decimal, structures by their fields.
 //!
-//! Byte order is not in BTF; the names `__be16`, `__be32`, `__be64` say it. Arrays of bytes are addresses where
-//! they have an address's size: 4 (IPv4), 6 (of links) and 16 (IPv6).
+//! Byte order is not in BTF; the names `__be16`, `__be32`, `__be64` say it. Arrays of bytes are addresses
+//! where they have an address's size: 4 (IPv4), 6 (of links) and 16 (IPv6).
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,9 +1,9 @@
 //! Programs that were compiled ahead of time: their format, shared by the compiler and the runtimes.
 //!
-//! [`Payload`] is the serialized form of a program, behind the end of an executable or in an object file.
-//! [`handlers`] reads and writes the state of a graph by Click's handler names. [`script`] executes its
-//! scripts, [`room`] holds its waiting packets, [`keep`] carries settings over to another graph. [`printing`]
-//! prints the output of elements. [`header`] is the interface of an object file, in C.
+//! [`ProgramPayload`] is the serialized form of a program, behind the end of an executable or in an object
+//! file. [`handlers`] reads and writes the state of a graph by Click's handler names. [`script`] executes its
+//! scripts, [`queueing`] holds its waiting packets, [`hot_swap`] carries settings over to another graph.
+//! [`printing`] prints the output of elements. [`header`] is the interface of an object file, in C.
 //!
 //! Architecture Invariant: nothing here compiles, and nothing but [`printing`] prints.
 

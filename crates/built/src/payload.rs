@@ -73,7 +73,7 @@ pub fn fill(engine: &mut NativeEngine, entries: &[InitialEntry]) -> Result<(), T
     Ok(())
 }
 
-/// Description, as JSON. `K` is [`Kind`], by reference for serialization.
+/// Description, as JSON. `K` is [`PayloadKind`], by reference for serialization.
 #[derive(Serialize, Deserialize)]
 struct PayloadMetadata<K, I> {
     kind: K,

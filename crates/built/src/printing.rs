@@ -35,7 +35,7 @@ impl PrintOutput {
     /// Switches to another configuration: files of the same names stay open.
     ///
     /// # Errors
-    /// As for [`Printing::open`].
+    /// As for [`PrintOutput::open`].
     pub fn replace(&self, program: &ClickProgram) -> io::Result<()> {
         let mut open = self.0.write().map_err(|_| failed())?;
         for name in program.printers.iter().filter_map(|printer| printer.file.as_ref()) {

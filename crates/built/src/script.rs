@@ -1,8 +1,8 @@
 //! Scripts of a configuration, executed between batches, when no packet is under way.
 //!
 //! Time is the run's time, which elements use, too. If only scripts can go on (no more packets, or none that
-//! may come by itself), time jumps to the first script's deadline ([`Scripts::idle`]), and packets that the
-//! script releases are run.
+//! may come by itself), time jumps to the first script's deadline ([`ScriptRunner::idle`]), and packets that
+//! the script releases are run.
 //!
 //! Invariant: a script that does not block for 1,000 jumps is ended, so that packets are never held up for
 //! long. A script that loops without end while no packet comes is ended, too.
@@ -77,7 +77,7 @@ struct CallCounter {
     done: u64,
 }
 
-/// Result of [`Scripts::idle`], when only scripts can go on.
+/// Result of [`ScriptRunner::idle`], when only scripts can go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdleOutcome {
     /// Scripts have gone on, or will at their time: there may be packets again.

@@ -2,7 +2,7 @@
 //! stations, flows.
 //!
 //! Handlers run between batches, when no packet is under way. So packets see each change as a whole, even one
-//! of several entries ([`Verb::Several`]), which changes all of them or none. The elements of
+//! of several entries ([`TableOperation::Several`]), which changes all of them or none. The elements of
 //! `millstream_click` define the entries' layout.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -221,7 +221,8 @@ fn an_element_that_pulls_from_another_one_holds_it_up() {
         "FromDump(a) -> q :: Queue(3) -> DelayShaper(5ms) -> Shaper(100, BURST_SIZE 1) -> Unqueue -> ToDump(o)",
     );
     bed.run(&[0, 1, 2, 3, 4], &frames(5, 60));
-    // Three fit; the first one leaves the queue when its delay is over, the others when the one before them has left.
+    // Three fit; the first one leaves the queue when its delay is over, the others when the one before them
+    // has left.
     assert_eq!(bed.times(), [(5 * MS, 0), (15 * MS, 1), (25 * MS, 2)]);
     assert_eq!(bed.dropped(Some("queue_full")), 2);
 }

@@ -13,8 +13,8 @@ use miette::{
 /// Bytes shown in front of a place and behind its beginning.
 const MOST: usize = 160;
 
-/// Sets the form of reports of this process. Messages are wrapped at the columns of a terminal only: in a file or a
-/// pipe, a line break inside a message would keep people and scripts from finding it.
+/// Sets the form of reports of this process. Messages are wrapped at the columns of a terminal only: in a
+/// file or a pipe, a line break inside a message would keep people and scripts from finding it.
 pub(crate) fn install() {
     if !crate::output::is_error_terminal() {
         // It fails if a hook is there already, which wraps its messages.

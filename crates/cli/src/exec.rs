@@ -1,7 +1,8 @@
 //! `millstream exec`: runs a raw program in the interpreter.
 //!
-//! The calling convention is that of the plugins of the public bpf_conformance runner: instructions in hexadecimal on
-//! standard input, memory in hexadecimal as the first argument, `r0` in hexadecimal on standard output.
+//! The calling convention is that of the plugins of the public bpf_conformance runner: instructions in
+//! hexadecimal on standard input, memory in hexadecimal as the first argument, `r0` in hexadecimal on
+//! standard output.
 
 use std::io::{self, Read};
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! Internal errors: panics, which are defects of Millstream, whatever the input.
 //!
-//! The hook reports a panic in any thread, once, without panicking itself; [`contain`] turns a panic that
-//! ends the command into [`Exit::Internal`]. A panic in a thread that nobody joins shows in the exit code,
-//! too, unless somebody has handled it ([`was_dealt_with`]).
+//! The hook reports a panic in any thread, once, without panicking itself; [`catch_panics`] turns a panic
+//! that ends the command into [`Exit::Internal`]. A panic in a thread that nobody joins shows in the exit
+//! code, too, unless somebody has handled it ([`mark_handled`]).
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};

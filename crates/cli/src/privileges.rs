@@ -27,7 +27,8 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 pub(crate) enum RequiredPrivileges {
     /// Its user's files, and solvers as children.
     Files,
-    /// bpf(2): to load programs and run them on test packets, in network namespaces of its own; solvers as children.
+    /// bpf(2): to load programs and run them on test packets, in network namespaces of its own; solvers as
+    /// children.
     Kernel,
     /// bpf(2) and rtnetlink: to attach programs and keep them; solvers as children.
     Attach,

@@ -274,7 +274,8 @@ fn libraries_are_read_and_their_errors_are_theirs() {
     let files = Files::new("click-library");
     std::fs::create_dir_all(files.path("lib")).expect("made");
     let write = |name: &str, text: &str| std::fs::write(files.path(name), text).expect("written");
-    // Each requires the other: both are read once, and names of files are those beside the file that has them.
+    // Each requires the other: both are read once, and names of files are those beside the file that has
+    // them.
     write("lib/one.click", "require(library two.click) elementclass One { -> Two -> Strip($cut) -> }");
     write("lib/two.click", "require(library one.click)\ndefine($cut 2)\nelementclass Two { -> Counter -> }");
     write("test.click", "require(library lib/one.click) require(click) Idle -> One -> Discard");

@@ -1,4 +1,5 @@
-//! `IPFilter` of many rules by each template, beside the same rules as control flow. Figures for `bench/README.md`.
+//! `IPFilter` of many rules by each template, beside the same rules as control flow. Figures for
+//! `bench/README.md`.
 //!
 //!     cargo run --release -p millstream-click --example classifiers -- access|firewall|exact RULES
 //!     valgrind --tool=callgrind ... classifiers access|firewall|exact RULES VARIANT BATCHES

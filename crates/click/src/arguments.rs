@@ -132,7 +132,8 @@ impl<'e> ElementArguments<'e> {
         this
     }
 
-    /// Gives arguments by position the names that they have, in order; those that are given by name are left out.
+    /// Gives arguments by position the names that they have, in order; those that are given by name are left
+    /// out.
     fn assign(&mut self) {
         for argument in self.class.arguments.iter().filter(|argument| argument.positional) {
             if !self.keywords.iter().any(|(name, _)| *name == argument.name)

@@ -21,7 +21,7 @@ impl PartialEq for SpannedName {
 
 impl Eq for SpannedName {}
 
-/// A statement. Configuration strings are kept as they were written, as a [`Name`].
+/// A statement. Configuration strings are kept as they were written, as a [`SpannedName`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Statement {
     /// Declarations and connections: groups of endpoints and the arrows between them.

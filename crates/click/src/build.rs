@@ -1,7 +1,8 @@
 //! Generates code for elements, as blocks of the function of the whole graph.
 //!
-//! Invariants: a [`Code`] is in a block that has no terminator yet; [`Code::out`] and [`Code::drop`]
-//! terminate it. Numbers are in host order: loads and stores of packet fields change the byte order.
+//! Invariants: a [`ElementBuilder`] is in a block that has no terminator yet; [`ElementBuilder::out`] and
+//! [`ElementBuilder::drop`] terminate it. Numbers are in host order: loads and stores of packet fields change
+//! the byte order.
 
 use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Func, FuncCursor, KeyPiece, Map, MemFlags, Op, PacketVerdict, Prov,
@@ -517,7 +518,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         self.put(table, key, value, 0)
     }
 
-    /// As [`Self::remember`], unless another worker has been there: [`EEXIST`] then.
+    /// As [`Self::update_entry`], unless another worker has been there: [`EEXIST`] then.
     pub(crate) fn insert_if_absent(
         &mut self,
         table: &ElementHashTable,
@@ -766,7 +767,8 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         self.jump(finish, &[]);
     }
 
-    /// A copy of the packet, to be worked on after this one on output `port`; those that are copied last come first.
+    /// A copy of the packet, to be worked on after this one on output `port`; those that are copied last come
+    /// first.
     pub(crate) fn fork(&mut self, port: u32, packet: PacketValues) {
         let from = ElementPort { element: self.element, port };
         // Outputs that packets are copied to are connected: `resolve` sees to that.

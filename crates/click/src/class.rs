@@ -55,7 +55,7 @@ impl ElementClass {
         }
     }
 
-    /// As [`Class::filter`], with a second output for packets that are not in order.
+    /// As [`ElementClass::filter`], with a second output for packets that are not in order.
     pub(crate) const fn check(
         name: &'static str,
         about: &'static str,

@@ -110,7 +110,7 @@ pub struct CaptureOptions {
 /// Settings that tell a source when to send. Each is the offset of a 64-bit number in the array of settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceControl {
-    /// The source's place in [`Program::sources`].
+    /// The source's place in [`ClickProgram::sources`].
     pub source: usize,
     /// Packets it sends from its beginning on; negative for no limit.
     pub limit: u32,
@@ -125,9 +125,9 @@ pub struct SourceControl {
 /// Action when a source has sent all its packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceEnd {
-    /// The source's place in [`Program::sources`].
+    /// The source's place in [`ClickProgram::sources`].
     pub source: usize,
-    /// The script to run, by its place in [`Program::scripts`]; else the run is asked to end.
+    /// The script to run, by its place in [`ClickProgram::scripts`]; else the run is asked to end.
     pub script: Option<usize>,
 }
 
@@ -303,7 +303,8 @@ pub(crate) struct GraphCompiler<'g> {
     pub(crate) trees: ByName<SpanTreeState>,
     /// Inputs to which packets of each input are copied.
     pub(crate) flow: CopyGraph,
-    /// Handlers that code writes by itself, by their whole names: settings, and numbers of the state that become zero.
+    /// Handlers that code writes by itself, by their whole names: settings, and numbers of the state that
+    /// become zero.
     pub(crate) writable: ByName<HandlerAccess>,
 }
 

@@ -8,7 +8,8 @@ use crate::graph::{ElementPort, Graph};
 use crate::handlers::{Handler, HandlerAccess};
 use crate::resolve::PushPullResolver;
 
-/// Handlers of all elements, and behind them those of the configuration, which belong to the element without a name.
+/// Handlers of all elements, and behind them those of the configuration, which belong to the element without
+/// a name.
 pub(crate) fn handlers(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<Handler> {
     let mut ways = PushPullResolver::new(graph, classes);
     let handler = |element: &str, name: &'static str, access: HandlerAccess| Handler {

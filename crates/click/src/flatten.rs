@@ -1,7 +1,7 @@
 //! Takes compound elements apart: statements to a [`Graph`].
 //!
-//! Every compound element and group becomes two joints, for its inputs and its outputs; connections end and begin at
-//! joints until all is expanded, and are then followed through them.
+//! Every compound element and group becomes two joints, for its inputs and its outputs; connections end and
+//! begin at joints until all is expanded, and are then followed through them.
 //!
 //! Invariants: scopes are lexical (a definition keeps the classes and variables that were visible at its
 //! position, so none is recursive); the number of elements and connections, and the text that variables

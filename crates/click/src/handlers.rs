@@ -1,7 +1,7 @@
 //! Access to a configuration that runs: handlers, and the settings behind some of them.
 //!
 //! A setting is a number that a handler writes. Code loads it from an array if it may be written
-//! ([`Writers`]); otherwise it is a constant of the code, so that unused handlers cost nothing.
+//! ([`HandlerWriters`]); otherwise it is a constant of the code, so that unused handlers cost nothing.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;

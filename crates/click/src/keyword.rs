@@ -1,7 +1,7 @@
 //! Arguments of classes, and their treatment.
 //!
-//! Invariant: an argument has a [`Fate`]. One that is read without effect and one that is refused both give
-//! the reason: no argument is accepted silently.
+//! Invariant: an argument has a [`ArgumentSupport`]. One that is read without effect and one that is refused
+//! both give the reason: no argument is accepted silently.
 
 use crate::arguments::{boolean, unsigned};
 use crate::config::SpannedText;
@@ -24,7 +24,8 @@ pub(crate) enum ArgumentSupport {
     Moot(IgnoredValueKind, &'static str),
     /// Configurations that give it are refused: the reason.
     Refused(&'static str),
-    /// Configurations that give it another value than one of these, which have no effect, are refused: the reason.
+    /// Configurations that give it another value than one of these, which have no effect, are refused: the
+    /// reason.
     RefusedBut(&'static [&'static str], &'static str),
 }
 

@@ -3,11 +3,11 @@
 //!
 //! Annotations are values on the edges between elements ([`crate::packet`]): unused ones cost nothing, and
 //! constant ones are folded. Memory is needed only while a packet waits, at the beginning of its buffer. So
-//! the graph is compiled once without it ([`needed_later`]), to see which annotations are used behind which
-//! wait, and then with room for these alone. Each takes as many bytes as its values have ([`Kept`]): the
-//! longest first, so that none lies across a boundary, and of one length the most used. All of them fit into
-//! the part of buffers in front of packets and their headers, and into one cache line of it. In front of each
-//! wait, the annotations that are used behind it are written.
+//! the graph is compiled once without it ([`live_annotations`]), to see which annotations are used behind
+//! which wait, and then with room for these alone. Each takes as many bytes as its values have
+//! ([`MetadataLayout`]): the longest first, so that none lies across a boundary, and of one length the most
+//! used. All of them fit into the part of buffers in front of packets and their headers, and into one cache
+//! line of it. In front of each wait, the annotations that are used behind it are written.
 //!
 //! A value is used if an instruction needs it that does more than compute: a branch, a store, a call. An
 //! instruction that computes an unused value does not count.

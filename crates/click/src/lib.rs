@@ -1,7 +1,7 @@
 //! The Click front end: configurations to one function of the IR.
 //!
 //! [`parse()`] reads the language, [`flatten()`] takes compound elements apart, [`compile()`] makes the graph
-//! a function: elements are blocks, connections are jumps, annotations are values ([`Program`]).
+//! a function: elements are blocks, connections are jumps, annotations are values ([`ClickProgram`]).
 //! `docs/click.md` lists the elements.
 //!
 //! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line

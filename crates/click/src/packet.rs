@@ -8,7 +8,7 @@ use millstream_ir::{Prov, Size, Type, Value};
 /// An annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Annotation {
-    /// The network header; meaningful if [`Note::HasNetwork`].
+    /// The network header; meaningful if [`Annotation::HasNetwork`].
     Network,
     /// True if the network header was set.
     HasNetwork,
@@ -24,7 +24,7 @@ pub(crate) enum Annotation {
     Parameter,
     /// Rounds that it has made in the graph; constant if there is no cycle.
     Rounds,
-    /// Words behind [`Note::Destination`] in a destination of IPv6, 32 bits each.
+    /// Words behind [`Annotation::Destination`] in a destination of IPv6, 32 bits each.
     Destination2,
     Destination3,
     Destination4,
@@ -65,7 +65,7 @@ pub(crate) const NOTE_NAMES: [&str; NOTES] = [
 /// The place of the first one in [`TYPES`].
 pub(crate) const FIRST_NOTE: usize = 3;
 
-/// Types of the values that make a packet, in the order of [`Packet::values`].
+/// Types of the values that make a packet, in the order of [`PacketValues::values`].
 pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::Ptr(Prov::Ctx),
     Type::Ptr(Prov::Packet),
@@ -84,8 +84,9 @@ pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::I64,
 ];
 
-/// Sizes of annotations in memory, by the values that they have: of [`Note::Network`] the distance from the
-/// packet's first byte, which `MarkIPHeader` may set beyond the packet; [`Note::Rounds`] ends at 65,536.
+/// Sizes of annotations in memory, by the values that they have: of [`Annotation::Network`] the distance from
+/// the packet's first byte, which `MarkIPHeader` may set beyond the packet; [`Annotation::Rounds`] ends at
+/// 65,536.
 pub(crate) const NOTE_SIZES: [Size; NOTES] = [
     Size::W,
     Size::B,

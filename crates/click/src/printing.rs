@@ -2,15 +2,15 @@
 //! becomes.
 //!
 //! Code puts a record into an event array for each packet that is to be printed: [`WORDS`] numbers, then
-//! bytes of the packet. Whoever runs it makes lines of records (`Printer::text`): code need not know the form
-//! of lines. The form is Click's, byte for byte.
+//! bytes of the packet. Whoever runs it makes lines of records (`PacketPrinter::text`): code need not know
+//! the form of lines. The form is Click's, byte for byte.
 
 use serde::{Deserialize, Serialize};
 
 /// The event array with the records of all elements.
 pub const PRINTS: &str = "click.prints";
 
-/// Numbers in front of the bytes, 64 bits each, in the machine's order: see [`Record`].
+/// Numbers in front of the bytes, 64 bits each, in the machine's order: see [`PrintRecord`].
 pub(crate) const WORDS: usize = 7;
 /// Value for the network header if there is none.
 pub(crate) const NO_NETWORK: i64 = i64::MIN;

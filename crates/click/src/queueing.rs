@@ -76,7 +76,7 @@ pub enum ShapingPolicy {
 /// When a source sends that makes its packets up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceTiming {
-    /// Its place in [`crate::Program::sources`].
+    /// Its place in [`crate::ClickProgram::sources`].
     pub source: usize,
     /// The times.
     pub beat: SourceSchedule,
@@ -175,7 +175,8 @@ pub struct QueueingNetwork {
     pub servers: Vec<QueueServer>,
     /// Sources that send at times of their own.
     pub senders: Vec<SourceTiming>,
-    /// Sources that are pulled by turns; a lane of [`Turns`] is an index of [`crate::Program::sources`] here.
+    /// Sources that are pulled by turns; a lane of [`PullScheduler`] is an index of
+    /// [`crate::ClickProgram::sources`] here.
     pub pulls: Vec<PullScheduler>,
     /// Bytes that are kept of a packet.
     pub kept: u32,

@@ -25,7 +25,7 @@ pub struct Script {
 pub struct ScriptCall {
     /// Offset of that count in the state.
     pub due: u32,
-    /// Its place in [`crate::Program::scripts`].
+    /// Its place in [`crate::ClickProgram::scripts`].
     pub script: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Count sketches: about how many packets or bytes each flow had, in memory that does not grow with the flows.
+//! Count sketches: about how many packets or bytes each flow had, in memory that does not grow with the
+//! flows.
 //!
 //! A sketch has rows of counters. A flow shares one counter in each row, chosen by a hash for that row, with
 //! other flows: a row's value is the flow's count and theirs. With plain counters the smallest is the

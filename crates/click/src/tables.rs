@@ -85,7 +85,8 @@ impl ElementSetup<'_> {
         map
     }
 
-    /// A table of prefixes, each with its length, that are answered for by Ethernet addresses; and its handlers.
+    /// A table of prefixes, each with its length, that are answered for by Ethernet addresses; and its
+    /// handlers.
     pub(crate) fn answers(&mut self, answers: &[(u32, u32, [u8; 6])]) -> Map {
         let entry = |&(address, bits, ether): &(u32, u32, [u8; 6])| {
             let key = [bits.to_le_bytes(), address.to_be_bytes()].concat();

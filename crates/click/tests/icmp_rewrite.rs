@@ -86,7 +86,8 @@ fn a_message_of_zeros_gets_the_other_zero_as_its_checksum() {
     assert_eq!(back[20..], [0, 0, 0xff, 0xff, 0, 0, 0, 0]);
 }
 
-/// Rewriters of both kinds, and errors back: those that are mapped leave by the first output, others by the second.
+/// Rewriters of both kinds, and errors back: those that are mapped leave by the first output, others by the
+/// second.
 fn with_errors() -> Bed {
     Bed::new(
         "rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1, drop, UDP_TIMEOUT 100);

@@ -274,7 +274,8 @@ fn about(bits: u16, rest: &[u8]) -> Vec<u8> {
     [&[kind, 0, b, a][..], &word, &header, &behind, rest].concat()
 }
 
-/// Frames that elements look into: headers that are nearly right, behind tags or not, cut anywhere, short and long.
+/// Frames that elements look into: headers that are nearly right, behind tags or not, cut anywhere, short and
+/// long.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let ethertype = prop::sample::select(vec![
         [8, 0],

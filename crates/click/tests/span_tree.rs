@@ -569,7 +569,8 @@ proptest! {
         for (later, port, frame) in events {
             time += later;
             let frame = if port.is_none() { beat(&program) } else { frame };
-            // The interpreter has no room for copies: a message was sent just now, and the root is told later.
+            // The interpreter has no room for copies: a message was sent just now, and the root is told
+            // later.
             let (_, mut value) = machine.maps.entries(tree).remove(0);
             for (at, number) in [(24, 1), (32, u64::MAX), (128 + 104, time), (256 + 104, time)] {
                 value[at..at + 8].copy_from_slice(&number.to_le_bytes());

@@ -75,7 +75,8 @@ unsafe extern "C" {
     pub fn ms_dpdk_pool_free(pool: *mut Mempool);
     /// The port of a device of this name, or -1.
     pub fn ms_dpdk_port(device: *const c_char) -> c_int;
-    /// Starts a port with so many queues each way, and buffers of this pool and memory: 0, or an error number.
+    /// Starts a port with so many queues each way, and buffers of this pool and memory: 0, or an error
+    /// number.
     pub fn ms_dpdk_start(
         port: u16,
         queues: u16,

@@ -1,5 +1,5 @@
-//! Random functions, run as they stand, lowered, optimised, and optimised and lowered: all must agree. And after any
-//! passes, with any fuel: where the meaning changes, the rewrite that changed it is found.
+//! Random functions, run as they stand, lowered, optimised, and optimised and lowered: all must agree. And
+//! after any passes, with any fuel: where the meaning changes, the rewrite that changed it is found.
 
 use millstream_interp::MachineState;
 use millstream_interp::ir::IrInterpreter;

@@ -171,7 +171,8 @@ fn run_lowered(
         return Ok(None);
     }
     registers[..args.len()].copy_from_slice(args);
-    // Programs first, so that tail calls find them by the index that the IR's interpreter uses; then the function.
+    // Programs first, so that tail calls find them by the index that the IR's interpreter uses; then the
+    // function.
     let entries = interpreter.programs().iter().copied().chain([func]);
     let programs: Vec<DecodedProgram> =
         entries.map(|entry| link(&code, entry, interpreter)).collect::<Result<_, _>>()?;

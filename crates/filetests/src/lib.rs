@@ -16,15 +16,15 @@
 //! | `; not: text` | no line of the output contains the text |
 //! | `; expect:` | the comment lines that follow are the whole output |
 //!
-//! Runs go with any test. They are done on the module as it stands and, where passes run, again after them; each by
-//! the IR's interpreter and, if all operations have a form in BPF, by the bytecode's on the lowered module. An
-//! argument is a number, `mem="HEX"` (the address of these bytes) or `packet="HEX"` (the address of the context of
-//! this packet); the result is a number or `fault`. After it, separated by commas: `mem="HEX"` for the memory
-//! arguments in order, `packet="HEX"`, `mapN["HEX"]="HEX"`, `mapN["HEX"]=none`.
+//! Runs go with any test. They are done on the module as it stands and, where passes run, again after them;
+//! each by the IR's interpreter and, if all operations have a form in BPF, by the bytecode's on the lowered
+//! module. An argument is a number, `mem="HEX"` (the address of these bytes) or `packet="HEX"` (the address
+//! of the context of this packet); the result is a number or `fault`. After it, separated by commas:
+//! `mem="HEX"` for the memory arguments in order, `packet="HEX"`, `mapN["HEX"]="HEX"`, `mapN["HEX"]=none`.
 //!
-//! Directives are read from the whole file, in any order; `expect` is last. A `parse` or `passes` test needs an
-//! expectation. [`Options::bless`] writes it: it replaces the lines after `; expect:`, or adds them to a file that has
-//! neither `expect` nor `check` nor `not`.
+//! Directives are read from the whole file, in any order; `expect` is last. A `parse` or `passes` test needs
+//! an expectation. [`FiletestOptions::bless`] writes it: it replaces the lines after `; expect:`, or adds
+//! them to a file that has neither `expect` nor `check` nor `not`.
 
 mod case;
 mod compare;

@@ -1,6 +1,7 @@
 //! Runs every file under `filetests/` of the repository.
 //!
-//! `MILLSTREAM_BLESS=1` writes expectations; `MILLSTREAM_FILETEST=TEXT` runs only files whose path contains the text.
+//! `MILLSTREAM_BLESS=1` writes expectations; `MILLSTREAM_FILETEST=TEXT` runs only files whose path contains
+//! the text.
 
 use std::path::Path;
 

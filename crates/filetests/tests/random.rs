@@ -1,5 +1,5 @@
-//! Lowering and passes keep the meaning of random functions: each pass alone, the default ones in their order, and any
-//! prefix of their rewrites. `PROPTEST_CASES=N` tries more of them.
+//! Lowering and passes keep the meaning of random functions: each pass alone, the default ones in their
+//! order, and any prefix of their rewrites. `PROPTEST_CASES=N` tries more of them.
 
 use millstream_filetests::{check_passes, check_random};
 use millstream_passes::{Fuel, Pass, PassPipeline, TargetInfo, registry};

@@ -39,7 +39,7 @@ pub enum SideEffect {
         /// The packet.
         data: Vec<u8>,
     },
-    /// A call of a helper that is not modelled, with a made-up answer ([`Env::made_up`]).
+    /// A call of a helper that is not modelled, with a made-up answer ([`ExecutionEnv::made_up`]).
     Call {
         /// The helper.
         id: i32,
@@ -88,7 +88,8 @@ pub enum RedirectTarget {
 
 /// Answers that a test may supply in place of the defaults.
 pub trait EnvHooks {
-    /// `bpf_fib_lookup`: fills `params` (`struct bpf_fib_lookup`) and gives the result. By default there is no route.
+    /// `bpf_fib_lookup`: fills `params` (`struct bpf_fib_lookup`) and gives the result. By default there is
+    /// no route.
     fn fib_lookup(&mut self, params: &mut [u8], flags: u64) -> i64 {
         let _ = (params, flags);
         4 // BPF_FIB_LKUP_RET_NOT_FWDED
@@ -115,11 +116,11 @@ impl EnvHooks for NoHooks {}
 
 /// The environment. Public fields may be set before a run and read after it.
 pub struct ExecutionEnv {
-    /// The CPU that the program runs on; below [`Env::cpus`].
+    /// The CPU that the program runs on; below [`ExecutionEnv::cpus`].
     pub cpu: u32,
     /// Number of CPUs: copies in per-CPU maps made from now on.
     pub cpus: u32,
-    /// `bpf_ktime_get_ns` and its kin; each call adds [`Env::tick`].
+    /// `bpf_ktime_get_ns` and its kin; each call adds [`ExecutionEnv::tick`].
     pub time: u64,
     /// Advance of the clock at each reading.
     pub tick: u64,

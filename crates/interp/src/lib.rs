@@ -1,14 +1,14 @@
 //! Interpreters for packet programs over memory, packets, maps and helpers.
 //!
-//! A [`Machine`] is what a program runs on: packet, context, stack frames, [`Maps`] and an [`Env`] (time,
-//! randomness, events). Helpers are methods of the machine, so that every interpreter shares them. [`bytecode`] runs
-//! programs of BPF instructions, [`ir`] functions of the IR; ALU, comparisons and atomics are
-//! [`millstream_isa::semantics`] at plain integers.
+//! A [`MachineState`] is what a program runs on: packet, context, stack frames, [`MapSet`] and an
+//! [`ExecutionEnv`] (time, randomness, events). Helpers are methods of the machine, so that every interpreter
+//! shares them. [`bytecode`] runs programs of BPF instructions, [`ir`] functions of the IR; ALU, comparisons
+//! and atomics are [`millstream_isa::semantics`] at plain integers.
 //!
 //! Everything is deterministic: addresses, time, randomness and CPU number are part of the machine's state.
 //!
-//! Architecture Invariant: no interpreter touches the kernel. Memory of the host is never addressed: every address
-//! is looked up in the machine, and an access outside of its object is a [`Fault`].
+//! Architecture Invariant: no interpreter touches the kernel. Memory of the host is never addressed: every
+//! address is looked up in the machine, and an access outside of its object is a [`Fault`].
 
 pub mod bytecode;
 mod env;

@@ -1,8 +1,8 @@
 //! The machine: all memory that a program can address.
 //!
-//! An address carries its object in the upper 20 bits and a biased offset in the lower 44, so that arithmetic on it
-//! works as on a pointer and an access can be checked against the object it was made for. Packets are object 0:
-//! their addresses fit in the 32-bit fields of the context structures, as programs expect.
+//! An address carries its object in the upper 20 bits and a biased offset in the lower 44, so that arithmetic
+//! on it works as on a pointer and an access can be checked against the object it was made for. Packets are
+//! object 0: their addresses fit in the 32-bit fields of the context structures, as programs expect.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub enum MemoryLocation {
     Function(u64),
     /// A map itself; nothing there can be read.
     Map(MapId),
-    /// The values of a map; see [`Maps`] for the offset.
+    /// The values of a map; see [`MapSet`] for the offset.
     Value(MapId, u64),
     /// Another object.
     Extra(usize, u64),

@@ -28,7 +28,7 @@ impl PacketBuffer {
         PacketBuffer { buffer, meta: HEADROOM, data: HEADROOM, end }
     }
 
-    /// Replaces the bytes, keeping the allocation; the same packet as [`Packet::new`] gives.
+    /// Replaces the bytes, keeping the allocation; the same packet as [`PacketBuffer::new`] gives.
     pub fn set(&mut self, bytes: &[u8]) {
         let end = HEADROOM + bytes.len();
         self.buffer.clear();
@@ -107,7 +107,8 @@ impl PacketBuffer {
         self.meta = XDP_FRAME.min(self.data);
     }
 
-    /// Moves start and end; metadata that is behind the new start is no more. `false` if they are not in the buffer.
+    /// Moves start and end; metadata that is behind the new start is no more. `false` if they are not in the
+    /// buffer.
     pub(crate) fn set_bounds(&mut self, data: usize, end: usize) -> bool {
         if data < XDP_FRAME || data > end || end > self.buffer.len() {
             return false;
@@ -165,7 +166,7 @@ pub enum ContextKind {
 }
 
 impl ContextKind {
-    /// Bytes of the structure; 0 for [`Context::Raw`].
+    /// Bytes of the structure; 0 for [`ContextKind::Raw`].
     pub const fn size(self) -> usize {
         match self {
             ContextKind::Raw => 0,

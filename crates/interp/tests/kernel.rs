@@ -1,5 +1,5 @@
-//! One instruction, one meaning: each arithmetic, branching, memory and atomic instruction on random operands, in the
-//! kernel and here.
+//! One instruction, one meaning: each arithmetic, branching, memory and atomic instruction on random
+//! operands, in the kernel and here.
 //!
 //! A program holds one group of instructions. It reads two operands from the packet, applies each instruction
 //! to them, and writes the results into the packet, which is then compared byte for byte. `MILLSTREAM_CASES`

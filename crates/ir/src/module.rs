@@ -81,7 +81,8 @@ pub enum MatchKind {
     Ternary,
 }
 
-/// One field of a match table's key. Fields wider than 64 bits take several arguments, most significant first.
+/// One field of a match table's key. Fields wider than 64 bits take several arguments, most significant
+/// first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldDecl {
     /// Name.

@@ -1,7 +1,8 @@
 //! The operations, each declared once.
 //!
-//! The declaration gives the enum, its mnemonics, the names of attributes and arguments, the kind of result and the
-//! effects; printer and parser (`text`) follow from it through [`Attr`]. See `docs/how-to-add-an-op.md`.
+//! The declaration gives the enum, its mnemonics, the names of attributes and arguments, the kind of result
+//! and the effects; printer and parser (`text`) follow from it through [`Attr`]. See
+//! `docs/how-to-add-an-op.md`.
 
 use smallvec::SmallVec;
 
@@ -62,8 +63,8 @@ pub struct KeyPiece {
     pub size: Size,
 }
 
-/// The layout of a key or value that is given as values: one piece an argument, ascending, without overlap. Bytes
-/// that no piece covers are undefined.
+/// The layout of a key or value that is given as values: one piece an argument, ascending, without overlap.
+/// Bytes that no piece covers are undefined.
 pub type KeyLayout = SmallVec<[KeyPiece; 2]>;
 
 /// Fate of a packet; the back end chooses the number.
@@ -93,8 +94,8 @@ pub enum QueueEnd {
 /// Attributes of a memory access beside base and displacement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MemFlags {
-    /// The displacement (and size) is subject to this CO-RE relocation: its final value is unknown, and the access
-    /// must be neither merged, split, widened nor removed in favour of another.
+    /// The displacement (and size) is subject to this CO-RE relocation: its final value is unknown, and the
+    /// access must be neither merged, split, widened nor removed in favour of another.
     pub core: Option<Core>,
     /// Must be kept, in order, as it stands.
     pub volatile: bool,

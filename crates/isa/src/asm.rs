@@ -13,9 +13,9 @@
 //! assert_eq!(insns[2].to_string(), "if r0 < 0xa goto pc-2");
 //! ```
 //!
-//! One instruction a line. A line may open with a slot number and an opcode as dumps have them (`12: (bf)`); both are
-//! ignored. Comments start with `;` or `//`. `label:` names the next instruction. Numbers are decimal or `0x`.
-//! `r1 = 0x5` is `ld_imm64`, `r1 = 5` a move; ` ll` after a number makes it `ld_imm64` too.
+//! One instruction a line. A line may open with a slot number and an opcode as dumps have them (`12: (bf)`);
+//! both are ignored. Comments start with `;` or `//`. `label:` names the next instruction. Numbers are
+//! decimal or `0x`. `r1 = 0x5` is `ld_imm64`, `r1 = 5` a move; ` ll` after a number makes it `ld_imm64` too.
 
 use std::collections::HashMap;
 

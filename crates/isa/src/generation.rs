@@ -209,7 +209,10 @@ pub enum VersionError {
     #[error("`{0}` is no version of Linux, as `6.1` is")]
     NotAVersion(String),
     /// It is older than what programs are made for.
-    #[error("Linux {0} is older than {oldest}, the oldest that programs are made for", oldest = VerifierGeneration::OLDEST)]
+    #[error(
+        "Linux {0} is older than {oldest}, the oldest that programs are made for",
+        oldest = VerifierGeneration::OLDEST
+    )]
     TooOld(String),
 }
 

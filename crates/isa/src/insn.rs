@@ -435,7 +435,8 @@ impl AluOp {
 }
 
 impl Cond {
-    /// The condition that holds exactly when this one does not; `None` for [`Cond::Set`], which has no opposite.
+    /// The condition that holds exactly when this one does not; `None` for [`Cond::Set`], which has no
+    /// opposite.
     pub const fn negated(self) -> Option<Cond> {
         Some(match self {
             Cond::Eq => Cond::Ne,
@@ -469,8 +470,8 @@ impl Cond {
 }
 
 impl Insn {
-    /// Gives every register that the instruction names another name. Registers that it uses without naming them, as a
-    /// call does, stay.
+    /// Gives every register that the instruction names another name. Registers that it uses without naming
+    /// them, as a call does, stay.
     pub fn rename(&mut self, name: impl Fn(Reg) -> Reg) {
         let operand = |o: &mut Operand| {
             if let Operand::Reg(r) = o {

@@ -1,8 +1,8 @@
 //! The BPF instruction set, versions 1 to 4, as Linux 6.18 knows it.
 //!
-//! [`Insn`] is one decoded instruction; [`decode()`] and [`encode`](Insn::encode) translate between it and the
-//! 8-byte slots of the kernel's `struct bpf_insn`. A slot is [`Raw`]. Jump targets are relative, counted in
-//! slots from the slot after the instruction, exactly as encoded.
+//! [`Insn`] is one decoded instruction; [`decode()`] and [`encode`](Insn::encode) translate between it and
+//! the 8-byte slots of the kernel's `struct bpf_insn`. A slot is [`RawInsn`]. Jump targets are relative,
+//! counted in slots from the slot after the instruction, exactly as encoded.
 //!
 //! Source: `Documentation/bpf/standardization/instruction-set.rst`, `include/uapi/linux/bpf.h` and
 //! `kernel/bpf/verifier.c` of Linux 6.18.

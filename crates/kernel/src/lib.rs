@@ -1,12 +1,13 @@
 //! The kernel side: the only crate that calls bpf(2).
 //!
 //! Descriptions are apart from things in the kernel: a [`MapSpec`] or [`ProgramSpec`] is plain data, while a
-//! [`Map`], [`Program`], [`Link`] or [`Btf`] owns a file descriptor. Dropping the latter closes the
-//! descriptor, and with it goes the object, unless something else (a pin, a link, a program) holds it.
+//! [`KernelMap`], [`KernelProgram`], [`Link`] or [`KernelBtf`] owns a file descriptor. Dropping the latter
+//! closes the descriptor, and with it goes the object, unless something else (a pin, a link, a program) holds
+//! it.
 //!
 //! Instructions are raw 8-byte slots; this crate knows no ISA, no ELF and no IR. Features are probed
 //! ([`probe`]), never guessed from a kernel version. Every failure names the system call, the operation and,
-//! where known, a remedy ([`Error::hint`]).
+//! where known, a remedy ([`KernelError::hint`]).
 //!
 //! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is
 //! therefore allowed in the modules `sys`, `grace`, `mapping`, `ringbuf`, `netlink`, `netns`, `packet` and

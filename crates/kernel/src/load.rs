@@ -1,8 +1,8 @@
 //! Loading programs, and the verifier's answers.
 //!
-//! A program is loaded with the statistics log first (level 4, a few lines), so that a load costs no more than
-//! it must. Only a rejected one is loaded again, with the log of the path that failed. `ENOSPC` means that the
-//! log buffer was too small, never that the program is wrong: the buffer is enlarged.
+//! A program is loaded with the statistics log first (level 4, a few lines), so that a load costs no more
+//! than it must. Only a rejected one is loaded again, with the log of the path that failed. `ENOSPC` means
+//! that the log buffer was too small, never that the program is wrong: the buffer is enlarged.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -27,7 +27,7 @@ impl RecordInfo<'_> {
     }
 }
 
-/// Specification of a program. Plain data; [`Program::load`] asks the kernel for it.
+/// Specification of a program. Plain data; [`KernelProgram::load`] asks the kernel for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramSpec<'a> {
     /// Name for listings; at most 15 bytes of it are kept.
@@ -223,10 +223,10 @@ impl KernelProgram {
     }
 
     /// Loads a program and gives the verifier's whole log (level 2): the state at each instruction on every
-    /// path. For harvesting ranges; tens of times slower than [`Program::load`].
+    /// path. For harvesting ranges; tens of times slower than [`KernelProgram::load`].
     ///
     /// # Errors
-    /// As for [`Program::load`]; a log beyond 64 MiB is refused with `ENOSPC`.
+    /// As for [`KernelProgram::load`]; a log beyond 64 MiB is refused with `ENOSPC`.
     pub fn load_with_full_log(spec: &ProgramSpec<'_>) -> Result<(Self, String), LoadError> {
         let mut log = vec![0u8; 1 << 20];
         loop {
@@ -347,7 +347,8 @@ mod tests {
         assert_eq!(r.log_tail(2).len(), 2);
         assert!(r.log_tail(2)[0].starts_with("invalid access"));
         // Linux 7.2 also prints this count.
-        let newer = Rejection { log: LOG.replace("verification time", "insns processed 2\nverification time"), ..r };
+        let newer =
+            Rejection { log: LOG.replace("verification time", "insns processed 2\nverification time"), ..r };
         assert_eq!(newer.reason(), "R2 offset is outside of the packet");
     }
 }

@@ -10,7 +10,7 @@ use crate::info::{self, MapInfo};
 use crate::sys::{self, MapCreate, MapElem, Obj, PlainData, addr, addr_mut};
 use crate::types::{MapType, map_flags};
 
-/// Specification of a map. Plain data; [`Map::create`] makes the map.
+/// Specification of a map. Plain data; [`KernelMap::create`] makes the map.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapSpec<'a> {
     /// Name for listings; at most 15 bytes of it are kept.
@@ -137,8 +137,8 @@ impl KernelMap {
         Ok(KernelMap { fd, info: self.info.clone() })
     }
 
-    /// The kernel's description of the map when this handle was made; use [`Map::refresh`] for values that
-    /// change.
+    /// The kernel's description of the map when this handle was made; use [`KernelMap::refresh`] for values
+    /// that change.
     pub fn info(&self) -> &MapInfo {
         &self.info
     }
@@ -179,7 +179,8 @@ impl KernelMap {
         Ok(self.lookup_into(key, &mut value)?.then_some(value))
     }
 
-    /// Like [`Map::lookup`], into a buffer of [`Map::value_len`] bytes; returns true if there was an element.
+    /// Like [`KernelMap::lookup`], into a buffer of [`KernelMap::value_len`] bytes; returns true if there was
+    /// an element.
     ///
     /// # Errors
     /// If the key or value has the wrong size, or the kernel refuses.
@@ -206,10 +207,10 @@ impl KernelMap {
         sys::call(sys::MAP_UPDATE_ELEM, &mut attr, || self.doing("updating")).map(drop)
     }
 
-    /// Writes the same bytes as the value of every CPU; for other maps, [`Map::update`].
+    /// Writes the same bytes as the value of every CPU; for other maps, [`KernelMap::update`].
     ///
     /// # Errors
-    /// As for [`Map::update`].
+    /// As for [`KernelMap::update`].
     pub fn update_all_cpus(&self, key: &[u8], value: &[u8], mode: UpdateMode) -> Result<()> {
         if !self.info.map_type.is_percpu() {
             return self.update(key, value, mode);
@@ -244,8 +245,8 @@ impl KernelMap {
         self.found(sys::MAP_DELETE_ELEM, &mut attr, "deleting from")
     }
 
-    /// The key after `key` in the kernel's order, or the first; `None` at the end. If `key` is gone, hash maps
-    /// start again from the first.
+    /// The key after `key` in the kernel's order, or the first; `None` at the end. If `key` is gone, hash
+    /// maps start again from the first.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -271,7 +272,8 @@ impl KernelMap {
         Ok(self.found(sys::MAP_LOOKUP_AND_DELETE_ELEM, &mut attr, "taking from")?.then_some(value))
     }
 
-    /// Forbids further writes by user space. Programs may still write, unless the map is read-only to them too.
+    /// Forbids further writes by user space. Programs may still write, unless the map is read-only to them
+    /// too.
     ///
     /// # Errors
     /// `EBUSY` if it is memory-mapped writable or frozen already.

@@ -1,9 +1,9 @@
 //! Whole maps: reading and writing many elements in few system calls.
 //!
-//! A batch read is no snapshot: elements that are inserted or removed meanwhile may or may not be in it, as with
-//! any walk of a live map. No element that stays is missed or given twice by the batch calls; a walk by
-//! `next_key`, used where a map type has no batches, may repeat elements if the current key vanishes, so
-//! such repeats are dropped.
+//! A batch read is no snapshot: elements that are inserted or removed meanwhile may or may not be in it, as
+//! with any walk of a live map. No element that stays is missed or given twice by the batch calls; a walk by
+//! `next_key`, used where a map type has no batches, may repeat elements if the current key vanishes, so such
+//! repeats are dropped.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd};

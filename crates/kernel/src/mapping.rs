@@ -23,8 +23,8 @@ pub struct ArrayMapping {
     writable: bool,
 }
 
-// SAFETY: the mapping is plain shared memory, owned by this value, and every access through `&self` is volatile
-// or atomic.
+// SAFETY: the mapping is plain shared memory, owned by this value, and every access through `&self` is
+// volatile or atomic.
 unsafe impl Send for ArrayMapping {}
 // SAFETY: as above.
 unsafe impl Sync for ArrayMapping {}
@@ -142,7 +142,8 @@ impl ArrayMapping {
         let words = if offset.is_multiple_of(8) { words } else { &[] };
         for (i, word) in words.iter().enumerate() {
             let at = self.base.as_ptr().wrapping_add(offset + 8 * i).cast::<u64>();
-            // SAFETY: in bounds, aligned and writable by the checks above; volatile, since programs read concurrently.
+            // SAFETY: in bounds, aligned and writable by the checks above; volatile, since programs read
+            // concurrently.
             unsafe { at.write_volatile(u64::from_ne_bytes(*word)) };
         }
         let done = 8 * words.len();
@@ -155,8 +156,8 @@ impl ArrayMapping {
 
     /// The 8 bytes at `offset` as an atomic.
     ///
-    /// # Panics
-    /// If they are not inside the mapping or not aligned, or the mapping is read-only (an atomic could write).
+    /// # Panics If they are not inside the mapping or not aligned, or the mapping is read-only (an atomic
+    /// could write).
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         assert!(self.writable, "atomic of a read-only mapping");
         self.bounds(offset, 8, 8);
@@ -167,7 +168,7 @@ impl ArrayMapping {
     /// The 4 bytes at `offset` as an atomic.
     ///
     /// # Panics
-    /// As for [`Mapping::atomic_u64`].
+    /// As for [`ArrayMapping::atomic_u64`].
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         assert!(self.writable, "atomic of a read-only mapping");
         self.bounds(offset, 4, 4);

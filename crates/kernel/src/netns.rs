@@ -11,8 +11,8 @@ use crate::sys::last_errno;
 
 /// A network namespace, held by a descriptor.
 ///
-/// A namespace belongs to a thread; [`Namespace::enter`] therefore runs its closure in a thread of its own, and
-/// the caller's stays where it is.
+/// A namespace belongs to a thread; [`Namespace::enter`] therefore runs its closure in a thread of its own,
+/// and the caller's stays where it is.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,

@@ -38,15 +38,16 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens a socket for all frames that come in at an interface of the calling thread's namespace, whoever they are
-    /// for.
+    /// Opens a socket for all frames that come in at an interface of the calling thread's namespace, whoever
+    /// they are for.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_RAW, `ENODEV` without the interface.
     pub fn open(ifindex: u32) -> Result<Self> {
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: passes numbers only. Protocol 0 at first, so that nothing comes in before the socket is bound.
+        // SAFETY: passes numbers only. Protocol 0 at first, so that nothing comes in before the socket is
+        // bound.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         if fd < 0 {
             return Err(KernelError::call("socket(AF_PACKET)", doing("opening", ifindex), last_errno()));
@@ -97,7 +98,7 @@ impl PacketSocket {
         Ok(sockets)
     }
 
-    /// `T` is what packet(7) has for the option.
+    /// `TermId` is what packet(7) has for the option.
     fn set<T>(&self, option: libc::c_int, value: &T) -> Result<()> {
         let len = size_of::<T>() as libc::socklen_t;
         let value = std::ptr::from_ref(value).cast();
@@ -169,7 +170,7 @@ impl PacketSocket {
         self.get::<libc::tpacket_stats>(libc::PACKET_STATISTICS).map(|found| found.tp_drops.into())
     }
 
-    /// `T` is what packet(7) has for the option, made of integers.
+    /// `TermId` is what packet(7) has for the option, made of integers.
     fn get<T>(&self, option: libc::c_int) -> Result<T> {
         // SAFETY: integers may be zero.
         let mut found: T = unsafe { std::mem::zeroed() };

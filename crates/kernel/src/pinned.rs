@@ -94,8 +94,8 @@ type Result<T> = std::result::Result<T, PinDirError>;
 
 /// Checks that only this user can change the pins in a directory.
 ///
-/// # Errors
-/// [`PlaceError`], for the first directory from the mount down that is not as it must be, or that is not there.
+/// # Errors [`PinDirError`], for the first directory from the mount down that is not as it must be, or that
+/// is not there.
 pub fn check_pin_dir(directory: &Path) -> Result<()> {
     for part in parts(directory)? {
         check_directory(&part, part == directory)?;
@@ -107,7 +107,7 @@ pub fn check_pin_dir(directory: &Path) -> Result<()> {
 /// there and this user's is closed to others.
 ///
 /// # Errors
-/// [`PlaceError`], if one that is there is not as it must be, or one cannot be made.
+/// [`PinDirError`], if one that is there is not as it must be, or one cannot be made.
 pub fn create_pin_dir(directory: &Path) -> Result<()> {
     let there = directory.ancestors().find(|a| a.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
     if !is_bpf(there)? {
@@ -133,7 +133,7 @@ pub fn create_pin_dir(directory: &Path) -> Result<()> {
 /// Checks that a pin is this user's, or root's, and no link.
 ///
 /// # Errors
-/// [`PlaceError`].
+/// [`PinDirError`].
 pub fn check_pin(path: &Path) -> Result<()> {
     let about = about(path)?;
     if !about.is_file() {

@@ -101,7 +101,8 @@ impl KernelProgram {
         info::jited_image(self.fd.as_fd())
     }
 
-    /// Kernel address and length of each function's machine code, in the order of [`Program::jited_image`].
+    /// Kernel address and length of each function's machine code, in the order of
+    /// [`KernelProgram::jited_image`].
     ///
     /// # Errors
     /// If the kernel does not answer.
@@ -109,8 +110,9 @@ impl KernelProgram {
         info::jited_functions(self.fd.as_fd())
     }
 
-    /// For each record of line information that outlived the kernel's rewrites, in the order of the code: its line, and
-    /// the kernel address of the machine code that begins there. Empty without permission to see it.
+    /// For each record of line information that outlived the kernel's rewrites, in the order of the code: its
+    /// line, and the kernel address of the machine code that begins there. Empty without permission to see
+    /// it.
     ///
     /// # Errors
     /// If the kernel does not answer.
@@ -141,8 +143,8 @@ impl AsFd for KernelProgram {
     }
 }
 
-/// Makes the kernel count the runs of all programs and their time ([`ProgramInfo::run_time_ns`]), which costs each run
-/// some tens of nanoseconds, until the descriptor is closed.
+/// Makes the kernel count the runs of all programs and their time ([`ProgramInfo::run_time_ns`]), which costs
+/// each run some tens of nanoseconds, until the descriptor is closed.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_ADMIN; `EINVAL` before Linux 5.8.

@@ -1,6 +1,7 @@
 //! Ring buffers: records that programs hand to user space, read in order from shared memory.
 //!
-//! The kernel maps the data pages twice in a row, so that a record never wraps for the reader. One reader a map.
+//! The kernel maps the data pages twice in a row, so that a record never wraps for the reader. One reader a
+//! map.
 //!
 //! Source: `kernel/bpf/ringbuf.c` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -37,8 +38,8 @@ struct MappedPages {
     len: usize,
 }
 
-// SAFETY: shared memory owned by this value; positions are read and written atomically, records by copy, and reading
-// them takes the buffer exclusively.
+// SAFETY: shared memory owned by this value; positions are read and written atomically, records by copy, and
+// reading them takes the buffer exclusively.
 unsafe impl Send for RingBuffer {}
 
 impl MappedPages {
@@ -61,7 +62,8 @@ impl MappedPages {
     }
 
     fn position(&self) -> &AtomicU64 {
-        // SAFETY: the first 8 bytes of a page: aligned, mapped for as long as `self`, and used atomically only.
+        // SAFETY: the first 8 bytes of a page: aligned, mapped for as long as `self`, and used atomically
+        // only.
         unsafe { self.base.cast::<AtomicU64>().as_ref() }
     }
 }
@@ -129,7 +131,8 @@ impl RingBuffer {
             let bytes = ((len & !DISCARDED) as usize).min(self.size);
             if len & DISCARDED == 0 {
                 record.resize(bytes, 0);
-                // SAFETY: a finished record lies whole in the doubled mapping and is not written before it is freed.
+                // SAFETY: a finished record lies whole in the doubled mapping and is not written before it is
+                // freed.
                 let data = unsafe { self.producer.base.add(offset + HEADER) };
                 // SAFETY: as above; `record` has room for all of it and is no part of the mapping.
                 unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), record.as_mut_ptr(), bytes) };

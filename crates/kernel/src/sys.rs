@@ -22,8 +22,8 @@ pub(crate) use libbpf_sys::{
     bpf_attr__bindgen_ty_19 as BindMap,
 };
 
-/// Marks the structures that consist of integers (and unions of them) only, so that all-zero bytes are a value
-/// and the kernel may read and write each byte.
+/// Marks the structures that consist of integers (and unions of them) only, so that all-zero bytes are a
+/// value and the kernel may read and write each byte.
 ///
 /// # Safety
 /// Implementors hold no references, no niches and no drop glue.
@@ -113,8 +113,8 @@ commands!(
 
 /// Calls bpf(2); the error is the bare errno.
 ///
-/// `attr` may hold addresses: the caller passes only addresses of buffers that outlive the call and are as long
-/// as the attribute says, which [`addr`] and [`addr_mut`] make from borrowed slices.
+/// `attr` may hold addresses: the caller passes only addresses of buffers that outlive the call and are as
+/// long as the attribute says, which [`addr`] and [`addr_mut`] make from borrowed slices.
 ///
 /// Linux before 5.11 charges maps, programs and BTF to the memory that the process may lock, and says `EPERM`
 /// when that is used up: then the limit is raised, where that is permitted, and the kernel asked again.
@@ -128,7 +128,8 @@ pub(crate) fn bpf<T: PlainData>(command: BpfCommand, attr: &mut T) -> std::resul
 }
 
 fn call_once<T: PlainData>(command: BpfCommand, attr: &mut T) -> std::result::Result<i32, i32> {
-    // SAFETY: `attr` is exclusive and its size is passed; the buffers it names are live, by the contract of `bpf`.
+    // SAFETY: `attr` is exclusive and its size is passed; the buffers it names are live, by the contract of
+    // `bpf`.
     let r = unsafe {
         libc::syscall(libc::SYS_bpf, command.number as libc::c_int, std::ptr::from_mut(attr), size_of::<T>())
     };

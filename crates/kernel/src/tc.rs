@@ -194,8 +194,8 @@ fn parent(attach: AttachType) -> u32 {
 }
 
 impl TcFilter {
-    /// Attaches a program as a filter behind all that are there. The interface must have a clsact queueing discipline
-    /// ([`add_clsact`]). Unlike a link, the filter stays when the process ends.
+    /// Attaches a program as a filter behind all that are there. The interface must have a clsact queueing
+    /// discipline ([`add_clsact`]). Unlike a link, the filter stays when the process ends.
     ///
     /// # Errors
     /// `ENODEV`, `EPERM`; `EEXIST` if another process took the place meanwhile, or no priority is left.
@@ -311,8 +311,8 @@ impl TcFilter {
 
     /// Puts `new` in the place of `expected`; when this returns, no packet is in that any more.
     ///
-    /// # Errors
-    /// `EEXIST` if another program was there a moment ago, `ENOENT` if the filter is gone; nothing changed then.
+    /// # Errors `EEXIST` if another program was there a moment ago, `ENOENT` if the filter is gone; nothing
+    /// changed then.
     pub fn replace(&self, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
         let doing = || format!("replacing {:?} in a filter of interface {}", expected.name(), self.ifindex);
         let errno = match self.program()? {

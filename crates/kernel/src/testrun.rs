@@ -1,8 +1,8 @@
 //! Test runs (`BPF_PROG_TEST_RUN`) and live frames.
 //!
-//! A run with `repeat > 1` of an XDP program that is attached nowhere costs two updates of the XDP dispatcher,
-//! about 16 ms, before and after; the packet is not restored between repeats. Live frames are real: they leave
-//! by redirect and transmit, and are recycled without being rewritten.
+//! A run with `repeat > 1` of an XDP program that is attached nowhere costs two updates of the XDP
+//! dispatcher, about 16 ms, before and after; the packet is not restored between repeats. Live frames are
+//! real: they leave by redirect and transmit, and are recycled without being rewritten.
 
 use crate::error::{KernelError, Result};
 use crate::program::KernelProgram;
@@ -40,7 +40,7 @@ impl<'a> TestRun<'a> {
     }
 }
 
-/// Result of a test run. Buffers are kept from run to run by [`Program::test_run_into`].
+/// Result of a test run. Buffers are kept from run to run by [`KernelProgram::test_run_into`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestOutput {
     /// The program's return value, of the last repeat.
@@ -65,10 +65,10 @@ impl KernelProgram {
         Ok(out)
     }
 
-    /// Like [`Program::test_run`], reusing the buffers of `out`.
+    /// Like [`KernelProgram::test_run`], reusing the buffers of `out`.
     ///
     /// # Errors
-    /// As for [`Program::test_run`].
+    /// As for [`KernelProgram::test_run`].
     pub fn test_run_into(&self, run: &TestRun<'_>, out: &mut TestOutput) -> Result<()> {
         let mut attr = TestRunAttr::zeroed();
         attr.prog_fd = self.raw();

@@ -1,6 +1,7 @@
 //! Map, program, attach and link types: the kernel's numbers with names.
 //!
-//! Each is a number, not an enumeration: a type that this table does not know stays usable, shown as its number.
+//! Each is a number, not an enumeration: a type that this table does not know stays usable, shown as its
+//! number.
 
 use std::fmt;
 

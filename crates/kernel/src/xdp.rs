@@ -66,8 +66,8 @@ pub fn query_xdp(ifindex: u32) -> Result<Option<XdpState>> {
     Ok(Some(XdpState { program_id, mode, holder }))
 }
 
-/// The id of the program on the XDP hook of an interface, whoever put it there; `None` if nothing is, or the interface
-/// is gone.
+/// The id of the program on the XDP hook of an interface, whoever put it there; `None` if nothing is, or the
+/// interface is gone.
 ///
 /// # Errors
 /// If the kernel does not answer.

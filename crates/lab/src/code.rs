@@ -60,8 +60,8 @@ pub(crate) fn copy(to: &str, from: &str, from_off: usize, via: &str, len: usize)
     text
 }
 
-/// Text that copies a frame that ends at `r3` in words, then in bytes: between `r2`, which points into it, and `r8`.
-/// Copies at most `longest` bytes (to seven more). Uses r4 and r5.
+/// Text that copies a frame that ends at `r3` in words, then in bytes: between `r2`, which points into it,
+/// and `r8`. Copies at most `longest` bytes (to seven more). Uses r4 and r5.
 pub(crate) fn copy_frame(to: &str, from: &str, longest: usize) -> String {
     let piece = |bytes: usize, otherwise: &str| {
         let check = format!("r4 = r2\nr4 += {bytes}\nif r4 > r3 goto {otherwise}\n");

@@ -21,8 +21,8 @@ pub struct CodeRange {
     pub bytes: Vec<u8>,
 }
 
-/// The machine code of a program, by instruction, in the order of the slots; instructions that the verifier removed are
-/// not in it. `None` if the kernel does not show the image. And the bytes of the whole image.
+/// The machine code of a program, by instruction, in the order of the slots; instructions that the verifier
+/// removed are not in it. `None` if the kernel does not show the image. And the bytes of the whole image.
 ///
 /// # Errors
 /// If the program cannot be loaded.

@@ -30,7 +30,8 @@ pub struct LoadPoint {
     pub received_mpps: f64,
     /// The share that was lost.
     pub loss: f64,
-    /// Time from generator to return, from a run of its own at the same rate, whose stamps cost the generator time.
+    /// Time from generator to return, from a run of its own at the same rate, whose stamps cost the generator
+    /// time.
     pub latency: FrameLatencies,
 }
 
@@ -41,7 +42,8 @@ pub struct LoadCurve {
     pub sender_cpu: usize,
     /// CPU of the receiver.
     pub receiver_cpu: usize,
-    /// The share of the time in which the receiver had frames, and other work of the machine ran in its place.
+    /// The share of the time in which the receiver had frames, and other work of the machine ran in its
+    /// place.
     pub receiver_waited: f64,
     /// Frames a burst.
     pub batch: u32,

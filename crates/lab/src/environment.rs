@@ -54,8 +54,8 @@ impl Environment {
     }
 }
 
-/// Mitigations of this machine's kernel that make each call, return or indirect jump slower, by the names that
-/// the kernel gives them (Documentation/admin-guide/hw-vuln); empty if there are none.
+/// Mitigations of this machine's kernel that make each call, return or indirect jump slower, by the names
+/// that the kernel gives them (Documentation/admin-guide/hw-vuln); empty if there are none.
 pub fn mitigations() -> String {
     let path = |name: &str| format!("/sys/devices/system/cpu/vulnerabilities/{name}");
     named(|name| fs::read_to_string(path(name)).unwrap_or_default())

@@ -116,8 +116,8 @@ impl JitImage {
             }
         }
         for (i, function) in self.functions.iter().enumerate() {
-            // A function is entered as often as its first instruction is executed: clang begins none with a loop. The
-            // kernel counts the prologue as code of that instruction where it knows of both.
+            // A function is entered as often as its first instruction is executed: clang begins none with a
+            // loop. The kernel counts the prologue as code of that instruction where it knows of both.
             let own = self.places.iter().filter(|(_, at)| function.contains(at));
             let Some((slot, first)) = own.min_by_key(|(_, at)| *at) else { continue };
             if *first != function.start {

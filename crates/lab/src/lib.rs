@@ -1,13 +1,13 @@
 //! A laboratory without a NIC: namespaces, live-frame traffic, measurement.
 //!
-//! [`Rig`] is a veth pair in a network namespace of its own, with a generator in the kernel: real frames,
+//! [`TestRig`] is a veth pair in a network namespace of its own, with a generator in the kernel: real frames,
 //! drawn from a table of templates in an order that was drawn beforehand, on the interface of the program
 //! under test. [`measure`] times programs against one another, by test runs or on the rig, and [`stats`]
-//! judges the times. [`equal`] compares two objects on random packets and tables. [`leftovers`] finds and
-//! removes the leftovers of a killed laboratory.
+//! judges the times. [`differential`] compares two objects on random packets and tables. [`stale_resources`]
+//! finds and removes the leftovers of a killed laboratory.
 //!
-//! Architecture Invariant: bpf(2) is left to `millstream-kernel`. `unsafe` is allowed in the module `os` only:
-//! clocks, CPU affinity, signals and the mount of a namespace's name.
+//! Architecture Invariant: bpf(2) is left to `millstream-kernel`. `unsafe` is allowed in the module `os`
+//! only: clocks, CPU affinity, signals and the mount of a namespace's name.
 
 pub mod calibrate;
 mod code;

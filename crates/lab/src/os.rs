@@ -67,7 +67,7 @@ fn affinity(thread: libc::pid_t, cpu: usize) -> io::Result<()> {
     check(unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) })
 }
 
-/// The calling thread, for [`hurry`].
+/// The calling thread, for [`raise_priority`].
 pub(crate) const THIS_THREAD: u32 = 0;
 
 /// Puts a thread before all others of its class (nice -20), so that other work of this machine seldom falls
@@ -89,7 +89,8 @@ pub(crate) fn raise_sender_priority() {
     if softirqs_wait(&release()) { give_way() } else { raise_priority(THIS_THREAD) }
 }
 
-/// As [`hurry_sender`], for a sender that is not timed: leaves it its priority where that loses no frames.
+/// As [`raise_sender_priority`], for a sender that is not timed: leaves it its priority where that loses no
+/// frames.
 pub(crate) fn prepare_sender() {
     if softirqs_wait(&release()) {
         give_way();
@@ -97,7 +98,7 @@ pub(crate) fn prepare_sender() {
 }
 
 /// Returns true if the receiver may still have frames in its queue when a send returns, because softirqs wait
-/// ([`hurry_sender`]).
+/// ([`raise_sender_priority`]).
 pub(crate) fn may_be_in_flight() -> bool {
     softirqs_wait(&release())
 }
@@ -151,8 +152,8 @@ extern "C" fn interrupt(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on, SIGINT and SIGTERM end the program in order: [`interrupted`] becomes true, and whoever is at work
-/// stops and cleans up. A second SIGINT kills.
+/// From now on, SIGINT and SIGTERM end the program in order: [`interrupted`] becomes true, and whoever is at
+/// work stops and cleans up. A second SIGINT kills.
 pub fn catch_interrupts() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: an all-zero sigaction is valid; the handler only stores to an atomic, which is allowed in a
@@ -172,7 +173,7 @@ extern "C" fn hang_up(_signal: libc::c_int) {
     HANGUP.store(true, Ordering::Relaxed);
 }
 
-/// From now on, SIGHUP is told of by [`hung_up`], and does nothing else.
+/// From now on, SIGHUP is told of by [`take_hangup`], and does nothing else.
 pub fn catch_hangups() {
     // SAFETY: as in `catch_interrupts`; without SA_RESETHAND, since it may come any number of times.
     unsafe {
@@ -200,13 +201,13 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Signals that wait until they are asked for: [`Signals::next`].
+/// Signals that wait until they are asked for: [`SignalSet::next`].
 #[derive(Clone, Copy)]
 pub struct SignalSet(libc::sigset_t);
 
 impl SignalSet {
-    /// From now on these come by [`Signals::next`] only, if this is called before any thread is begun.
-    /// Programs that are started inherit that: [`Signals::let_all_through`].
+    /// From now on these come by [`SignalSet::next`] only, if this is called before any thread is begun.
+    /// Programs that are started inherit that: [`SignalSet::unblock_all`].
     ///
     /// # Errors
     /// If there is no such signal.
@@ -255,14 +256,15 @@ pub(crate) fn pin_thread(pid: u32, cpu: usize) -> io::Result<()> {
     affinity(pid as libc::pid_t, cpu)
 }
 
-/// Runs `f` where /sys shows the network namespace of the calling thread. The thread gets a mount namespace of its
-/// own for that, so it should be one that ends soon.
+/// Runs `f` where /sys shows the network namespace of the calling thread. The thread gets a mount namespace
+/// of its own for that, so it should be one that ends soon.
 pub(crate) fn with_sysfs<R>(f: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-    // SAFETY: changes the mount namespace (and with it the sharing of the working directory) of this thread only.
+    // SAFETY: changes the mount namespace (and with it the sharing of the working directory) of this thread
+    // only.
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     let flags = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: live strings that end in zero; null stands for "none", which the kernel allows here. Mounts made
-    // private first stay in the namespace that goes with the thread.
+    // SAFETY: live strings that end in zero; null stands for "none", which the kernel allows here. Mounts
+    // made private first stay in the namespace that goes with the thread.
     check(unsafe {
         libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null())
     })?;

@@ -44,8 +44,8 @@ pub struct StalenessCounts {
     pub unstamped: u64,
 }
 
-/// The program at the far end. Whoever changes a route says so first ([`FarEnd::expect`]) and when the change has
-/// returned ([`FarEnd::returned`]).
+/// The program at the far end. Whoever changes a route says so first ([`StalenessMonitor::expect`]) and when
+/// the change has returned ([`StalenessMonitor::resume_counting`]).
 #[derive(Debug)]
 pub struct StalenessMonitor {
     state: ArrayMapping,
@@ -69,8 +69,8 @@ impl StalenessMonitor {
         Ok(StalenessMonitor { state, _program: program })
     }
 
-    /// From now on nothing is judged, until [`FarEnd::returned`]: frames to this destination (as it stands in the
-    /// packet) will carry this link-layer address.
+    /// From now on nothing is judged, until [`StalenessMonitor::resume_counting`]: frames to this destination
+    /// (as it stands in the packet) will carry this link-layer address.
     pub fn expect(&self, destination: [u8; 4], hop: [u8; 6]) {
         let mut wide = [0; 8];
         wide[..6].copy_from_slice(&hop);

@@ -1,8 +1,8 @@
 //! Leftovers of a killed laboratory, and the way to find them again.
 //!
-//! A rig's namespace has a name below `/run/netns`, so that `ip netns exec` finds it; the name is the only thing
-//! that outlives the process, and it keeps the namespace with its interfaces alive. It says whose it is, by
-//! process id and start time, so that a name whose process is gone can be told from one in use, also
+//! A rig's namespace has a name below `/run/netns`, so that `ip netns exec` finds it; the name is the only
+//! thing that outlives the process, and it keeps the namespace with its interfaces alive. It says whose it
+//! is, by process id and start time, so that a name whose process is gone can be told from one in use, also
 //! when the process id was given to another process since. Programs, maps and links die with the process.
 
 use std::fs;

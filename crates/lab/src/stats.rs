@@ -1,4 +1,5 @@
-//! The statistics of a comparison: low percentiles, trimmed means of log ratios, bootstrap intervals, verdicts.
+//! The statistics of a comparison: low percentiles, trimmed means of log ratios, bootstrap intervals,
+//! verdicts.
 //!
 //! A difference is claimed only if its 99 % interval excludes none and it exceeds 0.1 ns and 0.25 %: a
 //! latency-bound program gives intervals of a hundredth of a percent, within which placement of code decides.

@@ -61,8 +61,9 @@ pub struct InsnCounts {
 }
 
 impl<'a> ProgramUnderTest<'a> {
-    /// Prepares program `program` of an object, or its only XDP program. Maps that `shared` has under the same name
-    /// and with the same layout are used in place of its own, global data excepted: both then see the same tables.
+    /// Prepares program `program` of an object, or its only XDP program. Maps that `shared` has under the
+    /// same name and with the same layout are used in place of its own, global data excepted: both then see
+    /// the same tables.
     ///
     /// # Errors
     /// If there is no such program, or its maps cannot be made.
@@ -75,10 +76,10 @@ impl<'a> ProgramUnderTest<'a> {
         Self::prepare_with(name, object, program, shared, Ok)
     }
 
-    /// As [`Subject::prepare`], with the loader as `adapt` leaves it: sizes of maps, constants.
+    /// As [`ProgramUnderTest::prepare`], with the loader as `adapt` leaves it: sizes of maps, constants.
     ///
     /// # Errors
-    /// As for [`Subject::prepare`], and what `adapt` gives.
+    /// As for [`ProgramUnderTest::prepare`], and what `adapt` gives.
     pub fn prepare_with(
         name: impl Into<String>,
         object: &'a Object,
@@ -235,7 +236,7 @@ impl<'a> ProgramUnderTest<'a> {
         ProgramVersion { session: &self.session, func: self.func, linked: &self.linked }
     }
 
-    /// [`Form::count`].
+    /// [`ProgramVersion::count`].
     ///
     /// # Errors
     /// As for that.
@@ -243,7 +244,7 @@ impl<'a> ProgramUnderTest<'a> {
         self.form().count(packets, ingress)
     }
 
-    /// Executions of each slot on these packets, by our interpreter. `None` as for [`Form::count`].
+    /// Executions of each slot on these packets, by our interpreter. `None` as for [`ProgramVersion::count`].
     ///
     /// # Errors
     /// If the maps cannot be read.
@@ -323,8 +324,8 @@ impl ProgramVersion<'_, '_> {
         slots.map(|(slots, _)| slots).map_err(|e| self.refused(e))
     }
 
-    /// The machine code of a copy, divided by instructions. `None` for objects without types, which can have no line
-    /// information.
+    /// The machine code of a copy, divided by instructions. `None` for objects without types, which can have
+    /// no line information.
     fn image(self, slots: &[u64]) -> Result<Option<JitImage>> {
         if self.session.object().btf.is_none() {
             return Ok(None);

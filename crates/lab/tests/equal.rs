@@ -1,5 +1,5 @@
-//! Equality on random packets: a program equals itself, also one that writes down the time, and its mutants are told
-//! apart from it.
+//! Equality on random packets: a program equals itself, also one that writes down the time, and its mutants
+//! are told apart from it.
 
 use millstream_isa::{AluOp, Insn, Operand, Reg, decode_all};
 use millstream_kernel::testing;

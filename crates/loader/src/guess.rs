@@ -21,9 +21,10 @@ const CANDIDATES: [(ProgramType, AttachType); 6] = [
 ];
 
 impl<'a> ObjectLoader<'a> {
-    /// Gives programs whose sections do not say a type, and to which [`Loader::program_type`] gave none, the type
-    /// under which the kernel accepts most of them. Each type is tried with maps of its own. The session's notes
-    /// then tell the type. Nothing is done if every program has a type, or no type suits any.
+    /// Gives programs whose sections do not say a type, and to which [`ObjectLoader::program_type`] gave
+    /// none, the type under which the kernel accepts most of them. Each type is tried with maps of its own.
+    /// The session's notes then tell the type. Nothing is done if every program has a type, or no type suits
+    /// any.
     ///
     /// # Errors
     /// If the object's maps cannot be made.

@@ -1,8 +1,8 @@
 //! Filling in `.kconfig`: the settings of the running kernel that an object asks for.
 //!
-//! The rules are libbpf's: a boolean is 1 for `y`; a tristate 1 for `y` and 2 for `m`; a character is the letter
-//! itself; a string is its text without quotes, cut to fit; a number must fit its type. A setting that the kernel
-//! does not have is an error, or zero if the extern is weak.
+//! The rules are libbpf's: a boolean is 1 for `y`; a tristate 1 for `y` and 2 for `m`; a character is the
+//! letter itself; a string is its text without quotes, cut to fit; a number must fit its type. A setting that
+//! the kernel does not have is an error, or zero if the extern is weak.
 
 use millstream_btf::{Btf, Int, TypeId, TypeKind};
 use millstream_object::{Extern, ExternKind, MapId, Object, ObjectMap};

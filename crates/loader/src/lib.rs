@@ -1,11 +1,11 @@
 //! Loads objects into the kernel: maps, relocations, CO-RE, programs.
 //!
-//! [`Loader`] takes an [`Object`](millstream_object::Object) and options. [`Loader::prepare`] makes its maps
-//! and BTF and returns a [`Session`], which turns linked programs into final slots ([`Session::slots`]) and
-//! loads them ([`Session::load`]). A session loads any number of variants of a program against the same maps;
-//! expensive work (kernel types, BTF, CO-RE answers) is done once.
+//! [`ObjectLoader`] takes an [`Object`](millstream_object::Object) and options. [`ObjectLoader::prepare`]
+//! makes its maps and BTF and returns a [`Session`], which turns linked programs into final slots
+//! ([`Session::slots`]) and loads them ([`Session::load`]). A session loads any number of variants of a
+//! program against the same maps; expensive work (kernel types, BTF, CO-RE answers) is done once.
 //!
-//! [`Loader::load`] does all of it for every program that the object wants loaded.
+//! [`ObjectLoader::load`] does all of it for every program that the object wants loaded.
 //!
 //! This crate follows libbpf: the rules for global data, settings (`.kconfig`), kernel symbols and attach
 //! targets are libbpf's. Not supported, and reported as such: `struct_ops`, program extensions (`freplace`),

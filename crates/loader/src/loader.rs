@@ -39,10 +39,10 @@ impl<'a> ObjectLoader<'a> {
     }
 
     /// Uses `map` in place of the object's map `name`. Its contents stay as they are. Open it by id
-    /// ([`Map::from_id`]) or pin ([`Map::from_pin`]).
+    /// ([`KernelMap::from_id`]) or pin ([`KernelMap::from_pin`]).
     ///
     /// # Errors
-    /// If the object has no such map. [`Loader::prepare`] checks if the layouts agree.
+    /// If the object has no such map. [`ObjectLoader::prepare`] checks if the layouts agree.
     pub fn reuse_map(mut self, name: &str, map: KernelMap) -> Result<Self, Error> {
         let id = self.map(name)?;
         self.overrides.reuse.insert(id, map);
@@ -59,8 +59,8 @@ impl<'a> ObjectLoader<'a> {
         Ok(self)
     }
 
-    /// Gives this many entries to every map to which the object gives none, because its own loader sets the number
-    /// at run time. Without this, arrays and CPU maps get one a CPU and other maps 1,024.
+    /// Gives this many entries to every map to which the object gives none, because its own loader sets the
+    /// number at run time. Without this, arrays and CPU maps get one a CPU and other maps 1,024.
     pub fn default_entries(mut self, entries: u32) -> Self {
         self.overrides.default_entries = Some(entries);
         self
@@ -111,8 +111,8 @@ impl<'a> ObjectLoader<'a> {
         Ok(self)
     }
 
-    /// Loads a program as this type, whatever its section says. For objects whose sections are named freely, as
-    /// `ip link set xdp` takes them.
+    /// Loads a program as this type, whatever its section says. For objects whose sections are named freely,
+    /// as `ip link set xdp` takes them.
     ///
     /// # Errors
     /// If the object has no such program.
@@ -122,7 +122,8 @@ impl<'a> ObjectLoader<'a> {
         Ok(self)
     }
 
-    /// Loads this program only; may be given several times. It is then loaded even if its section begins with `?`.
+    /// Loads this program only; may be given several times. It is then loaded even if its section begins with
+    /// `?`.
     ///
     /// # Errors
     /// If the object has no such program.
@@ -132,7 +133,8 @@ impl<'a> ObjectLoader<'a> {
         Ok(self)
     }
 
-    /// Also loads the programs that the object puts into its program arrays, where [`Loader::only`] chose others.
+    /// Also loads the programs that the object puts into its program arrays, where [`ObjectLoader::only`]
+    /// chose others.
     pub fn with_program_arrays(mut self) -> Self {
         if let Some(only) = &mut self.only {
             only.extend(self.object.maps.iter().flat_map(|m| &m.initial).filter_map(|(_, v)| match v {
@@ -143,15 +145,16 @@ impl<'a> ObjectLoader<'a> {
         self
     }
 
-    /// Pins the maps that ask for it below this directory of a BPF file system, and uses those that are pinned
-    /// there already.
+    /// Pins the maps that ask for it below this directory of a BPF file system, and uses those that are
+    /// pinned there already.
     pub fn pin_root(mut self, directory: impl Into<PathBuf>) -> Self {
         self.overrides.pin_root = Some(directory.into());
         self
     }
 
-    /// Answers CO-RE relocations by these types in place of the running kernel's (libbpf's `btf_custom_path`): for a
-    /// kernel without BTF of its own, or to see what another kernel will be given ([`Session::slots`]).
+    /// Answers CO-RE relocations by these types in place of the running kernel's (libbpf's
+    /// `btf_custom_path`): for a kernel without BTF of its own, or to see what another kernel will be given
+    /// ([`Session::slots`]).
     pub fn core_types(mut self, types: KernelTypes) -> Self {
         self.core_types = Some(types);
         self
@@ -164,7 +167,7 @@ impl<'a> ObjectLoader<'a> {
         self
     }
 
-    /// The programs that [`Loader::load`] loads.
+    /// The programs that [`ObjectLoader::load`] loads.
     pub fn chosen(&self) -> Vec<FuncId> {
         let wanted = |func: FuncId, autoload: bool| match &self.only {
             Some(only) => only.contains(&func),

@@ -1,9 +1,9 @@
 //! Report of a crash in a program's code: the place in the program and the packet, on standard error before
 //! the process ends.
 //!
-//! A thread that runs batches registers this ([`running`]); the handler of fatal signals looks there. It
-//! finds the place by the address of the code, or, in functions of the runtime, by the nearest return address
-//! on the stack that is in the program's code. On request the packet is kept as a capture file.
+//! A thread that runs batches registers this ([`run_attributed`]); the handler of fatal signals looks there.
+//! It finds the place by the address of the code, or, in functions of the runtime, by the nearest return
+//! address on the stack that is in the program's code. On request the packet is kept as a capture file.
 //!
 //! Invariant: the handler calls nothing that allocates or locks: only a write, an open and an exit. A crash
 //! outside of programs has the same effect as without this module.
@@ -123,7 +123,8 @@ pub fn report_crashes(exit: u8, folder: Option<&Path>) -> io::Result<()> {
         return Ok(());
     }
     for (signal, _) in SIGNALS {
-        // SAFETY: an all-zero sigaction is valid; the handler does what handlers may do, by the module's invariant.
+        // SAFETY: an all-zero sigaction is valid; the handler does what handlers may do, by the module's
+        // invariant.
         let done = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
@@ -310,7 +311,8 @@ unsafe fn say_packet(running: &RunningBatch<'_>, wanted: &CrashActions) {
         let _ = write!(line, ", whose bounds are lost");
         return line.end();
     }
-    // SAFETY: descriptors have their bytes in a buffer of the batch; by the check above no more than that are read.
+    // SAFETY: descriptors have their bytes in a buffer of the batch; by the check above no more than that are
+    // read.
     let bytes = unsafe { std::slice::from_raw_parts(from as usize as *const u8, length) };
     let _ = write!(line, ", {length} bytes");
     if let Some(file) = &wanted.file {

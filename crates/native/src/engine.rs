@@ -269,10 +269,11 @@ impl WorkerState {
 type EngineMaps = Vec<Option<FixedAddressBox<SeqlockMap>>>;
 
 impl NativeEngine {
-    /// Compiles an XDP program of an object, by name or the only one, with the programs that tail calls can reach.
+    /// Compiles an XDP program of an object, by name or the only one, with the programs that tail calls can
+    /// reach.
     ///
     /// # Errors
-    /// [`Error`] if something is missing or unsupported.
+    /// [`NativeError`] if something is missing or unsupported.
     pub fn of_object(
         object: &Object,
         program: Option<&str>,
@@ -289,7 +290,7 @@ impl NativeEngine {
         Ok(engine)
     }
 
-    /// As [`Engine::of_object`], ahead of time: for [`Engine::of_image`] in another process.
+    /// As [`NativeEngine::of_object`], ahead of time: for [`NativeEngine::of_image`] in another process.
     ///
     /// # Errors
     /// As there, and if the code cannot be linked.
@@ -309,7 +310,7 @@ impl NativeEngine {
     /// Compiles a function of a module that takes a context and returns a verdict.
     ///
     /// # Errors
-    /// As for [`Engine::of_object`].
+    /// As for [`NativeEngine::of_object`].
     pub fn of_module(
         module: Module,
         entry: Func,
@@ -334,7 +335,7 @@ impl NativeEngine {
         Ok(NativeEngine { timings, texts, templates, schedule, ..engine })
     }
 
-    /// Layout of packets' descriptors, as [`Engine::layout`], without compiling the program.
+    /// Layout of packets' descriptors, as [`NativeEngine::layout`], without compiling the program.
     ///
     /// # Errors
     /// If a pass fails, or there is no memory for a map.
@@ -346,7 +347,7 @@ impl NativeEngine {
         layout(module, entry, options)
     }
 
-    /// As [`Engine::of_module`], ahead of time: for [`Engine::of_image`] in another process.
+    /// As [`NativeEngine::of_module`], ahead of time: for [`NativeEngine::of_image`] in another process.
     ///
     /// # Errors
     /// As there, and if the code cannot be linked.
@@ -362,9 +363,9 @@ impl NativeEngine {
         Ok(NativeImage { maps, initial, names, templates, schedule, layout, seed, workers, ..image })
     }
 
-    /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that
-    /// [`Linked::open`] takes. It contains the result of `describe` for the image; that must include the
-    /// image, for [`Engine::of_linked`]. Returns the file, and the image without code.
+    /// As [`NativeEngine::of_module`], as an object file for any linker, with one public symbol: the table
+    /// that [`LinkedCode::open`] takes. It contains the result of `describe` for the image; that must include
+    /// the image, for [`NativeEngine::of_linked`]. Returns the file, and the image without code.
     ///
     /// # Errors
     /// As there.
@@ -377,7 +378,7 @@ impl NativeEngine {
         NativeEngine::linkable(module, entry, options, linkage, Vec::new())
     }
 
-    /// As [`Engine::link_module`], for a program of an object.
+    /// As [`NativeEngine::link_module`], for a program of an object.
     ///
     /// # Errors
     /// As there.
@@ -487,7 +488,7 @@ impl NativeEngine {
         self.epochs.workers()
     }
 
-    /// State of a worker with a number below [`Engine::workers`].
+    /// State of a worker with a number below [`NativeEngine::workers`].
     pub(crate) fn worker_state(&self, number: u32) -> WorkerState {
         let mut lane = WorkerState::new(number, self.seed, self.layout, &self.board);
         lane.worker.clock = self.lane.worker.clock;
@@ -596,7 +597,7 @@ impl NativeEngine {
         run(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
-    /// As [`Engine::run`], by one of several workers.
+    /// As [`NativeEngine::run`], by one of several workers.
     pub(crate) fn run_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
         run(&self.program, &self.maps, &self.epochs, lane, batch);
     }
@@ -607,12 +608,13 @@ impl NativeEngine {
         run_graph(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
-    /// As [`Engine::run_graph`], by one of several workers.
+    /// As [`NativeEngine::run_graph`], by one of several workers.
     pub(crate) fn run_graph_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
         run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
-    /// Fields of packets' descriptors that its program accesses, and their layout: for [`Batch::expect`].
+    /// Fields of packets' descriptors that its program accesses, and their layout: for
+    /// [`PacketBatch::expect`].
     pub fn layout(&self) -> DescriptorLayout {
         self.layout
     }
@@ -637,12 +639,12 @@ impl NativeEngine {
         self.lane.publish_worker_graph_stats(ran);
     }
 
-    /// As [`Lane::stamp`], for the first worker.
+    /// As [`WorkerState::stamp`], for the first worker.
     pub(crate) fn stamp(&mut self) -> Option<Instant> {
         self.lane.stamp()
     }
 
-    /// As [`Lane::done`].
+    /// As [`WorkerState::done`].
     pub(crate) fn done(&self, stamp: Option<Instant>, packets: u64) {
         self.lane.done(stamp, packets);
     }

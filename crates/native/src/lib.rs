@@ -1,8 +1,8 @@
 //! Native code: XDP programs as machine code in this process, packets in batches.
 //!
-//! [`Engine`] takes an object, lifts it to the IR, runs the passes for native targets, writes LLVM's IR
-//! (`emit`), has LLVM 19 compile it ([`llvm`]) and runs it on [`Batch`]es of packets, with maps and helpers
-//! of its own (`runtime`) that have the kernel's semantics. [`io`] feeds it.
+//! [`NativeEngine`] takes an object, lifts it to the IR, runs the passes for native targets, writes LLVM's IR
+//! (`emit`), has LLVM 19 compile it ([`llvm`]) and runs it on [`PacketBatch`]es of packets, with maps and
+//! helpers of its own (`runtime`) that have the kernel's semantics. [`io`] feeds it.
 //!
 //! Architecture Invariant: nothing here calls the kernel's BPF. LLVM is reached in `llvm` alone, and loaded
 //! when the first engine is made.

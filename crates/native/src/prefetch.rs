@@ -16,7 +16,7 @@
 //! A slice leaves each loop after one iteration, so it always ends.
 //!
 //! The benefit depends on the packets: few flows keep even a large table's lines in the cache. So there are
-//! two loops over a batch, with slices and without, and [`Judge`] times both now and then.
+//! two loops over a batch, with slices and without, and [`PrefetchTuner`] times both now and then.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Cfg, Function, Inst, Map, Op, Prov, Type};
@@ -93,7 +93,7 @@ pub(crate) enum LookupHandling {
     Left,
 }
 
-/// The path to look-ups in maps that are [`Use::Fetched`]; `None` if no such look-up is reachable.
+/// The path to look-ups in maps that are [`LookupHandling::Fetched`]; `None` if no such look-up is reachable.
 pub(crate) fn slice(func: &Function, uses: &dyn Fn(Map) -> LookupHandling) -> Option<Function> {
     let mut func = func.clone();
     let order = Cfg::new(&func).rpo;

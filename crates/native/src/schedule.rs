@@ -3,12 +3,12 @@
 //!
 //! One description, [`Schedule`], which a command line writes as one text and a tuner varies. The stages of a
 //! packet are its headers (which are fetched), then the lines of its look-ups, one after the other
-//! ([`crate::ahead`]), then the program. Batching, sub-batching and prefetching as in the model of APSys'17
-//! (section 2) and NFMorph (HotNets'18, section 2.2).
+//! ([`crate::prefetch`]), then the program. Batching, sub-batching and prefetching as in the model of
+//! APSys'17 (section 2) and NFMorph (HotNets'18, section 2.2).
 //!
 //! Invariant: no schedule changes the effect of a program. Stages in front of the program leave no trace, and
-//! packets run in order; or in the order of their classes ([`crate::classes`]) if nobody can tell the
-//! difference.
+//! packets run in order; or in the order of their classes ([`crate::batch_reordering`]) if nobody can tell
+//! the difference.
 
 use std::fmt;
 use std::str::FromStr;

@@ -22,8 +22,8 @@ impl Object {
         Ok(())
     }
 
-    /// Removes a function. It keeps its index, loses its contents, and will not be written. Fails if another function
-    /// or a map refers to it.
+    /// Removes a function. It keeps its index, loses its contents, and will not be written. Fails if another
+    /// function or a map refers to it.
     pub fn remove_function(&mut self, id: FuncId) -> Result<(), ObjectError> {
         self.may_change(id)?;
         let refers =

@@ -1,9 +1,9 @@
 //! ELF64 little-endian relocatable files: the whole of one, in memory, to be read, changed and written.
 //!
-//! The file's own string tables are kept, so names need no rewriting; sections and symbols keep their numbers until
-//! they are written, when those marked as deleted drop out and every reference is renumbered. (The `object` crate's
-//! builder is not used: it refuses sections that it cannot interpret, such as LLVM's table of address-significant
-//! symbols, and this crate has to accept what libbpf accepts.)
+//! The file's own string tables are kept, so names need no rewriting; sections and symbols keep their numbers
+//! until they are written, when those marked as deleted drop out and every reference is renumbered. (The
+//! `object` crate's builder is not used: it refuses sections that it cannot interpret, such as LLVM's table
+//! of address-significant symbols, and this crate has to accept what libbpf accepts.)
 //!
 //! Invariant: the sections' data together are no longer than the file, so that copies of them are bounded.
 
@@ -92,7 +92,7 @@ pub(crate) struct ElfSymbol {
     name_offset: u32,
     info: u8,
     other: u8,
-    /// Section number, or a reserved value: see [`Symbol::section`].
+    /// Section number, or a reserved value: see [`ElfSymbol::section`].
     shndx: u16,
     pub(crate) value: u64,
     pub(crate) size: u64,
@@ -212,7 +212,8 @@ impl Elf {
         Ok(())
     }
 
-    /// Name lookups are bounded by the file's size each; a hostile file may share one long name among all sections.
+    /// Name lookups are bounded by the file's size each; a hostile file may share one long name among all
+    /// sections.
     fn name_sections(&mut self) -> Result<(), ObjectError> {
         let table = self.sections.get(self.names).map(|s| s.data.clone()).unwrap_or_default();
         let mut budget = NAMES_LIMIT;
@@ -327,8 +328,8 @@ impl Elf {
         Ok(self.sections.len() - 1)
     }
 
-    /// The symbol that stands for a section; made if there is none. Numbers of symbols stay valid: a new one is put
-    /// last here, and among the local ones when written.
+    /// The symbol that stands for a section; made if there is none. Numbers of symbols stay valid: a new one
+    /// is put last here, and among the local ones when written.
     pub(crate) fn section_symbol(&mut self, section: usize) -> usize {
         let found = |s: &ElfSymbol| s.kind() == STT_SECTION && s.section() == Some(section) && !s.deleted;
         if let Some(n) = self.symbols.iter().position(found) {

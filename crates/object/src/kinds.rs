@@ -1,7 +1,7 @@
 //! The kernel's numbers for types of programs, attachments and maps, with their names.
 //!
-//! A number that is not known here is as good as one that is: these are newtypes and not enumerations, so that
-//! objects for newer kernels can be read.
+//! A number that is not known here is as good as one that is: these are newtypes and not enumerations, so
+//! that objects for newer kernels can be read.
 //!
 //! Source: `include/uapi/linux/bpf.h` of Linux 6.18.
 

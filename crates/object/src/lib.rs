@@ -9,8 +9,8 @@
 //!
 //! # Contents of an instruction with a relocation
 //!
-//! Instructions in [`Function::insns`] are normalised: one that has a [`Reloc`] has its pseudo source register set
-//! as the kernel expects it, and zero where a number will come.
+//! Instructions in [`ObjectFunction::insns`] are normalised: one that has a [`Reloc`] has its pseudo source
+//! register set as the kernel expects it, and zero where a number will come.
 //!
 //! | relocation | instruction | `src` | immediate |
 //! |---|---|---|---|
@@ -27,19 +27,20 @@
 //!
 //! # Written sections
 //!
-//! [`Object::write`] keeps every section but these: sections of instructions and their relocations are rebuilt,
-//! `.BTF.ext` is made anew, and what would be wrong is dropped: DWARF (`.debug_*`, `.eh_frame`), labels among the
-//! symbols, and LLVM's table of address-significant symbols. `.BTF` stays as it is, byte for byte.
+//! [`Object::write`] keeps every section but these: sections of instructions and their relocations are
+//! rebuilt, `.BTF.ext` is made anew, and what would be wrong is dropped: DWARF (`.debug_*`, `.eh_frame`),
+//! labels among the symbols, and LLVM's table of address-significant symbols. `.BTF` stays as it is, byte for
+//! byte.
 //!
 //! # Contents that are not understood
 //!
-//! A function with unknown references is [kept](Function::kept): it is neither changed nor removed, and
+//! A function with unknown references is [kept](ObjectFunction::kept): it is neither changed nor removed, and
 //! written as it was read, except for references to instructions that move. If the types or records of an
-//! object cannot be read, all of it is [frozen](Object::frozen). [`Object::left_alone`] lists these parts and
-//! the reasons.
+//! object cannot be read, all of it is [frozen](Object::frozen). [`Object::opaque_parts`] lists these parts
+//! and the reasons.
 //!
-//! Architecture Invariant: this crate describes; it neither opens files nor calls the kernel. Input is hostile until
-//! read: memory is bounded by a small multiple of the input's size.
+//! Architecture Invariant: this crate describes; it neither opens files nor calls the kernel. Input is
+//! hostile until read: memory is bounded by a small multiple of the input's size.
 
 mod edit;
 mod elf;

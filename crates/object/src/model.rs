@@ -1,7 +1,7 @@
 //! Parts of an object, as plain data.
 //!
-//! Functions, maps and externs are held in vectors of [`Object`] and named by typed indices into them, which stay
-//! valid for the life of the object. A removed function keeps its place and is marked.
+//! Functions, maps and externs are held in vectors of [`Object`] and named by typed indices into them, which
+//! stay valid for the life of the object. A removed function keeps its place and is marked.
 
 use crate::kinds::MapType;
 use crate::section::SectionKind;
@@ -24,7 +24,8 @@ macro_rules! index {
 }
 
 index!(
-    /// A function of an [`Object`](crate::Object): a position in [`Object::functions`](crate::Object::functions).
+    /// A function of an [`Object`](crate::Object): a position in
+    /// [`Object::functions`](crate::Object::functions).
     FuncId
 );
 index!(
@@ -39,7 +40,8 @@ index!(
 /// An object file, read.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// The name that libbpf would give the object: the file's name up to its first dot, at most 15 characters.
+    /// The name that libbpf would give the object: the file's name up to its first dot, at most 15
+    /// characters.
     pub name: String,
     /// Contents of the `license` section; empty if there is none.
     pub license: String,
@@ -86,7 +88,8 @@ pub enum Linkage {
     Weak,
 }
 
-/// A function: instructions and what belongs to them. Instructions are counted in 8-byte slots from its start.
+/// A function: instructions and what belongs to them. Instructions are counted in 8-byte slots from its
+/// start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectFunction {
     /// Name of its symbol; `section+offset` if it has none.
@@ -106,7 +109,7 @@ pub struct ObjectFunction {
     pub insns: Vec<RawInsn>,
     /// Its relocations, in order of instruction, at most one an instruction.
     pub relocs: Vec<Reloc>,
-    /// Its type in the object's BTF, a [`Kind::Func`](millstream_btf::Kind::Func), if `.BTF.ext` says.
+    /// Its type in the object's BTF, a [`Kind::Func`](millstream_btf::TypeKind::Func), if `.BTF.ext` says.
     pub type_id: Option<TypeId>,
     /// Source lines, in order of instruction.
     pub line_info: Vec<LineInfo>,
@@ -210,7 +213,8 @@ impl CoreRelo {
 /// A map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectMap {
-    /// Its name: of its variable; for global data, as libbpf names it (`object.rodata`, cut to 15 characters).
+    /// Its name: of its variable; for global data, as libbpf names it (`object.rodata`, cut to 15
+    /// characters).
     pub name: String,
     /// Name of the section that defines it.
     pub section: String,
@@ -222,10 +226,11 @@ pub struct ObjectMap {
     pub inner: Option<MapDefinition>,
     /// For a map of maps or of programs: its initial contents.
     pub initial: Vec<(u32, InitialValue)>,
-    /// For global data and settings: the initial value. [`None`] is all zero (`.bss`), and other kinds of maps.
+    /// For global data and settings: the initial value. [`None`] is all zero (`.bss`), and other kinds of
+    /// maps.
     pub data: Option<Vec<u8>>,
-    /// For global data and settings: its variables, in order of offset. The symbols say where they are; BTF does
-    /// not, for clang leaves that to the loader.
+    /// For global data and settings: its variables, in order of offset. The symbols say where they are; BTF
+    /// does not, for clang leaves that to the loader.
     pub variables: Vec<Variable>,
 }
 
@@ -336,12 +341,13 @@ pub struct Extern {
 pub enum ExternKind {
     /// A kernel function.
     Kfunc {
-        /// Its type in the object's BTF: a [`Kind::Func`](millstream_btf::Kind::Func).
+        /// Its type in the object's BTF: a [`Kind::Func`](millstream_btf::TypeKind::Func).
         type_id: TypeId,
     },
     /// A kernel variable.
     Ksym {
-        /// Its type in the object's BTF; [`None`] for `const void`, whose address comes from `/proc/kallsyms`.
+        /// Its type in the object's BTF; [`None`] for `const void`, whose address comes from
+        /// `/proc/kallsyms`.
         type_id: Option<TypeId>,
     },
     /// A setting of the kernel's configuration, or a value the loader provides (`LINUX_KERNEL_VERSION`).
@@ -359,7 +365,8 @@ pub enum ExternKind {
     Unknown,
 }
 
-/// New contents of a function. Instructions are counted in slots from its start; lists are in order of instruction.
+/// New contents of a function. Instructions are counted in slots from its start; lists are in order of
+/// instruction.
 ///
 /// The contents of an instruction in the places that a relocation fills in (immediate, source register) do
 /// not matter, except that a relocated `ld_imm64` or `call` must be one. Calls and function addresses inside
@@ -387,7 +394,8 @@ pub struct LinkedProgram {
     pub relocs: Vec<Reloc>,
     /// Start of each function, the program's own first, in order of start.
     pub functions: Vec<(u32, FuncId)>,
-    /// Each function's first instruction and type; empty unless known for all, for the kernel wants all or none.
+    /// Each function's first instruction and type; empty unless known for all, for the kernel wants all or
+    /// none.
     pub func_info: Vec<(u32, TypeId)>,
     /// Source lines; empty unless the first instruction of every function has one, which the kernel demands.
     pub line_info: Vec<LineInfo>,

@@ -1,7 +1,7 @@
 //! Type and attachment of a program by the name of its section.
 //!
-//! The rules are libbpf's (its page "Program Types and ELF Sections"), then, for objects of the years before its
-//! version 1.0, its old rule: the longest known name that the section's name begins with.
+//! The rules are libbpf's (its page "Program Types and ELF Sections"), then, for objects of the years before
+//! its version 1.0, its old rule: the longest known name that the section's name begins with.
 
 use crate::kinds::{AttachType as A, ProgramType as P};
 

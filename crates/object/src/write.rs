@@ -66,7 +66,8 @@ struct ObjectWriter<'a> {
 }
 
 impl ObjectWriter<'_> {
-    /// Marks sections as deleted that state places of instructions or numbers of symbols, and their relocations.
+    /// Marks sections as deleted that state places of instructions or numbers of symbols, and their
+    /// relocations.
     fn delete_stale(&mut self) {
         let ext = self.elf.find(".BTF.ext");
         for n in 0..self.elf.sections.len() {

@@ -47,8 +47,8 @@ pub struct CheckedObject {
 /// Optimizes an object and has the kernel load every program of it, before and after. There always is a
 /// result: at worst the object as it was.
 ///
-/// # Errors
-/// [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see [`Verdict`].
+/// # Errors [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see
+/// [`KernelVerdict`].
 pub fn check(object: &Object, options: OptimizeOptions) -> Result<CheckedObject, OptError> {
     check_each(object, options, || {})
 }
@@ -342,8 +342,8 @@ fn first_measure(
     }
 }
 
-/// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None` if
-/// it is rejected without any: lowering is to blame. What cannot be made counts as rejected.
+/// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it.
+/// `None` if it is rejected without any: lowering is to blame. What cannot be made counts as rejected.
 fn culprit(
     session: &Session<'_>,
     object: &Object,

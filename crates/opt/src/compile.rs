@@ -202,7 +202,8 @@ struct CandidateModules<'a> {
     inline: bool,
     /// After the whole pipeline.
     first: LiftedModule,
-    /// After promotion of spilled addresses and the whole pipeline, where there are such: it does not pay everywhere.
+    /// After promotion of spilled addresses and the whole pipeline, where there are such: it does not pay
+    /// everywhere.
     promoted: Option<(LiftedModule, BTreeSet<Func>)>,
     /// After parts of it, made when wanted, the most first.
     less: Vec<LiftedModule>,

@@ -12,7 +12,8 @@ use millstream_isa::helpers::{Helper, HelperEffects};
 use millstream_object::{Linkage, Object, ObjectFunction, RelocKind};
 
 const CALL: u8 = 0x85;
-/// Helpers that may sleep: `bpf_copy_from_user`, `bpf_ima_inode_hash`, `bpf_copy_from_user_task`, `bpf_ima_file_hash`.
+/// Helpers that may sleep: `bpf_copy_from_user`, `bpf_ima_inode_hash`, `bpf_copy_from_user_task`,
+/// `bpf_ima_file_hash`.
 const SLEEPING: [i32; 4] = [148, 161, 191, 193];
 
 /// Effects that a function and all its callees may have on their callers.

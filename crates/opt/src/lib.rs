@@ -1,12 +1,12 @@
 //! The optimizer driver: an object in, a better object out.
 //!
-//! [`optimize`] lifts all functions, runs the pipeline, lowers each function and puts it back where that made it no
-//! longer. It needs no kernel. [`check()`] asks the kernel: it loads every program before and after, and where a
-//! result is rejected finds the rewrite to blame by bisection over fuel, drops that rewrite and tries again; the
-//! original is kept if all else fails.
+//! [`optimize`] lifts all functions, runs the pipeline, lowers each function and puts it back where that made
+//! it no longer. It needs no kernel. [`check()`] asks the kernel: it loads every program before and after,
+//! and where a result is rejected finds the rewrite to blame by bisection over fuel, drops that rewrite and
+//! tries again; the original is kept if all else fails.
 //!
-//! Architecture Invariant: nothing is written to the object that is not either the original or accepted wherever the
-//! original was, once [`check()`] has passed; for a [`Host`], accepted by that kernel.
+//! Architecture Invariant: nothing is written to the object that is not either the original or accepted
+//! wherever the original was, once [`check()`] has passed; for a [`KernelFeatures`], accepted by that kernel.
 
 mod check;
 mod compile;
@@ -93,8 +93,8 @@ pub struct OptimizeOptions {
     /// Instruction set version that may be used, 1 to 4; if 0, the version of the object, or of the given
     /// host or kernels.
     pub isa: u8,
-    /// The kernel that the programs are for, with maps of the sizes that the object says. Without one, they are for all
-    /// kernels that take the original, and for loaders that change sizes.
+    /// The kernel that the programs are for, with maps of the sizes that the object says. Without one, they
+    /// are for all kernels that take the original, and for loaders that change sizes.
     pub host: Option<KernelFeatures>,
     /// The kernels whose verifiers must accept the programs; if not given, the host's if there is one, else
     /// all from the oldest that can load the object ([`oldest_kernel`]).
@@ -148,7 +148,8 @@ impl OptimizeOptions {
         TargetInfo { slots_first: self.goal == OptimizationGoal::Size, ..target.on(kernels) }
     }
 
-    /// The functions of an object as IR, with types that say no more than the verifiers know that will see the code.
+    /// The functions of an object as IR, with types that say no more than the verifiers know that will see
+    /// the code.
     fn lift(&self, object: &Object) -> LiftedModule {
         let mut lifted = lift_supported(object);
         let knowledge = self.target(object).domain().knowledge;
@@ -181,7 +182,7 @@ pub struct OptimizationResult {
     pub rewrites: u64,
     /// True if functions were inlined.
     pub inline: bool,
-    /// The passes that touched each source line, if [`Options::record`] was set.
+    /// The passes that touched each source line, if [`OptimizeOptions::record`] was set.
     pub touched: Vec<(LineInfo, BTreeSet<&'static str>)>,
     /// Which pass asked for rewrite N, for blame.
     pub fuel: Fuel,
@@ -192,8 +193,8 @@ pub struct OptimizationResult {
 /// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that
 /// spills addresses of its stack is made without and with their promotion. One that the pipeline leaves
 /// longer than it was is lowered again after fewer passes, and the shortest form is taken. But for
-/// [`Goal::Size`], a program that would take more predicted cycles than it did is made in another way, at
-/// worst left as it was. One that might take the verifier longer is left as it was.
+/// [`OptimizationGoal::Size`], a program that would take more predicted cycles than it did is made in another
+/// way, at worst left as it was. One that might take the verifier longer is left as it was.
 ///
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
@@ -258,7 +259,8 @@ impl OptimizationResult {
     }
 }
 
-/// The lowest instruction set version that has all instructions of the object: what its loader's kernels know.
+/// The lowest instruction set version that has all instructions of the object: what its loader's kernels
+/// know.
 pub fn isa_version(object: &Object) -> u8 {
     let insns = object.functions.iter().filter_map(|f| decode_all(&f.insns).ok()).flatten();
     insns.map(|(_, insn)| needed_version(insn)).max().unwrap_or(1)

@@ -30,7 +30,8 @@ const FIRST_LEFT_OUT: [&str; 3] = ["sccp", "merge-blocks", "forward"];
 /// that are carried over from one form to the other err by that.
 const CERTAIN: u64 = 1_000;
 
-/// Slots that are compiled again without a pass, all passes together: a long program is not compiled without each.
+/// Slots that are compiled again without a pass, all passes together: a long program is not compiled without
+/// each.
 const MOST_SLOTS: usize = 400;
 
 /// Slots of all programs of a family together, times its functions, up to which each form of each function is

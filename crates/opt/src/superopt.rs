@@ -69,8 +69,8 @@ pub enum EquivalenceEvidence {
     Unchanged,
     /// Original and result were proven equivalent as a whole.
     Whole,
-    /// The static form was proven as a whole, and each window that was replaced in it; for the result as a whole it is
-    /// not known, for this reason.
+    /// The static form was proven as a whole, and each window that was replaced in it; for the result as a
+    /// whole it is not known, for this reason.
     Composed(String),
     /// No static form could be proven, for this reason; each window that was replaced in the original was.
     Windows(String),
@@ -130,13 +130,14 @@ pub struct SuperoptimizedObject {
     pub others: Vec<AlternativeObject>,
     /// One a program.
     pub programs: Vec<SuperReport>,
-    /// Results as [`Lesson`]s, if they were wanted.
+    /// Results as [`RuleCandidate`]s, if they were wanted.
     pub lessons: Vec<RuleCandidate>,
     /// Answers of a trusted store that the proofs rest on and that were not proven here.
     pub trusted: u64,
 }
 
-/// A form that may be returned in place of the result: the result without the last replacements in one function.
+/// A form that may be returned in place of the result: the result without the last replacements in one
+/// function.
 #[derive(Debug)]
 pub struct AlternativeObject {
     /// The object.

@@ -60,7 +60,8 @@ pub fn trace(object: &Object, options: &OptimizeOptions) -> Result<TracedObject,
     Ok(TracedObject { optimized, origins: Some(origins), touched })
 }
 
-/// The object with a source line for each instruction, which holds its function and slot, in place of its own.
+/// The object with a source line for each instruction, which holds its function and slot, in place of its
+/// own.
 pub fn mark(object: &Object) -> Object {
     let mut object = object.clone();
     for (func, f) in object.functions.iter_mut().enumerate() {

@@ -17,7 +17,8 @@ fn object(name: &str, text: &str) -> Object {
     Object::parse_raw(name, files, None).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Reads the byte of a map value at the offset that a body makes, in `r1`, of bytes of a packet of 64 at `r2`.
+/// Reads the byte of a map value at the offset that a body makes, in `r1`, of bytes of a packet of 64 at
+/// `r2`.
 fn indexing(body: &str) -> Object {
     let text = format!(
         "

@@ -1,4 +1,5 @@
-//! Programs made for the kernel of this machine are accepted by it, and shorter where it knows more than others.
+//! Programs made for the kernel of this machine are accepted by it, and shorter where it knows more than
+//! others.
 
 use millstream_kernel::testing;
 use millstream_object::Object;

@@ -8,7 +8,8 @@ use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, testing};
 
-/// Values that the verifier does not know, in registers with and without a prefix; all saved registers are in use.
+/// Values that the verifier does not know, in registers with and without a prefix; all saved registers are in
+/// use.
 const START: &str = "
     call get_prandom_u32
     r6 = r0

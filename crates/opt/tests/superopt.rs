@@ -1,4 +1,5 @@
-//! `-O super` on our own data planes: accepted by the kernel, proven, no worse, and the same on made-up packets.
+//! `-O super` on our own data planes: accepted by the kernel, proven, no worse, and the same on made-up
+//! packets.
 
 use std::time::Duration;
 

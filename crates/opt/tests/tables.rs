@@ -1,5 +1,5 @@
-//! Matches of tables, expanded and lowered, in the kernel: the verifier takes them, and on random keys they find the
-//! entry that the interpreter finds in the table itself.
+//! Matches of tables, expanded and lowered, in the kernel: the verifier takes them, and on random keys they
+//! find the entry that the interpreter finds in the table itself.
 
 use millstream_bpf::raw::{lift_raw, lower_raw};
 use millstream_interp::MachineState;

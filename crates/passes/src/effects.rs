@@ -1,8 +1,8 @@
 //! Effects of calls, narrowed by the callee.
 //!
 //! [`millstream_ir::Op::effects`] must assume the worst of a call. Here a helper's row in
-//! [`millstream_isa::helpers`] and a callee's body say what it really does. A result that may differ between two
-//! calls (time, randomness) counts as a read, so that no pass takes such a call for pure.
+//! [`millstream_isa::helpers`] and a callee's body say what it really does. A result that may differ between
+//! two calls (time, randomness) counts as a read, so that no pass takes such a call for pure.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Effects, Func, Function, Inst, Linkage, Map, Module, Op, Prov};

@@ -1,8 +1,8 @@
 //! Fuel: every rewrite has a number, and a driver can stop before any of them or leave single ones out.
 //!
-//! Numbers are given in the order of asking and do not depend on the answers before, as long as the program up to
-//! that point is the same. Bisection finds the least limit at which a result goes wrong; the rewrite to blame is the
-//! one before, and [`Fuel::skip`] drops it alone.
+//! Numbers are given in the order of asking and do not depend on the answers before, as long as the program
+//! up to that point is the same. Bisection finds the least limit at which a result goes wrong; the rewrite to
+//! blame is the one before, and [`Fuel::skip`] drops it alone.
 
 use std::collections::BTreeSet;
 

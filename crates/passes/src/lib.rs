@@ -1,14 +1,16 @@
 //! Static optimization passes over the IR.
 //!
-//! [`Pipeline`] runs passes by name over a module; [`Session`] carries their shared state: the [`Target`]'s
-//! rules, the [`Fuel`] that lets a driver stop after any rewrite, timing and dumps. A pass implements
-//! [`FuncPass`] or [`ModulePass`] and is listed in [`registry`]. How to add one: `docs/how-to-add-a-pass.md`.
+//! [`PassPipeline`] runs passes by name over a module; [`PassSession`] carries their shared state: the
+//! [`TargetInfo`]'s rules, the [`Fuel`] that lets a driver stop after any rewrite, timing and dumps. A pass
+//! implements [`FuncPass`] or [`ModulePass`] and is listed in [`registry`]. How to add one:
+//! `docs/how-to-add-a-pass.md`.
 //!
-//! Architecture Invariant: a pass asks for fuel before each single rewrite and leaves valid IR whatever the answer,
-//! so that every prefix of the rewrites is a correct program.
+//! Architecture Invariant: a pass asks for fuel before each single rewrite and leaves valid IR whatever the
+//! answer, so that every prefix of the rewrites is a correct program.
 //!
-//! Architecture Invariant: with [`Target::keep_verifier_facts`] no pass removes a check because the compiler knows
-//! more than the kernel's verifier would, recomputes a pointer that was checked, or splits a guarded value.
+//! Architecture Invariant: with [`TargetInfo::keep_verifier_facts`] no pass removes a check because the
+//! compiler knows more than the kernel's verifier would, recomputes a pointer that was checked, or splits a
+//! guarded value.
 
 mod control;
 mod effects;

@@ -26,7 +26,7 @@ pub trait FuncPass: Sync {
     fn required(&self) -> bool {
         false
     }
-    /// Rewrites the function; `true` if anything changed. Asks [`Ctx::fuel`] before each rewrite.
+    /// Rewrites the function; `true` if anything changed. Asks [`PassContext::fuel`] before each rewrite.
     fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool;
 }
 
@@ -40,7 +40,7 @@ pub trait ModulePass: Sync {
     fn required(&self) -> bool {
         false
     }
-    /// Rewrites the module; `true` if anything changed. Asks [`Session::fuel`] before each rewrite.
+    /// Rewrites the module; `true` if anything changed. Asks [`PassSession::fuel`] before each rewrite.
     fn run(&self, module: &mut Module, session: &mut PassSession) -> bool;
 }
 

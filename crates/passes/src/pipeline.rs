@@ -24,8 +24,8 @@ pub fn find(name: &str) -> Option<Pass> {
     registry().find(|pass| pass.name() == name)
 }
 
-/// The default order. A pass that would see a function unchanged since its last fruitless run is skipped, so that
-/// repetition costs nothing where there is nothing to do.
+/// The default order. A pass that would see a function unchanged since its last fruitless run is skipped, so
+/// that repetition costs nothing where there is nothing to do.
 const DEFAULT: &[&str] = &[
     "lower-tables",
     "simplify-cfg",
@@ -88,7 +88,7 @@ impl PassPipeline {
     /// Runs the passes over a module; `true` if anything changed.
     ///
     /// # Errors
-    /// With [`Session::verify`], if a pass has made the IR invalid.
+    /// With [`PassSession::verify`], if a pass has made the IR invalid.
     pub fn run(&self, module: &mut Module, session: &mut PassSession) -> Result<bool, PassError> {
         let mut state = PipelineState::new(module);
         let mut changed = false;

@@ -15,7 +15,8 @@ pub struct OpCosts {
     pub wide_const: u32,
     /// A conditional branch.
     pub branch: u32,
-    /// A comparison that gives a truth value: there is no such instruction in BPF, it takes a branch and moves.
+    /// A comparison that gives a truth value: there is no such instruction in BPF, it takes a branch and
+    /// moves.
     pub cmp: u32,
 }
 
@@ -34,7 +35,8 @@ pub struct TargetInfo {
     /// Kernels whose verifiers will see the code: facts that they have learnt must stay visible to each of
     /// them.
     pub kernels: KernelRange,
-    /// Maps have as many entries as the object says: the code is loaded where it is made, or no loader changes them.
+    /// Maps have as many entries as the object says: the code is loaded where it is made, or no loader
+    /// changes them.
     pub map_sizes_hold: bool,
     /// The verifier finds out that a lookup of a constant index below the size of an array finds an entry
     /// (Linux 6.14 and later, `can_elide_value_nullness` of `kernel/bpf/verifier.c`), so that its result need

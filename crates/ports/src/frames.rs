@@ -1,8 +1,8 @@
 //! Frames of a memory, each of which has one owner.
 //!
-//! Invariant: a [`Frame`] is the only one of its place in the memory. It is made when the memory is taken,
-//! and again when the kernel returns a place that it was given: so the owner alone uses its bytes. A dropped
-//! frame is lost to its memory, no more.
+//! Invariant: a [`UmemFrame`] is the only one of its place in the memory. It is made when the memory is
+//! taken, and again when the kernel returns a place that it was given: so the owner alone uses its bytes. A
+//! dropped frame is lost to its memory, no more.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -64,7 +64,7 @@ impl UmemFramePool {
         }
     }
 
-    /// Makes the frame that has this address, which the kernel returns after [`Frames::given`].
+    /// Makes the frame that has this address, which the kernel returns after [`UmemFramePool::given`].
     #[inline]
     pub(crate) fn returned(&self, address: u64) -> UmemFrame {
         UmemFrame { offset: address as u32 & !(FRAME as u32 - 1), of: self.of }

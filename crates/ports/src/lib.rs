@@ -1,22 +1,22 @@
 //! Network interfaces in userspace.
 //!
-//! [`Interfaces`] take all packets that some interfaces receive, on each of their queues, and send packets
-//! out of them. They have an XDP program each that redirects to AF_XDP sockets, one a queue, and a [`Line`]
-//! for each worker: some queues of every interface, over one memory that the kernel and this process share. A
-//! frame that was received on a queue is sent on any queue of its line as it is, whichever interface that
-//! belongs to.
+//! [`XdpInterfaces`] take all packets that some interfaces receive, on each of their queues, and send packets
+//! out of them. They have an XDP program each that redirects to AF_XDP sockets, one a queue, and a
+//! [`XskQueues`] for each worker: some queues of every interface, over one memory that the kernel and this
+//! process share. A frame that was received on a queue is sent on any queue of its line as it is, whichever
+//! interface that belongs to.
 //!
-//! [`Port`] is one interface with all of its queues, for callers that have buffers of their own: packets are
-//! copied between these and the frames.
+//! [`XdpPort`] is one interface with all of its queues, for callers that have buffers of their own: packets
+//! are copied between these and the frames.
 //!
 //! The kernel is woken when something is to be sent, and says when it has to be woken to receive
 //! (need-wakeup). If the driver takes frames as they are there is no copy in the kernel (zero copy); it
 //! decides by itself, unless it is told.
 //!
-//! [`Plain`] interfaces are raw sockets and TAP interfaces: slower, and without any requirements.
+//! [`SyscallPort`] interfaces are raw sockets and TAP interfaces: slower, and without any requirements.
 //!
 //! Architecture Invariant: an interface on which another program runs is refused, never taken over; when
-//! [`Interfaces`] are dropped, or their process dies, the interfaces are as they were.
+//! [`XdpInterfaces`] are dropped, or their process dies, the interfaces are as they were.
 
 mod frames;
 mod port;

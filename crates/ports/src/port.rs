@@ -27,7 +27,7 @@ impl XdpPort {
     /// Takes an interface of this network namespace.
     ///
     /// # Errors
-    /// As for [`Interfaces::open`].
+    /// As for [`XdpInterfaces::open`].
     pub fn open(name: &str, options: &XskOptions) -> Result<XdpPort, PortError> {
         let own = &mut |length| AnonymousMemory::new(length).map(|own| Arc::new(own) as Arc<dyn FrameMemory>);
         let interfaces =
@@ -84,8 +84,8 @@ impl XdpPort {
         got.map_err(|e| self.failed(e))
     }
 
-    /// Puts a packet into a queue to be sent with the next [`Port::flush`]; `false` if there is no room, or
-    /// it is longer than a frame.
+    /// Puts a packet into a queue to be sent with the next [`XdpPort::flush`]; `false` if there is no room,
+    /// or it is longer than a frame.
     pub fn send(&mut self, packet: &[u8]) -> bool {
         let queues = self.line().queues();
         for _ in 0..queues {

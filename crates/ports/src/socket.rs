@@ -182,7 +182,7 @@ pub(crate) struct XskRing<T> {
     entries: PhantomData<T>,
 }
 
-/// Indices into [`Ring::offset`].
+/// Indices into [`XskRing::offset`].
 const PRODUCER: usize = 0;
 const CONSUMER: usize = 1;
 const FLAGS: usize = 2;
@@ -201,7 +201,7 @@ impl<T: RingEntry> XskRing<T> {
         unsafe { self.mapping.base.add(self.offset[ENTRIES]).cast::<T>().add(at) }
     }
 
-    /// As its producer: adds an entry, which the other end sees after [`Ring::publish`]; `false` if it is
+    /// As its producer: adds an entry, which the other end sees after [`XskRing::publish`]; `false` if it is
     /// full.
     #[inline]
     pub(crate) fn put(&mut self, entry: T) -> bool {
@@ -231,7 +231,8 @@ impl<T: RingEntry> XskRing<T> {
         self.published.wrapping_sub(self.word(CONSUMER).load(Ordering::Acquire))
     }
 
-    /// As its consumer: takes the next entry, which belongs to the other end again after [`Ring::release`].
+    /// As its consumer: takes the next entry, which belongs to the other end again after
+    /// [`XskRing::release`].
     #[inline]
     pub(crate) fn take(&mut self) -> Option<T> {
         if self.own == self.seen {
@@ -292,7 +293,7 @@ impl XskSocket {
         Ok(XskSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// `T` is the type of the option's value.
+    /// `TermId` is the type of the option's value.
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let (fd, length) = (self.fd.as_raw_fd(), size_of::<T>() as libc::socklen_t);
         // SAFETY: the kernel reads one value of the size said.
@@ -300,7 +301,7 @@ impl XskSocket {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// `T` is made of integers, for which any bytes are a value.
+    /// `TermId` is made of integers, for which any bytes are a value.
     fn get<T>(&self, level: libc::c_int, option: libc::c_int) -> io::Result<T> {
         // SAFETY: integers may be zero.
         let mut value: T = unsafe { std::mem::zeroed() };

@@ -42,27 +42,27 @@ impl SyscallPort {
         Ok(SyscallPort::new(name, SyscallBackend::Tap(Tap::open(name)?)))
     }
 
-    /// As [`Plain::tap`], for a TUN interface: its packets are IP packets, without Ethernet.
+    /// As [`SyscallPort::tap`], for a TUN interface: its packets are IP packets, without Ethernet.
     ///
     /// # Errors
-    /// As for [`Plain::tap`].
+    /// As for [`SyscallPort::tap`].
     pub fn tun(name: &str) -> Result<SyscallPort, PortError> {
         Ok(SyscallPort::new(name, SyscallBackend::Tap(Tap::open_tun(name)?)))
     }
 
-    /// As [`Plain::raw`], for so many workers: each gets the packets of its flows.
+    /// As [`SyscallPort::raw`], for so many workers: each gets the packets of its flows.
     ///
     /// # Errors
-    /// As for [`Plain::raw`].
+    /// As for [`SyscallPort::raw`].
     pub fn raw_by(name: &str, workers: u32) -> Result<Vec<SyscallPort>, PortError> {
         let sockets = PacketSocket::open_by_flow(millstream_kernel::interface_index(name)?, workers)?;
         Ok(sockets.into_iter().map(|socket| SyscallPort::new(name, SyscallBackend::Raw(socket))).collect())
     }
 
-    /// As [`Plain::tap`], for so many workers.
+    /// As [`SyscallPort::tap`], for so many workers.
     ///
     /// # Errors
-    /// As for [`Plain::tap`], and for a persistent interface that has one queue only.
+    /// As for [`SyscallPort::tap`], and for a persistent interface that has one queue only.
     pub fn tap_by(name: &str, workers: u32) -> Result<Vec<SyscallPort>, PortError> {
         Ok(Tap::open_queues(name, workers)?
             .into_iter()
@@ -70,10 +70,10 @@ impl SyscallPort {
             .collect())
     }
 
-    /// As [`Plain::tun`], for so many workers.
+    /// As [`SyscallPort::tun`], for so many workers.
     ///
     /// # Errors
-    /// As for [`Plain::tap_by`].
+    /// As for [`SyscallPort::tap_by`].
     pub fn tun_by(name: &str, workers: u32) -> Result<Vec<SyscallPort>, PortError> {
         Ok(Tap::open_tun_queues(name, workers)?
             .into_iter()

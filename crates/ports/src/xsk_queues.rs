@@ -180,7 +180,7 @@ impl XskQueues {
         self.frames.bytes_mut(frame)
     }
 
-    /// Adds a packet in this line's memory to those that a queue sends with the next [`Line::flush`].
+    /// Adds a packet in this line's memory to those that a queue sends with the next [`XskQueues::flush`].
     ///
     /// # Errors
     /// Returns the frame, if there is no room, or the packet does not lie in it.
@@ -203,8 +203,8 @@ impl XskQueues {
         Ok(())
     }
 
-    /// Copies a packet into a frame, and sends it as [`Line::send`] does; `false` if there is no room, or it
-    /// is longer than a frame.
+    /// Copies a packet into a frame, and sends it as [`XskQueues::send`] does; `false` if there is no room,
+    /// or it is longer than a frame.
     pub fn send_copy(&mut self, at: usize, bytes: &[u8]) -> bool {
         if bytes.len() > FRAME {
             return false;

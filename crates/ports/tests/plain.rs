@@ -106,7 +106,8 @@ fn what_a_raw_socket_has_no_room_for_is_counted() {
         while port.receive(64, &mut |_| taken += 1).expect("it receives") > 0 {}
         let lost = port.lost().expect("known").no_room;
         assert!(taken > 0 && lost > 0, "{taken} {lost}");
-        // The stack sends a few of its own, such as router solicitations; and drops some before there is a socket.
+        // The stack sends a few of its own, such as router solicitations; and drops some before there is a
+        // socket.
         assert!(taken + lost < MANY + 50, "{taken} {lost}");
         assert_eq!(port.lost().expect("known").no_room, lost, "each is counted once");
     });

@@ -1,8 +1,9 @@
 //! Our five data planes: compiled objects, tables and traffic.
 //!
-//! The C sources under `programs/` are compiled by the build script; their objects are part of this crate. Beside each
-//! object stands its control tool: pure functions from what an operator says (routes, stations, rules) to the
-//! [`MapEntry`] list that a loader applies, and deterministic generators of tables and traffic of real size.
+//! The C sources under `programs/` are compiled by the build script; their objects are part of this crate.
+//! Beside each object stands its control tool: pure functions from what an operator says (routes, stations,
+//! rules) to the [`MapEntry`] list that a loader applies, and deterministic generators of tables and traffic
+//! of real size.
 //!
 //! Invariant: nothing here does I/O or talks to the kernel.
 

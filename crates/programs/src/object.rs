@@ -56,8 +56,8 @@ program! {
 }
 
 program! {
-    /// No data plane: sees map writes before the kernel applies them, for `millstream run`. Has a second program,
-    /// `guard_exit`.
+    /// No data plane: sees map writes before the kernel applies them, for `millstream run`. Has a second
+    /// program, `guard_exit`.
     GUARD = "guard", "guard_enter"
 }
 

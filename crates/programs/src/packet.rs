@@ -215,7 +215,8 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// A frame of this flow: TCP with ACK, UDP, an echo request with the source port as identifier, or padding.
+    /// A frame of this flow: TCP with ACK, UDP, an echo request with the source port as identifier, or
+    /// padding.
     pub fn frame(&self) -> EthernetFrame {
         let transport = match self.protocol {
             TCP => TransportHeader::Tcp { src: self.src_port, dst: self.dst_port, flags: 0x10 },

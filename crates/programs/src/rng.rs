@@ -1,8 +1,8 @@
 //! A small deterministic generator of random numbers.
 //!
-//! Tables and traffic are named by their seeds in reports, so the numbers must be the same on every machine and in
-//! every release; that is why this is not a dependency. The algorithm is xoshiro256++ (Blackman and Vigna, 2018),
-//! seeded by splitmix64.
+//! Tables and traffic are named by their seeds in reports, so the numbers must be the same on every machine
+//! and in every release; that is why this is not a dependency. The algorithm is xoshiro256++ (Blackman and
+//! Vigna, 2018), seeded by splitmix64.
 
 /// The generator.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! Traffic of stated locality over the flows of a table.
 //!
-//! A set of flows is a list of frames with a weight each. Weights follow ClassBench's trace generator (Taylor and
-//! Turner, INFOCOM 2005, section IV): a header is copied as often as a Pareto variate says, `ceil(beta / U^(1/alpha))`;
-//! beta 0 means once each. Packets are then drawn by weight, each independently of the one before it: unlike
-//! ClassBench, which writes the copies of a header one after the other, so the locality here is that of popularity
-//! alone, without bursts.
+//! A set of flows is a list of frames with a weight each. Weights follow ClassBench's trace generator (Taylor
+//! and Turner, INFOCOM 2005, section IV): a header is copied as often as a Pareto variate says, `ceil(beta /
+//! U^(1/alpha))`; beta 0 means once each. Packets are then drawn by weight, each independently of the one
+//! before it: unlike ClassBench, which writes the copies of a header one after the other, so the locality
+//! here is that of popularity alone, without bursts.
 
 use crate::rng::{FNV_OFFSET, Rng, fnv1a};
 

@@ -477,8 +477,8 @@ impl SymbolicExecutor<'_, '_> {
         Ok(())
     }
 
-    /// The chain of atomic operations after one more. Others see them in order, unless the memory is the program's own:
-    /// its stack, or its CPU's copy of a value.
+    /// The chain of atomic operations after one more. Others see them in order, unless the memory is the
+    /// program's own: its stack, or its CPU's copy of a value.
     fn atomic_event(&mut self, at: ValueId, before: TermId, name: &str, operands: &[TermId]) -> TermId {
         match self.w.values.kind(at) {
             ValueKind::Choice(c, a, b) => {

@@ -257,7 +257,7 @@ impl SymbolicExecutor<'_, '_> {
     /// Collects the memories that a pointer may point into: the call depends on them and, if `write`, may
     /// change them. `false` if it may point elsewhere than into map values, records, the kernel and the like.
     /// For a choice, all alternatives and the condition count, except null, which accepted programs pass only
-    /// where it is allowed ([`Exec::unless_null`]).
+    /// where it is allowed ([`SymbolicExecutor::unless_null`]).
     fn objects(&mut self, state: &SymbolicState, v: ValueId, write: bool, call: &mut CallBuilder) -> bool {
         match self.w.values.kind(v) {
             ValueKind::Choice(_, a, b) if self.is_null(b) => self.objects(state, a, write, call),

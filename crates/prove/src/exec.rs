@@ -256,7 +256,7 @@ impl<'a, 'p> SymbolicExecutor<'a, 'p> {
         Ok(true)
     }
 
-    /// Like [`Exec::advance`], but no state goes further than to the end of its block.
+    /// Like [`SymbolicExecutor::advance`], but no state goes further than to the end of its block.
     pub(crate) fn advance_by_block(&mut self, waiting: &mut PendingStates) -> Result<(), ProofError> {
         if let Some((key, state)) = waiting.pop_first() {
             for (key, state) in self.block(key, state)? {

@@ -1,8 +1,8 @@
 //! Joins the states of two ways to one place, of both programs: terms that agree on both ways stay, all
 //! others become variables.
 //!
-//! A way brings a state of each program ([`Pair`]), over terms of its own. A position holds one term on the
-//! first way and one on the second. Positions with the same two terms get the same variable, in either
+//! A way brings a state of each program ([`StatePair`]), over terms of its own. A position holds one term on
+//! the first way and one on the second. Positions with the same two terms get the same variable, in either
 //! program, so that terms that the two programs share on each way are shared afterwards (the least general
 //! generalisation of G. Plotkin).
 //!

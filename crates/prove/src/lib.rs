@@ -11,7 +11,7 @@
 //! none goes through null. Nobody else writes a map or the packet while the program runs. A lookup changes
 //! nothing (it may refresh an entry of an LRU map, which is not modelled).
 //!
-//! Anything not modelled ends in [`Verdict::Unknown`], with the reason; never in a proof.
+//! Anything not modelled ends in [`ProofVerdict::Unknown`], with the reason; never in a proof.
 //!
 //! Architecture Invariant: the meaning of an instruction is `isa::semantics`, at terms; there is no second
 //! description.

@@ -1,6 +1,6 @@
 //! Questions about words: a small front end to terms and solver for claims that are not about programs.
 //!
-//! A [`Query`] is a domain of `isa::semantics`: its variables go through the very functions that define
+//! A [`SmtQuery`] is a domain of `isa::semantics`: its variables go through the very functions that define
 //! instructions. Its questions can be exported as SMT-LIB, so that anybody can ask them again.
 
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl SmtQuery {
         self.decide_within(claim, self.limits.time)
     }
 
-    /// Like [`Query::decide`], in at most this time.
+    /// Like [`SmtQuery::decide`], in at most this time.
     ///
     /// # Errors
     /// If the solver cannot be used.

@@ -6,7 +6,7 @@ use millstream_isa::semantics;
 use millstream_isa::{AluOp, Cond, Width};
 use rustc_hash::FxHashMap;
 
-/// A value: an index into [`Values`]. Equal indices, equal values.
+/// A value: an index into [`SymbolicValues`]. Equal indices, equal values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct ValueId(u32);
 

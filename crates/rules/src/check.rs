@@ -93,7 +93,8 @@ impl RuleProver {
         Ok(CheckedRule { outcome: RuleVerdict::Proven { form }, time: start.elapsed() })
     }
 
-    /// First with all constants open; then by cases, for shifts by a known count are easy; then with more time.
+    /// First with all constants open; then by cases, for shifts by a known count are easy; then with more
+    /// time.
     fn check_at(&mut self, rule: &RewriteRule, at: RuleInstance) -> Result<RuleVerdict, SolverError> {
         let open = FixedConstants::default();
         let outcome = self.ask(rule, at, &open, FIRST)?;

@@ -1,7 +1,8 @@
-//! A rule as a claim: both sides compute the same, whatever the values, and whatever the constants that pass its tests.
+//! A rule as a claim: both sides compute the same, whatever the values, and whatever the constants that pass
+//! its tests.
 //!
-//! A rule that names widths or conditions is one claim for each of them. Constants are variables here, tests are
-//! assumptions, and the functions of constants are those that are computed when a rule is applied
+//! A rule that names widths or conditions is one claim for each of them. Constants are variables here, tests
+//! are assumptions, and the functions of constants are those that are computed when a rule is applied
 //! ([`Func::apply`](millstream_passes::rules::Func::apply)), at terms.
 
 use millstream_ir::{Cond, Width};

@@ -4,7 +4,8 @@
 //! written by hand or learnt, is a claim over all values and all constants that pass its tests ([`claim()`]),
 //! and [`check_all`] proves it.
 //!
-//! Architecture Invariant: no rule of a store is handed to `passes` whose proof was not made or found again here.
+//! Architecture Invariant: no rule of a store is handed to `passes` whose proof was not made or found again
+//! here.
 
 mod admission;
 mod check;

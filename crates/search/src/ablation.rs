@@ -10,7 +10,7 @@ pub enum SearchAblation {
     Static,
     /// An engine.
     Engine(SearchEngine),
-    /// A proposal rule of the chains, in the order of [`Part::RULES`].
+    /// A proposal rule of the chains, in the order of [`SearchAblation::RULES`].
     Rule(usize),
 }
 

@@ -1,9 +1,9 @@
 //! Enumeration: the neighbourhood of a window, and all short sequences.
 //!
-//! [`shrink`] deletes one or two instructions and changes one other in every way, repeatedly while that finds
-//! something: windows of any length, exits included. [`short`] builds sequences of up to three instructions
-//! from the left, on all tests at once; two that leave the same state on all tests count as one, and the last
-//! instruction is chosen by the remaining differences.
+//! [`search_neighbourhood`] deletes one or two instructions and changes one other in every way, repeatedly
+//! while that finds something: windows of any length, exits included. [`enumerate_short`] builds sequences of
+//! up to three instructions from the left, on all tests at once; two that leave the same state on all tests
+//! count as one, and the last instruction is chosen by the remaining differences.
 
 use std::hash::{Hash, Hasher};
 use std::time::Instant;

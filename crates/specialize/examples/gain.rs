@@ -91,7 +91,8 @@ fn specialised(
 ) -> BoxedResult<(Object, ShadowTables, EntryCaches)> {
     let (sources, refused) = sources(compiler, original.session(), &BTreeSet::new());
     println!("not specialised on: {refused:?}");
-    // The original runs beside it and does not maintain its caches: their gain is right, their contents are not.
+    // The original runs beside it and does not maintain its caches: their gain is right, their contents are
+    // not.
     let cached: BTreeSet<_> = match mode.contains("-uncached") {
         true => BTreeSet::new(),
         false => cacheable(compiler, original.session()).into_keys().collect(),

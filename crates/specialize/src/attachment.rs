@@ -3,14 +3,15 @@
 //! # Killed at any moment
 //!
 //! At every instant each hook has the program that was there before us, the original, or a variant whose
-//! guard is pinned. So the guard is pinned before the program is attached ([`Place::take`]); a variant comes
-//! only after that ([`Place::swap`]); and the original is put back everywhere before anything is unpinned
-//! ([`Place::leave`]). A session that finds the place of a killed one puts its own original there first, and
-//! only then unpins that one's guard. If no session can be started any more, [`give_back`] clears the hooks,
-//! and then unpins.
+//! guard is pinned. So the guard is pinned before the program is attached ([`HookAttachments::take`]); a
+//! variant comes only after that ([`HookAttachments::swap`]); and the original is put back everywhere before
+//! anything is unpinned ([`HookAttachments::leave`]). A session that finds the place of a killed one puts its
+//! own original there first, and only then unpins that one's guard. If no session can be started any more,
+//! [`restore_hooks`] clears the hooks, and then unpins.
 //!
 //! All interfaces run the same program except during a swap, which goes from one to the next: either program
-//! is right on each. An interface that no longer exists leaves the others as they are ([`Place::check`]).
+//! is right on each. An interface that no longer exists leaves the others as they are
+//! ([`HookAttachments::check`]).
 //!
 //! Invariant: the program on the hook is exchanged by compare and swap with the one that we put there. If
 //! somebody else has taken the hook, nothing is changed there any more.
@@ -154,8 +155,8 @@ pub(crate) struct HookAttachments {
 }
 
 impl HookAttachments {
-    /// Puts the original onto the hooks: into the places of an earlier session that was killed, into those of the
-    /// programs that are there if they are to be adopted, or by new links.
+    /// Puts the original onto the hooks: into the places of an earlier session that was killed, into those of
+    /// the programs that are there if they are to be adopted, or by new links.
     ///
     /// # Errors
     /// `EBUSY` if another program is there. Nothing is changed then, or after any other error, except that
@@ -204,7 +205,7 @@ impl HookAttachments {
     /// Takes one more hook, in which no session was: one that came back.
     ///
     /// # Errors
-    /// As for [`Place::take`].
+    /// As for [`HookAttachments::take`].
     pub(crate) fn join(&mut self, original: &KernelProgram, target: &AttachTarget) -> Result<(), LiveError> {
         let name = interface(target.ifindex)?.name;
         // The pins of its first life are of no use.
@@ -296,7 +297,7 @@ impl HookAttachments {
         Ok(())
     }
 
-    /// Number of calls of [`Place::swap`].
+    /// Number of calls of [`HookAttachments::swap`].
     pub(crate) fn swaps(&self) -> u64 {
         self.swaps
     }

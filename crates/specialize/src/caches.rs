@@ -1,5 +1,5 @@
 //! Caches of maps that the data plane writes, in memory that programs share with the daemon
-//! ([`crate::transform::Cache`]).
+//! ([`crate::transform::EntryCache`]).
 //!
 //! Variants count the writers of such a map; a copy is valid as long as nobody has come in since it was made.
 //! Writers that do not count themselves are counted here, for the whole map: the control plane, and programs

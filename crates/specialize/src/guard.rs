@@ -1,4 +1,5 @@
-//! The guard: every control-plane write to a watched map revokes specialised code before the kernel applies it.
+//! The guard: every control-plane write to a watched map revokes specialised code before the kernel applies
+//! it.
 //!
 //! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from every system call. Their state
 //! is one memory-mapped value. Specialised code reads its [`TOKEN`]: if that is not of its own generation,
@@ -7,14 +8,14 @@
 //! # One map alone
 //!
 //! A map whose contents are in specialised code only behind the code's own check of a bit of the token
-//! ([`Slots`]) does not stop all of it: a write sets that bit, *behind*, and the code looks this map up
+//! ([`DeoptMask`]) does not stop all of it: a write sets that bit, *behind*, and the code looks this map up
 //! itself, until a look at the map has cleared the bit again. The set of these maps is a property of the
 //! generation, so the daemon records it with the generation's number, the map's *mark*.
 //!
 //! # What closes which race
 //!
-//! *Snapshot.* A [`Snapshot`] is begun by setting, in the token, all bits that say *unwritten*, one for each
-//! slot and one for everything else, and then finding no writer inside ([`Guard::begin`]); it approves a
+//! *Snapshot.* A [`GuardSnapshot`] is begun by setting, in the token, all bits that say *unwritten*, one for
+//! each slot and one for everything else, and then finding no writer inside ([`Guard::begin`]); it approves a
 //! generation by exchanging the token ([`Guard::approve`]), whatever else is in it, as long as these bits are
 //! still set. Writers count themselves in before they clear the bit, or replace the token, and out when they
 //! return. So a writer that did that before the bits were set has either returned (its write is in the
@@ -39,7 +40,8 @@
 //! *Contents of a map that stays behind, as read by the daemon,* are not lost: the keys written are
 //! remembered until an approval that finds the map unwritten (`live::answer`).
 //!
-//! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes on.
+//! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes
+//! on.
 //!
 //! *Unresolved calls* (attribute not readable, descriptor free) count for all maps, and so do those that may
 //! write through others: a SYSCALL program run, a map of maps changed. If another thread exchanges the
@@ -593,8 +595,8 @@ impl Guard {
 
     fn quiet(&self, map: u32) -> bool {
         let at = FIRST_MAP + 16 * map as usize;
-        // In this order: if the older reading of the finished ones equals the newer one of the started ones, then
-        // nobody was inside at the time of the first.
+        // In this order: if the older reading of the finished ones equals the newer one of the started ones,
+        // then nobody was inside at the time of the first.
         let finished = self.memory.atomic_u64(at + 8).load(Ordering::SeqCst);
         let started = self.memory.atomic_u64(at).load(Ordering::SeqCst);
         finished == started
@@ -685,7 +687,8 @@ fn this_thread() -> Result<(u64, u64), GuardError> {
     const STAT: &str = "/proc/thread-self/stat";
     let read = |source| GuardError::Read { path: STAT, source };
     let text = std::fs::read_to_string(STAT).map_err(read)?;
-    // The name may hold anything, so count from its closing bracket: field 22 is the start time in ticks of 10 ms.
+    // The name may hold anything, so count from its closing bracket: field 22 is the start time in ticks of
+    // 10 ms.
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let start = after_name.split_whitespace().nth(19).and_then(|f| f.parse().ok());
     let thread = text.split_whitespace().next().and_then(|f| f.parse().ok());

@@ -1,4 +1,5 @@
-//! Maps that exist before the object is loaded: those that an earlier session left, and those of an adopted program.
+//! Maps that exist before the object is loaded: those that an earlier session left, and those of an adopted
+//! program.
 
 use std::collections::BTreeSet;
 

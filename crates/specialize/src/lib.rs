@@ -1,11 +1,12 @@
 //! Run-time specialization of loaded programs.
 //!
 //! [`transform`] makes variants of programs, as transforms of the IR; [`variant`] brings them from an object
-//! to loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`holders`] finds
-//! the other programs and processes that may write a map; [`contents`] reads the contents of maps.
+//! to loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`map_users`] finds
+//! the other programs and processes that may write a map; [`snapshot`] reads the snapshot of maps.
 //! [`profile`] finds the hot keys, [`policy`] decides what to do about them, and [`live`] does it, on an
-//! interface, while traffic runs. [`twins`] keep up with tables without new code, [`nested`] with the
-//! contents of maps of maps; [`inside`] has the inner maps that code names.
+//! interface, while traffic runs. [`shadow_tables`] keep up with tables without new code,
+//! [`watched_inner_maps`] with the contents of maps of maps; [`inner_maps`] has the inner maps that code
+//! names.
 
 pub mod adopt;
 mod attachment;

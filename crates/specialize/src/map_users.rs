@@ -4,7 +4,7 @@
 //! A program that is not ours may write any map that it holds; its code is unknown, unless it is the very
 //! code of one of ours with the same maps: that of an adopted program, or of an earlier session. Such a copy
 //! does not count its writes in the session's caches, so if it is on a hook, too, there are none
-//! ([`Holders::uncounted`]). A map of maps that holds a watched map counts in the same way: any program and
+//! ([`MapUsers::uncounted`]). A map of maps that holds a watched map counts in the same way: any program and
 //! process may reach it there. The guard says when somebody new may have come.
 
 use std::collections::BTreeSet;
@@ -189,7 +189,7 @@ impl MapUsers {
         self.foreign_but(map, ours, &[])
     }
 
-    /// As [`Holders::foreign`], for a map that these maps of maps may hold.
+    /// As [`MapUsers::foreign`], for a map that these maps of maps may hold.
     pub fn foreign_but(&self, map: u32, ours: &OwnPrograms, outer: &[u32]) -> Option<MapRejection> {
         let stranger = self.programs.iter().find(|p| p.maps.contains(&map) && !ours.includes(p));
         if let Some(MapUser { id, name, .. }) = stranger {

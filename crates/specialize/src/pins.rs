@@ -8,10 +8,10 @@
 //! packets go on, and the guard goes on revoking. The next session with the same directory takes over the
 //! pins that it finds: `place`.
 //!
-//! Invariants: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that
-//! it ends with its process however that ends; others can neither take it nor hold it, since only its owner
-//! may open the directory. Nothing is opened or removed in a directory that somebody else can change
-//! ([`check_place`]).
+//! Invariants: one session at a time has a directory (`PinDirLock`). The claim is a lock of the kernel's, so
+//! that it ends with its process however that ends; others can neither take it nor hold it, since only its
+//! owner may open the directory. Nothing is opened or removed in a directory that somebody else can change
+//! ([`check_pin_dir`]).
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -154,7 +154,7 @@ impl PinDir {
         remove(&self.path(LINK, interface));
     }
 
-    /// Unpins a link that [`Pins::links`] found.
+    /// Unpins a link that [`PinDir::links`] found.
     pub(crate) fn remove_pin(&self, path: &Path) {
         remove(path);
     }

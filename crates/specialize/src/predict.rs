@@ -47,7 +47,7 @@ pub enum LookupTimingError {
 /// `ours`.
 ///
 /// # Errors
-/// [`Untimed`].
+/// [`LookupTimingError`].
 pub fn lookup_ns(
     map: &KernelMap,
     keys: &[Vec<u8>],
@@ -131,8 +131,8 @@ pub fn keys(map: &KernelMap, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Kern
     Ok(keys)
 }
 
-/// Predicts the gain of a plan over the original, in nanoseconds per packet. `packets` were profiled; `lookups`
-/// has the cost of lookups.
+/// Predicts the gain of a plan over the original, in nanoseconds per packet. `packets` were profiled;
+/// `lookups` has the cost of lookups.
 pub fn gain_ns(
     plan: &SpecializationPlan,
     compiler: &VariantCompiler,

@@ -58,8 +58,8 @@ pub enum SessionReport {
         ns: Option<f64>,
     },
     /// A generation was made that has no table in code which somebody may write, and can take the place of
-    /// the running one when such a table changes. If it does, that is reported as [`Report::Specialised`],
-    /// for the reason of a write.
+    /// the running one when such a table changes. If it does, that is reported as
+    /// [`SessionReport::Specialised`], for the reason of a write.
     StandsBy {
         /// Its number.
         generation: u32,
@@ -79,7 +79,8 @@ pub enum SessionReport {
         /// From the write to the approval.
         latency_us: u64,
     },
-    /// A write changed maps that the running generation has twins of: these were brought up to date, its code goes on.
+    /// A write changed maps that the running generation has twins of: these were brought up to date, its code
+    /// goes on.
     Refreshed {
         /// Its number.
         generation: u32,

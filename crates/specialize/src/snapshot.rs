@@ -376,7 +376,7 @@ impl<'m> MapSnapshot<'m> {
     }
 
     /// Finds the words of a hash map's keys, among these pieces, that have few values. Nothing depends on
-    /// them before somebody [relies](Observed::rely) on them.
+    /// them before somebody [relies](MapSnapshot::rely) on them.
     pub fn few(&self, map: Map, pieces: &[KeyPiece]) -> Option<Vec<FewValues>> {
         let entries = self.entries(map).filter(|_| !self.is_churning(map))?;
         if entries.is_empty() {

@@ -33,7 +33,8 @@ const SLOTS: u32 = 256;
 const MOST_SITES: usize = 192;
 /// Inner maps of one shape that are read, at most.
 const MOST_INSIDE: u64 = 64;
-/// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
+/// Sides of each twin: the one that packets read, and those that can be written before a grace period has
+/// passed.
 pub const SIDES: u32 = 4;
 
 /// Reason why a variant cannot be made.
@@ -696,7 +697,8 @@ pub(crate) fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {
     (a.program_type, a.attach_type, a.load_flags()) == (b.program_type, b.attach_type, b.load_flags())
 }
 
-/// The program and those of its kind that tail calls may reach, with the numbers of their first sites, and all sites.
+/// The program and those of its kind that tail calls may reach, with the numbers of their first sites, and
+/// all sites.
 fn parts(
     object: &Object,
     module: &ir::Module,

@@ -2,21 +2,21 @@
 //! writes them.
 //!
 //! The inner map that a packet finds in a map of maps depends on the packet, so slots of a cache hold the
-//! map's address beside the key ([`crate::transform::Cache`]). The writers of the maps are found as for any
-//! other map, for each that is inside.
+//! map's address beside the key ([`crate::transform::EntryCache`]). The writers of the maps are found as for
+//! any other map, for each that is inside.
 //!
-//! The contents of the inner maps that code has names for ([`crate::inside`]) are in code, if no program
+//! The contents of the inner maps that code has names for ([`crate::inner_maps`]) are in code, if no program
 //! writes them. A write to one of them is reported by its key, for all of one shape together: that key is
 //! read again in each.
 //!
 //! # When the maps inside change
 //!
 //! The guard revokes before a map of maps changes, and reports that somebody new may write. Before anything
-//! is approved again, the inner maps are looked up and watched ([`Nested::look`], by way of
-//! `live::Live::begin`), and the caches are emptied. So a slot that holds an address was filled while the map
-//! that has the address now was inside: a packet that reads it began after that approval, and the kernel
-//! frees no map that a packet under way may have found. Nor are the contents known of a map that has just
-//! come: a change of a map of maps counts as a write to every map.
+//! is approved again, the inner maps are looked up and watched ([`WatchedInnerMaps::look`], by way of
+//! `live::LiveSession::begin`), and the caches are emptied. So a slot that holds an address was filled while
+//! the map that has the address now was inside: a packet that reads it began after that approval, and the
+//! kernel frees no map that a packet under way may have found. Nor are the contents known of a map that has
+//! just come: a change of a map of maps counts as a write to every map.
 //!
 //! Invariant: while a variant may run, each inner map is watched, and only our programs hold it or the maps
 //! that it is in.

@@ -32,9 +32,10 @@ impl OptimizationGoal {
 
     /// Returns true if `new` may take the place of `old`, and is worth it.
     ///
-    /// `size`: fewer slots; with as many, fewer cycles; then fewer bytes. `latency`: fewer cycles; then fewer bytes;
-    /// then fewer slots. Under `balanced` it is no total order, since cycles are traded for length in neither
-    /// direction: `new` must be no worse in cycles and in [`Cost::length`], and better in one of the two.
+    /// `size`: fewer slots; with as many, fewer cycles; then fewer bytes. `latency`: fewer cycles; then fewer
+    /// bytes; then fewer slots. Under `balanced` it is no total order, since cycles are traded for length in
+    /// neither direction: `new` must be no worse in cycles and in [`CodeCost::length`], and better in one of
+    /// the two.
     pub fn improves(self, new: CodeCost, old: CodeCost) -> bool {
         match self {
             OptimizationGoal::Balanced => {
@@ -45,10 +46,11 @@ impl OptimizationGoal {
         }
     }
 
-    /// Which of two candidates to prefer in place of an original of cost `base`: less is better. A total preorder.
+    /// Which of two candidates to prefer in place of an original of cost `base`: less is better. A total
+    /// preorder.
     ///
     /// Under `balanced`, candidates slower than the original come after all others, then those longer in
-    /// slots or bytes after those that are not; among the rest the shorter by [`Cost::length`], then the
+    /// slots or bytes after those that are not; among the rest the shorter by [`CodeCost::length`], then the
     /// faster.
     pub fn compare(self, a: CodeCost, b: CodeCost, base: CodeCost) -> Ordering {
         self.rank(a, base).cmp(&self.rank(b, base))
@@ -70,8 +72,9 @@ impl OptimizationGoal {
         }
     }
 
-    /// One number for searches that walk through worse candidates, in about bytes; less is better. What counts second
-    /// counts a thousandth of it, so that in the end [`Goal::improves`] has to be asked.
+    /// One number for searches that walk through worse candidates, in about bytes; less is better. What
+    /// counts second counts a thousandth of it, so that in the end [`OptimizationGoal::improves`] has to be
+    /// asked.
     pub fn energy(self, cost: CodeCost) -> f64 {
         let CodeCost { slots, jited, cycles } = cost;
         let (slots, jited, cycles) = (f64::from(slots), f64::from(jited), cycles as f64 / 1000.0);
@@ -107,7 +110,8 @@ impl FromStr for OptimizationGoal {
 pub struct CodeCost {
     /// Slots of eight bytes; `ld_imm64` is two.
     pub slots: u32,
-    /// Bytes of x86-64 code that the kernel's JIT makes of it, as [`jited_bytes`](crate::jit::jited_bytes) counts.
+    /// Bytes of x86-64 code that the kernel's JIT makes of it, as [`jited_bytes`](crate::jit::jited_bytes)
+    /// counts.
     pub jited: u32,
     /// Predicted thousandths of a cycle for one run, blocks weighted by how often they run.
     pub cycles: u64,

@@ -35,7 +35,8 @@ pub struct CostInput<'a> {
     pub insns: &'a [Insn],
     /// The slots with a relocation, ascending.
     pub symbols: &'a [u32],
-    /// The slots that load maps, ascending, with the types of the maps; those that are not known may be left out.
+    /// The slots that load maps, ascending, with the types of the maps; those that are not known may be left
+    /// out.
     pub maps: &'a [(u32, MapType)],
 }
 

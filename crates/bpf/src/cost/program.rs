@@ -54,7 +54,8 @@ pub struct FunctionCost {
     pub runs: u64,
     /// Thousandths of a cycle for entry and return, each time.
     pub frame: u64,
-    /// Its blocks; their instructions are counted from the beginning of the program, and so is how often they run.
+    /// Its blocks; their instructions are counted from the beginning of the program, and so is how often they
+    /// run.
     pub blocks: Vec<BlockCost>,
 }
 
@@ -243,7 +244,8 @@ impl FlatProgram {
     }
 
     fn callers_first(&self) -> Vec<usize> {
-        // One more than the number of calls on the longest way to it; a cycle, which no kernel takes, ends the search.
+        // One more than the number of calls on the longest way to it; a cycle, which no kernel takes, ends
+        // the search.
         let mut depth: BTreeMap<usize, usize> = BTreeMap::from([(0, 0)]);
         for _ in 0..self.calls.len() {
             let mut changed = false;

@@ -1,5 +1,5 @@
-//! A small out-of-order machine: instructions are issued in order, so many at a time, each starts when its operands and
-//! its unit are there, and they retire in order.
+//! A small out-of-order machine: instructions are issued in order, so many at a time, each starts when its
+//! operands and its unit are there, and they retire in order.
 //!
 //! Every time is the greatest of earlier ones plus a constant, so that more work never ends earlier.
 
@@ -9,7 +9,8 @@ use millstream_object::MapType;
 use super::table::{CostModel, ExecutionUnit, InsnTiming, Kind};
 use crate::jit::{LOOKUP, TAIL_CALL};
 
-/// From the arguments to the result of a call that the kernel puts in line, at least: a load and some arithmetic.
+/// From the arguments to the result of a call that the kernel puts in line, at least: a load and some
+/// arithmetic.
 const INLINED: u32 = 6000;
 const UNITS: usize = 7;
 
@@ -70,8 +71,9 @@ impl StackAccess {
 }
 
 impl CpuScoreboard {
-    /// Time so far: the share given by [`Table::waited`] until results have come, the rest until everything
-    /// was issued and every unit could take more. Later work overlaps with operations still in flight.
+    /// Time so far: the share given by [`CostModel::latency_share`] until results have come, the rest until
+    /// everything was issued and every unit could take more. Later work overlaps with operations still in
+    /// flight.
     pub(super) fn elapsed(&self, table: &CostModel) -> u64 {
         let issued = self.busy.iter().fold(self.issued, |a, &b| a.max(b));
         let part = u64::from(table.latency_share());

@@ -1,7 +1,7 @@
 //! Durations of machine instructions and calls: a table that is measured, and read from text.
 //!
-//! `width` is the number of operations issued in a cycle, `waited` the part of the time that counts where
-//! results are waited for. Any other line has a name, the latency and the time from one to the next
+//! `width` is the number of operations issued in a cycle, `latency_share` the part of the time that counts
+//! where results are waited for. Any other line has a name, the latency and the time from one to the next
 //! independent one, in cycles, and how much they scattered; `-` stands for a time that was not or cannot be
 //! measured, and leaves the assumed one. Calls have one time. The table of the machine that this was made on
 //! is built in; `millstream lab calibrate` writes that of another.
@@ -57,7 +57,12 @@ macro_rules! kinds {
             /// As it is where nothing was measured.
             const fn assumed(self) -> InsnTiming {
                 match self {
-                    $(Kind::$kind => InsnTiming { unit: ExecutionUnit::$unit, uops: $uops, latency: $latency, each: $each },)*
+                    $(Kind::$kind => InsnTiming {
+                        unit: ExecutionUnit::$unit,
+                        uops: $uops,
+                        latency: $latency,
+                        each: $each,
+                    },)*
                 }
             }
         }
@@ -187,8 +192,8 @@ impl CostModel {
         &TABLE
     }
 
-    /// Built-in table of a machine whose kernel works around speculation in calls, returns and indirect jumps:
-    /// AMD Zen 3 with retpolines and safe returns.
+    /// Built-in table of a machine whose kernel works around speculation in calls, returns and indirect
+    /// jumps: AMD Zen 3 with retpolines and safe returns.
     pub fn with_thunks() -> &'static CostModel {
         static TABLE: LazyLock<CostModel> = LazyLock::new(|| {
             let mut table = CostModel::built_in().clone();
@@ -226,14 +231,14 @@ impl CostModel {
         self.width.max(1)
     }
 
-    /// The part of the time, in thousandths, that counts where results are waited for: code is between as fast as its
-    /// results come and as fast as it can be issued, since what comes behind it overlaps with it.
+    /// The part of the time, in thousandths, that counts where results are waited for: code is between as
+    /// fast as its results come and as fast as it can be issued, since what comes behind it overlaps with it.
     pub fn latency_share(&self) -> u32 {
         self.waited.min(1000)
     }
 
-    /// The same machine, on which calls take no time but those that the kernel puts in line: what an analyser sees that
-    /// knows machine code and not the kernel.
+    /// The same machine, on which calls take no time but those that the kernel puts in line: what an analyser
+    /// sees that knows machine code and not the kernel.
     pub fn without_calls(&self) -> CostModel {
         const INLINED: u32 = 5000;
         let mut table = self.clone();

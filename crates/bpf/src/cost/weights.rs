@@ -188,7 +188,8 @@ fn probability(insns: &[Insn], blocks: &BlockGraph, b: usize, finds: &[usize], t
     };
     let (start, end) = blocks.range(b);
     let Insn::Branch { width, cond, dst, src, .. } = insns[end - 1] else { return 0.02 };
-    // Loops go round, whatever else may be said; whether the branch jumps back itself or over a jump that does.
+    // Loops go round, whatever else may be said; whether the branch jumps back itself or over a jump that
+    // does.
     let goes_back = |s: usize| {
         let only_jumps = matches!(insns[blocks.range(s).0], Insn::Jump { .. });
         blocks.is_back_edge(b, s)

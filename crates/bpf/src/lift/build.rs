@@ -439,8 +439,8 @@ impl FunctionLifter<'_> {
             (Type::Ptr(Prov::Ctx), Some(prog_type)) => {
                 ctx::field(prog_type, off.into(), size).map_or(plain, Type::Ptr)
             }
-            // The base may be the context, handed over by a caller or filled from the stack: what looks like a word
-            // of 32 bits is then a pointer.
+            // The base may be the context, handed over by a caller or filled from the stack: what looks like
+            // a word of 32 bits is then a pointer.
             (Type::Any | Type::Ptr(Prov::Ctx), _) if ctx::may_be_pointer(own, off.into(), size) => Type::Any,
             _ => plain,
         }

@@ -1,9 +1,9 @@
 //! Lifting: bytecode of one function to SSA.
 //!
-//! Registers become values, by way of pruned SSA: a block has a parameter for each register that is live on entry
-//! and for which its predecessors disagree. The frame pointer is the address one past the end of one stack object,
-//! the frame, whose fixed place is kept until a pass understands all its uses. Copies vanish, so that everything the
-//! kernel's verifier learns about one copy is known of the one value that remains.
+//! Registers become values, by way of pruned SSA: a block has a parameter for each register that is live on
+//! entry and for which its predecessors disagree. The frame pointer is the address one past the end of one
+//! stack object, the frame, whose fixed place is kept until a pass understands all its uses. Copies vanish,
+//! so that everything the kernel's verifier learns about one copy is known of the one value that remains.
 //!
 //! The target of a relocation is a symbol in the IR, never a number.
 
@@ -84,9 +84,9 @@ pub struct BytecodeFunction {
 /// Functions that are not lifted, and why.
 pub type UnliftedFunctions = BTreeMap<Func, LiftError>;
 
-/// Lifts all functions of a module. `sources` are in the order of the functions to be made; `module` holds the maps
-/// and symbols that they name, and receives the functions. `extern_args` gives the number of arguments of a kernel
-/// function, or [`Signature::UNKNOWN`].
+/// Lifts all functions of a module. `sources` are in the order of the functions to be made; `module` holds
+/// the maps and symbols that they name, and receives the functions. `extern_args` gives the number of
+/// arguments of a kernel function, or [`Signature::UNKNOWN`].
 ///
 /// # Errors
 /// [`LiftError`] for bytecode that no verifier would accept either: bad jumps, unknown opcodes.

@@ -49,7 +49,7 @@ pub(super) struct BytecodeCfg {
     pub(super) insns: Vec<LocatedInsn>,
     pub(super) runs: Vec<BytecodeBlock>,
     pub(super) rpo: Vec<usize>,
-    /// True if an exit passes on `r0`, as of the last [`Scan::analyse`].
+    /// True if an exit passes on `r0`, as of the last [`BytecodeCfg::analyse`].
     returns: bool,
 }
 
@@ -326,7 +326,8 @@ impl BytecodeCfg {
                 return false;
             }
         }
-        // An exit passes it on; whether that counts is in this function's own signature, by way of `live_out`.
+        // An exit passes it on; whether that counts is in this function's own signature, by way of
+        // `live_out`.
         run.live_out & 1 != 0 || (run.succs.is_empty() && self.returns)
     }
 }

@@ -44,8 +44,8 @@ fn ending_slots(term: Terminator, next: Option<usize>, far: bool) -> i64 {
     endings(term, next, far).iter().flatten().count() as i64
 }
 
-/// The longest 16-bit jump that is used, in slots after the kernel's patching: a tenth of the range is left for what
-/// [`patched`] does not know.
+/// The longest 16-bit jump that is used, in slots after the kernel's patching: a tenth of the range is left
+/// for what [`patched`] does not know.
 const REACH: i64 = 29_500;
 
 /// Slots that an instruction may have once the kernel has patched it, at most. From `convert_ctx_accesses`

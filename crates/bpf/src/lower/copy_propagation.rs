@@ -136,8 +136,8 @@ fn lone_predecessors(blocks: &[EmittedBlock]) -> Vec<Option<usize>> {
     (0..blocks.len()).map(|b| (b > 0 && count[b] == 1).then_some(last[b])).collect()
 }
 
-/// Copies to registers that survive calls are made only before the first instruction that needs them: until then the
-/// register may serve something else.
+/// Copies to registers that survive calls are made only before the first instruction that needs them: until
+/// then the register may serve something else.
 pub(super) fn sink(blocks: &mut [EmittedBlock]) {
     let preds = lone_predecessors(blocks);
     let mut live = live_in(blocks);

@@ -17,8 +17,8 @@ use super::{CodeLength, CodeLimits};
 /// Blocks whose constants are tried before the branch, per function.
 const MOST_TRIED: usize = 300;
 
-/// A block of nothing but constants, reached by branches only, costs its own jump. Where a register is free on the
-/// other side of a branch too, the constant may be made before it, once for several branches in a row.
+/// A block of nothing but constants, reached by branches only, costs its own jump. Where a register is free
+/// on the other side of a branch too, the constant may be made before it, once for several branches in a row.
 pub(super) fn hoist_constants(blocks: &mut [EmittedBlock], limits: CodeLimits) {
     let mut live = live_in(blocks);
     let mut book = HoistState::default();
@@ -131,8 +131,8 @@ impl HoistState {
         now: usize,
         known: Vec<Option<RegisterConstants>>,
     ) {
-        // What registers hold on entry of blocks does not change by that, unless a branch then tests what another
-        // instruction has written.
+        // What registers hold on entry of blocks does not change by that, unless a branch then tests what
+        // another instruction has written.
         let mut tested = false;
         for (b, entry) in self.entries.iter_mut().enumerate() {
             let hoisted = changed.contains(&b);

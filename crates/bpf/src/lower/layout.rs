@@ -1,8 +1,9 @@
 //! The order of blocks, and the length of the code in a given order.
 //!
-//! Two orders are natural: the one that came in, which keeps together what the source kept together, and the one in
-//! which each block is followed by the one it falls or jumps to. The cheaper is improved by moving runs of blocks about
-//! while that helps: a jump that goes away saves a slot, one that comes into reach of a byte three or four bytes.
+//! Two orders are natural: the one that came in, which keeps together what the source kept together, and the
+//! one in which each block is followed by the one it falls or jumps to. The cheaper is improved by moving
+//! runs of blocks about while that helps: a jump that goes away saves a slot, one that comes into reach of a
+//! byte three or four bytes.
 
 use super::assemble::{TerminatorInsn, endings};
 use super::code::{EmittedBlock, EmittedInsn, SrcOperand, Terminator, successors};

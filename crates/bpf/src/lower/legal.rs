@@ -1,5 +1,5 @@
-//! Makes a function fit for instruction selection: operations that BPF lacks become control flow, and no edge leads
-//! from a block with several successors to one with several predecessors.
+//! Makes a function fit for instruction selection: operations that BPF lacks become control flow, and no edge
+//! leads from a block with several successors to one with several predecessors.
 
 use millstream_ir::{Block, BlockCall, Cfg, Cond, Function, Inst, Op, PacketVerdict, Type, Width};
 

@@ -1,7 +1,7 @@
 //! Machine instructions before and during register allocation, in the form that `regalloc2` reads.
 //!
-//! Operands of an instruction are in a fixed order that its [`MOp`] states; after allocation the registers come back
-//! in the same order.
+//! Operands of an instruction are in a fixed order that its [`MOp`] states; after allocation the registers
+//! come back in the same order.
 
 use millstream_ir::{AluOp, AtomicOp, Cond, Core, Size, Slot, SwapKind, Width};
 use regalloc2::{
@@ -197,8 +197,8 @@ pub(crate) fn call_clobbers() -> PRegSet {
     (1..=5).fold(PRegSet::empty(), |set, n| set.with(preg(n)))
 }
 
-/// The registers that may be allocated. Those that survive calls come second: using one costs a push and a pop. So
-/// does `r0`, which calls and returns want, unless it is `free`.
+/// The registers that may be allocated. Those that survive calls come second: using one costs a push and a
+/// pop. So does `r0`, which calls and returns want, unless it is `free`.
 pub(crate) fn machine_env(free_r0: bool) -> MachineEnv {
     let set = |range: std::ops::RangeInclusive<usize>| range.fold(PRegSet::empty(), |s, n| s.with(preg(n)));
     let (first, second) =

@@ -3,7 +3,7 @@
 //! expand match tables → legalize → split critical edges → select instructions (`isel`) → allocate registers
 //! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`shape`, `spills`, `tidy`) → order them
 //! (`layout`) → assemble. How constants reach block parameters is a matter of taste of the register
-//! allocator, so a function is lowered by each [`Strategy`] and the shortest result is taken.
+//! allocator, so a function is lowered by each [`LoweringStrategy`] and the shortest result is taken.
 
 mod assemble;
 mod code;
@@ -95,7 +95,8 @@ pub enum LowerError {
 /// A choice that changes the code but not its meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoweringStrategy {
-    /// Constants stay where they were made, over calls and blocks, instead of being made anew near their uses.
+    /// Constants stay where they were made, over calls and blocks, instead of being made anew near their
+    /// uses.
     pub far_constants: bool,
     /// Constants are stored as immediates even where the same one is stored several times.
     pub immediate_stores: bool,
@@ -117,8 +118,8 @@ pub enum BlockOrder {
     Best,
     /// As they came. Where the verifier goes on to remove code that it finds dead, this may end up shorter.
     Given,
-    /// Each followed by the one it falls or jumps to. The verifier looks at what falls through first, so that the order
-    /// decides how many states it sees.
+    /// Each followed by the one it falls or jumps to. The verifier looks at what falls through first, so that
+    /// the order decides how many states it sees.
     Chained,
 }
 
@@ -258,7 +259,7 @@ impl CodeLimits {
     }
 }
 
-/// Lowers a function, trying the choices of [`Strategy`] one by one and keeping what helps.
+/// Lowers a function, trying the choices of [`LoweringStrategy`] one by one and keeping what helps.
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
@@ -266,7 +267,8 @@ pub fn lower(func: &Function) -> Result<LoweredFunction, LowerError> {
     lower_within(func, CodeLimits::none(OptimizationGoal::Balanced), BlockOrder::Best)
 }
 
-/// Lowers a function of a module as [`lower`] does, its matches of the module's tables expanded to comparisons.
+/// Lowers a function of a module as [`lower`] does, its matches of the module's tables expanded to
+/// comparisons.
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
@@ -300,8 +302,8 @@ pub fn lower_within(
 /// A thread that lowers by one strategy while another is at work, for functions that take long enough.
 type StrategyWorker = WorkerThread<LoweringStrategy, Result<LoweredBlocks, LowerError>>;
 
-/// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were
-/// good, with its blocks in each order. `good` says of code whether it is the best so far.
+/// Lowers a function in all ways that there are: by each choice of [`LoweringStrategy`] on top of those that
+/// were good, with its blocks in each order. `good` says of code whether it is the best so far.
 pub fn lower_each(func: &Function, limits: CodeLimits, good: &mut dyn FnMut(&LoweredFunction) -> bool) {
     let Ok(prepared) = LegalizedFunction::new(func) else { return };
     let mut better = |strategy: LoweringStrategy| {

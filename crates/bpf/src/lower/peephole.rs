@@ -1,5 +1,5 @@
-//! Small repairs after register allocation, on blocks of bytecode that are not laid out yet: moves that do nothing,
-//! constants that are there already, equal ends of blocks, names of registers.
+//! Small repairs after register allocation, on blocks of bytecode that are not laid out yet: moves that do
+//! nothing, constants that are there already, equal ends of blocks, names of registers.
 
 use millstream_ir::Cond;
 use millstream_isa::helpers::{Helper, RetKind};
@@ -73,8 +73,9 @@ fn join_chains(blocks: &mut [EmittedBlock]) {
     }
 }
 
-/// Instructions at the end of blocks that go on to the same place become one block. Accesses to memory other than the
-/// own stack are left alone, as are calls: the verifier forbids that one instruction sees different kinds of pointers.
+/// Instructions at the end of blocks that go on to the same place become one block. Accesses to memory other
+/// than the own stack are left alone, as are calls: the verifier forbids that one instruction sees different
+/// kinds of pointers.
 fn merge_tails(blocks: &mut Vec<EmittedBlock>) {
     let mergeable = |e: &EmittedInsn| match e.insn {
         Insn::Load { src, .. } => src == Reg::R10,
@@ -122,8 +123,8 @@ fn merge_tails(blocks: &mut Vec<EmittedBlock>) {
     }
 }
 
-/// Of the registers that survive calls, `r6` is the cheapest to save and needs no prefix in 32-bit operations: the one
-/// that gains most from it takes its name, and the others theirs in order.
+/// Of the registers that survive calls, `r6` is the cheapest to save and needs no prefix in 32-bit
+/// operations: the one that gains most from it takes its name, and the others theirs in order.
 fn rename_saved(blocks: &mut [EmittedBlock]) {
     let mut gain = [0u32; 11];
     let mut legacy = false;

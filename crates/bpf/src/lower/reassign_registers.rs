@@ -1,9 +1,11 @@
 //! Registers chosen once more, by their price on the machine.
 //!
-//! The allocator treats all registers of a kind alike, and splits values where that helped it on the way. Here each
-//! *web* (writes of a register, with all the reads that they reach) is tried in every register that is free wherever it
-//! lives, and takes the one with the shortest machine code: moves between equal registers vanish, the prefix of r5 and
-//! r7 to r9 is paid where it costs least, and saved registers that nothing needs any more are not saved.
+//! The allocator treats all registers of a kind alike, and splits values where that helped it on the way.
+//! Here each
+//! *web* (writes of a register, with all the reads that they reach) is tried in every register that is free
+//! wherever it lives, and takes the one with the shortest machine code: moves between equal registers vanish,
+//! the prefix of r5 and r7 to r9 is paid where it costs least, and saved registers that nothing needs any
+//! more are not saved.
 //!
 //! Webs that calls, returns or the function's entry tie to a register stay there. Interference is Chaitin's:
 //! a move does not make its two sides interfere, since they hold the same value.
@@ -36,7 +38,8 @@ pub(super) fn reassign_webs(blocks: &mut [EmittedBlock]) {
     webs.apply(blocks);
 }
 
-/// The webs that the two register fields of an instruction name; `NONE` where there is no field, or the frame pointer.
+/// The webs that the two register fields of an instruction name; `NONE` where there is no field, or the frame
+/// pointer.
 #[derive(Clone, Copy)]
 struct InsnWebs {
     dst: u32,
@@ -374,8 +377,9 @@ impl InterferenceGraph {
         changed
     }
 
-    /// Notes whose choice a web's new color bears on: its neighbours', those of webs named beside it, and everybody's
-    /// where a register has one web or none, before or after: one more or less decides whether it is saved.
+    /// Notes whose choice a web's new color bears on: its neighbours', those of webs named beside it, and
+    /// everybody's where a register has one web or none, before or after: one more or less decides whether it
+    /// is saved.
     fn changed(&mut self, web: usize, old: u8, new: u8) {
         if self.population[usize::from(old)] <= 1 || self.population[usize::from(new)] <= 2 {
             self.stale.fill(true);

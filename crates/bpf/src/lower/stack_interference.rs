@@ -1,7 +1,7 @@
 //! Which stack objects hold something at the same time: others may have the same place.
 //!
-//! An object lives from the first access on a way to the last. Accesses are loads, stores and calls that get an address
-//! in it; helpers keep no address. An object whose address goes anywhere else lives all the time.
+//! An object lives from the first access on a way to the last. Accesses are loads, stores and calls that get
+//! an address in it; helpers keep no address. An object whose address goes anywhere else lives all the time.
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Op, Slot, Value};

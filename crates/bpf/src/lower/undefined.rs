@@ -2,8 +2,8 @@
 //! vanish; no function returns the address of a stack by accident; and the last check, that no register and
 //! no spill slot is read which is not written on every path to the read.
 //!
-//! The kernel rejects such a read even where the value does not matter. At the entry only the registers of the
-//! function's own parameters are written: `r2` to `r5` hold nothing that a program may read.
+//! The kernel rejects such a read even where the value does not matter. At the entry only the registers of
+//! the function's own parameters are written: `r2` to `r5` hold nothing that a program may read.
 
 use millstream_ir::Function;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};

@@ -1,7 +1,8 @@
 //! Comparison of a type of the program with one of the kernel, for the purposes of CO-RE.
 //!
-//! Three relations, from loose to strict: [`fields`] for fields on a path, `compatible` for types that need only
-//! exist, `matches` for `bpf_core_type_matches`. Qualifiers and typedefs are looked through in all of them.
+//! Three relations, from loose to strict: [`fields`] for fields on a path, `compatible` for types that need
+//! only exist, `matches` for `bpf_core_type_matches`. Qualifiers and typedefs are looked through in all of
+//! them.
 
 use super::compatible_kinds;
 use crate::query::{TypeWalk, essential_name};

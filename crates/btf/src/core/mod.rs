@@ -1,11 +1,12 @@
 //! CO-RE: computes the value of a relocation's constant on another kernel, and puts it into an instruction.
 //!
-//! [`resolve`] finds the program's type (`local`) among the kernel's (`target`) by name, a flavour (`___x`) apart,
-//! follows the same path of field names, and computes what the relocation asks. [`patch()`] writes the result into
-//! the instruction. The rules are libbpf's (its `relo_core.h` and the comments there), so that a program relocated
-//! here is the program that libbpf would load:
+//! [`resolve`] finds the program's type (`local`) among the kernel's (`target`) by name, a flavour (`___x`)
+//! apart, follows the same path of field names, and computes what the relocation asks. [`patch()`] writes the
+//! result into the instruction. The rules are libbpf's (its `relo_core.h` and the comments there), so that a
+//! program relocated here is the program that libbpf would load:
 //!
-//! - a field is found by name, also through anonymous structures and unions; its type must be of a compatible kind;
+//! - a field is found by name, also through anonymous structures and unions; its type must be of a compatible
+//!   kind;
 //! - array indices must be inside the target's array, a flexible array's apart;
 //! - several candidate types must all give the same answer;
 //! - what does not exist makes an `exists` query 0, and poisons every other instruction: it becomes a call of
@@ -30,7 +31,7 @@ use thiserror::Error;
 pub struct ResolvedRelo {
     /// The value as compiled.
     pub original: u64,
-    /// True if the instruction must hold [`Resolved::original`]. False where compilers may disagree.
+    /// True if the instruction must hold [`ResolvedRelo::original`]. False where compilers may disagree.
     pub check: bool,
     /// The value on the target; `None` poisons the instruction.
     pub value: Option<u64>,

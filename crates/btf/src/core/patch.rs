@@ -66,9 +66,9 @@ pub enum PatchError {
     },
 }
 
-/// Writes a value into instruction `at`, or poisons it. Constants of arithmetic, 64-bit constants, and offsets of
-/// loads and stores can be relocated; a load's or store's size follows the field's where that is safe, and the
-/// instruction is poisoned where it is not.
+/// Writes a value into instruction `at`, or poisons it. Constants of arithmetic, 64-bit constants, and
+/// offsets of loads and stores can be relocated; a load's or store's size follows the field's where that is
+/// safe, and the instruction is poisoned where it is not.
 pub fn patch(insns: &mut [RawInsn], at: usize, r: &ResolvedRelo) -> Result<(), PatchError> {
     let insn = *insns.get(at).ok_or(PatchError::OutOfRange(at))?;
     let Some(value) = r.value else { return poison(insns, at) };

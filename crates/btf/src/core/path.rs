@@ -1,4 +1,5 @@
-//! The path of a relocation: from numbers in the program's types to names, and from names to the kernel's types.
+//! The path of a relocation: from numbers in the program's types to names, and from names to the kernel's
+//! types.
 
 use super::{CoreError, compare};
 use crate::query::{TypeWalk, essential_name};

@@ -115,10 +115,12 @@ enum BenchmarkPart {
     Sizes,
     /// Time a packet by --schedules, beside that of --schedule
     Schedules,
-    /// Time a packet, and packets per second, by the number of workers: 1, 2, 4 and so on up to --workers; with
+    /// Time a packet, and packets per second, by the number of workers: 1, 2, 4 and so on up to --workers;
+    /// with
     /// --pipeline by stages, too
     Workers,
-    /// Latency by offered load: packets that come by a Poisson process into a ring of 1,024, polled by one worker
+    /// Latency by offered load: packets that come by a Poisson process into a ring of 1,024, polled by one
+    /// worker
     Latency,
     /// Instructions of a packet, counted by valgrind's callgrind where there is one
     Instructions,

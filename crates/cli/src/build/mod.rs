@@ -1,7 +1,7 @@
 //! `millstream build`: a configuration or an XDP object as an executable of its own, or as an object file
 //! with a header, compiled ahead of time.
 //!
-//! The executable is this one with the program behind its end ([`Payload`]). Its runtime is that of
+//! The executable is this one with the program behind its end ([`ProgramPayload`]). Its runtime is that of
 //! `millstream click` and `millstream native`, so packets, tables and accounts are the same; neither LLVM nor
 //! our compiler runs in it. [`run_if_built`] runs the program in such an executable, in place of a command.
 //! The object file is for programs in C; its runtime is `millstream_embed`.

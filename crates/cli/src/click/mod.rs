@@ -199,8 +199,8 @@ pub(crate) fn with_clock(general: Ablations) -> Ablations {
     Ablations { time: !general.stages, ..general }
 }
 
-/// Reads a configuration and compiles it to the IR for so many workers, with handlers that `Writers` may
-/// write, and without the optimizations that `General` leaves out.
+/// Reads a configuration and compiles it to the IR for so many workers, with handlers that `HandlerWriters`
+/// may write, and without the optimizations that `Ablations` leaves out.
 pub(crate) fn compile_to_ir(
     conf: &Path,
     variables: &[String],

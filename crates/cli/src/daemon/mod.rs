@@ -1,5 +1,5 @@
-//! `millstream daemon`: many programs on many interfaces, kept fast in the background, watched and steered over a
-//! socket.
+//! `millstream daemon`: many programs on many interfaces, kept fast in the background, watched and steered
+//! over a socket.
 //!
 //! Each program has a thread of its own ([`worker`]) with a session like that of `millstream run`; its status
 //! and its orders are in its [`slot`]. [`socket`] serves the [`protocol`], whose other side is [`client`];

@@ -55,8 +55,9 @@ impl ListeningSocket {
         if lock.try_lock().is_err() {
             return Err(SocketError::Busy { path: path.to_owned() });
         }
-        // A client may connect as soon as it sees the file, but bind(2) shows it before listen(2): it gets its name
-        // when it listens. The lock, which is named after the same stem, keeps other daemons from the first name, too.
+        // A client may connect as soon as it sees the file, but bind(2) shows it before listen(2): it gets
+        // its name when it listens. The lock, which is named after the same stem, keeps other daemons from
+        // the first name, too.
         let unheard = path.with_extension("new");
         for name in [path, &unheard] {
             if std::fs::symlink_metadata(name).is_ok_and(|there| !there.file_type().is_socket()) {

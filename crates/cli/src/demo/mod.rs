@@ -1,13 +1,14 @@
 //! `millstream demo`: the router with 2,592 routes on a private veth pair, made faster while packets flow.
 //!
-//! Traffic of high locality, then other hot flows; after each, original and variant are measured against one another by
-//! the laboratory's protocol, on that traffic. Then route updates under load, few and many. There frames carry the time
-//! at which they were made, and a program at the far end counts those that were made after an update had returned to
-//! its caller and do not have its next hop: stale packets, of which there may be none.
+//! Traffic of high locality, then other hot flows; after each, original and variant are measured against one
+//! another by the laboratory's protocol, on that traffic. Then route updates under load, few and many. There
+//! frames carry the time at which they were made, and a program at the far end counts those that were made
+//! after an update had returned to its caller and do not have its next hop: stale packets, of which there may
+//! be none.
 //!
-//! The exit code tells whether packets were handled rightly (none stale, none lost). A bar of speed is met or missed
-//! only if the whole 99 % interval is on one side of it; a measurement goes on until that is so, or says that the
-//! machine is too disturbed to tell.
+//! The exit code tells whether packets were handled rightly (none stale, none lost). A bar of speed is met or
+//! missed only if the whole 99 % interval is on one side of it; a measurement goes on until that is so, or
+//! says that the machine is too disturbed to tell.
 
 mod figures;
 

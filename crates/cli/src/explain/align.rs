@@ -1,6 +1,7 @@
 //! Alignment of two sequences: the pairs, in order in both, whose scores add up to the most.
 //!
-//! Dynamic programming, by halves (Hirschberg, CACM 1975) where the table would be large, so that memory stays linear.
+//! Dynamic programming, by halves (Hirschberg, CACM 1975) where the table would be large, so that memory
+//! stays linear.
 
 /// Cells of a table that is held as a whole.
 const WHOLE: usize = 1 << 22;

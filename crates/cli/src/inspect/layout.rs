@@ -1,6 +1,6 @@
-//! Layered drawing of a directed graph (Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical
-//! System Structures"): layers by longest path, crossings reduced by barycentres, long edges led through points of
-//! their own between the nodes. Edges against the order go around on the left.
+//! Layered drawing of a directed graph (Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of
+//! Hierarchical System Structures"): layers by longest path, crossings reduced by barycentres, long edges led
+//! through points of their own between the nodes. Edges against the order go around on the left.
 
 /// A node or a point of an edge.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -38,8 +38,8 @@ const GAP_Y: f64 = 46.0;
 const LANE: f64 = 14.0;
 const SWEEPS: usize = 12;
 
-/// Draws a graph. Nodes are given by size in an order in which most edges lead forwards; those that do not are taken
-/// as back edges.
+/// Draws a graph. Nodes are given by size in an order in which most edges lead forwards; those that do not
+/// are taken as back edges.
 pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> GraphLayout {
     let mut grid = LayeredGraph::new(sizes, edges);
     for sweep in 0..SWEEPS {
@@ -142,7 +142,8 @@ impl LayeredGraph {
         }
     }
 
-    /// Gives coordinates: layers from the top down, in each as near as may be to the neighbours above, then below.
+    /// Gives coordinates: layers from the top down, in each as near as may be to the neighbours above, then
+    /// below.
     fn place(&mut self) {
         let mut y = GAP_Y / 2.0;
         for layer in &self.layers {

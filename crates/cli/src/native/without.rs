@@ -14,7 +14,8 @@ pub(crate) enum DisabledOptimization {
     StaticGraph,
     /// Of configurations: arguments are constants of the code.
     Constants,
-    /// Of configurations: annotations are values, and in memory only where a packet waits and somebody looks later.
+    /// Of configurations: annotations are values, and in memory only where a packet waits and somebody looks
+    /// later.
     Annotations,
     /// All passes on the IR.
     Passes,

@@ -169,7 +169,8 @@ impl ElementSetup<'_> {
         &self.graph.captures
     }
 
-    /// The element that a name in the arguments means: one of the same compound element, or else of those around it.
+    /// The element that a name in the arguments means: one of the same compound element, or else of those
+    /// around it.
     pub(crate) fn named(&self, name: &str) -> Option<&Element> {
         self.named_by(self.element, name)
     }

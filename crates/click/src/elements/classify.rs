@@ -1,4 +1,4 @@
-//! `Classifier`: by bytes at offsets. Many patterns become a match table ([`super::table`]), whose key
+//! `Classifier`: by bytes at offsets. Many patterns become a match table ([`super::match_table`]), whose key
 //! consists of words at multiples of four.
 
 use std::collections::BTreeMap;

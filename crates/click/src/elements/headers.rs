@@ -246,7 +246,8 @@ struct UdpIpEncap {
     id: u32,
 }
 
-/// Addresses that handlers read and, where somebody may, write; the destination unless it is that of the annotation.
+/// Addresses that handlers read and, where somebody may, write; the destination unless it is that of the
+/// annotation.
 fn ends(
     setup: &mut ElementSetup<'_>,
     source: u32,

@@ -1,6 +1,7 @@
 //! `ICMPError`. Source: RFC 792; RFC 1812, 4.3.2.
 //!
-//! The error is made in place: the packet that it speaks of is its payload already, and gets two headers in front.
+//! The error is made in place: the packet that it speaks of is its payload already, and gets two headers in
+//! front.
 
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};

@@ -2,7 +2,7 @@
 //!
 //! An expression becomes control flow: each test is a branch; `and`, `or` and `not` determine the targets of
 //! its sides. Conditions that tests of ports and ICMP types need (the protocol, the first fragment, a header
-//! that exists) are part of each test. Many rules become a match table instead ([`super::table`]).
+//! that exists) are part of each test. Many rules become a match table instead ([`super::match_table`]).
 
 mod parse;
 

@@ -1,4 +1,4 @@
-//! `Pad`: packets that are at least, and at most, so long.
+//! `PadPacket`: packets that are at least, and at most, so long.
 
 use millstream_isa::{AluOp, Cond};
 

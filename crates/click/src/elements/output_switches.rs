@@ -305,7 +305,8 @@ impl ElementCodegen for RatedSplitter {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let second = SECOND as i64;
         let (rate, now, since) = (code.setting(self.rate), code.time(), code.get(self.since));
-        // A token takes a second's nanoseconds by the rate; a bucket that was not looked at for a second is full.
+        // A token takes a second's nanoseconds by the rate; a bucket that was not looked at for a second is
+        // full.
         let passed = code.sub(now, since);
         let most = code.int(second);
         let short = code.compare(Cond::Lt, passed, most);

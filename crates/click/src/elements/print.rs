@@ -80,7 +80,8 @@ struct PrintPacket {
     /// Offset in the state at which the numbers of a record are put together.
     scratch: u32,
     active: SettingValue,
-    /// Bytes that a record has at most; all of them, and those in front back to the network header, if none is said.
+    /// Bytes that a record has at most; all of them, and those in front back to the network header, if none
+    /// is said.
     most: Option<i64>,
     cpu: bool,
 }

@@ -70,7 +70,8 @@ const USUAL_ENTRIES: u64 = 1024;
 const USUAL_TIMEOUT: u64 = 300_000_000_000;
 const NEIGHBOUR_TIMEOUT: u64 = 120_000_000_000;
 const BETWEEN: i64 = 100_000_000;
-/// The hop's Ethernet address, when it answered, when it was asked (0 for never), how long the packet is that waits.
+/// The hop's Ethernet address, when it answered, when it was asked (0 for never), how long the packet is that
+/// waits.
 const ENTRY: [Size; 4] = [Size::Dw, Size::Dw, Size::Dw, Size::Dw];
 const ANSWERED: i32 = 8;
 /// The first four bits of addresses of groups.

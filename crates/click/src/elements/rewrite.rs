@@ -1,10 +1,10 @@
 //! Address and port translation: `IPRewriter` and its kin. Source: RFC 2663, RFC 5508, RFC 1624.
 //!
 //! A flow has two entries in a table, one per direction. The key is the part of an arriving packet that tells
-//! flows apart ([`Kind`]); the value is what it becomes, what the change adds to the checksums, the output,
-//! and the time of the last packet. Time is checked when a packet comes: an entry is treated as absent if the
-//! time of both directions has run out. The table evicts the least recently used entry, so that it is never
-//! full.
+//! flows apart ([`FlowKeyKind`]); the value is what it becomes, what the change adds to the checksums, the
+//! output, and the time of the last packet. Time is checked when a packet comes: an entry is treated as
+//! absent if the time of both directions has run out. The table evicts the least recently used entry, so that
+//! it is never full.
 //!
 //! Addresses and ports are handled as they lie in memory.
 
@@ -40,7 +40,7 @@ const USUAL_TIMEOUTS: [(&str, u64); 3] =
     [("UDP_TIMEOUT", 300), ("TCP_TIMEOUT", 86_400), ("TCP_DONE_TIMEOUT", 240)];
 /// Addresses, ports, protocol.
 const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
-/// Value of an entry: its fields ([`Entry`]), flags, and the time of the last packet.
+/// Value of an entry: its fields ([`MappingEntry`]), flags, and the time of the last packet.
 const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
@@ -299,8 +299,8 @@ impl RewriterFlows {
         }
     }
 
-    /// Finds the entry of a flow. Goes to `missing` if there is none, and to `gone` if the time of both
-    /// directions has run out.
+    /// Finds the entry of a flow. Goes to `missing` if there is none, and to `record_departure` if the time
+    /// of both directions has run out.
     fn current(
         self,
         code: &mut ElementBuilder<'_, '_>,
@@ -366,7 +366,8 @@ struct RewriteContext {
     protocol: Value,
     key_protocol: Value,
     now: Value,
-    /// Block that changes packets; its parameters are those of [`Entry`], and the destination annotation.
+    /// Block that changes packets; its parameters are those of [`MappingEntry`], and the destination
+    /// annotation.
     apply: Block,
 }
 
@@ -481,7 +482,7 @@ fn echoes(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value
     foreign
 }
 
-/// The pair that takes the place of ports for an echo request or its answer ([`Kind::Echoes`]).
+/// The pair that takes the place of ports for an echo request or its answer ([`FlowKeyKind::Echoes`]).
 fn echo_ports(code: &mut ElementBuilder<'_, '_>, message: Value) -> Value {
     let (kind, identifier) = (code.byte(message, 0), code.raw(2, message, 4));
     let request = with_identifier(code, identifier);

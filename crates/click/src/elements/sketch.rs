@@ -113,7 +113,7 @@ impl ElementCodegen for SketchCounter {
     }
 }
 
-/// As [`crate::sketch::Flow::digest`].
+/// As [`crate::sketch::FlowKey::digest`].
 fn digest(code: &mut ElementBuilder<'_, '_>, addresses: Value, rest: Value) -> Value {
     let folded = |code: &mut ElementBuilder<'_, '_>, value, shift| {
         let high = code.with(AluOp::Rsh, value, shift);

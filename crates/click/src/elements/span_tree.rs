@@ -44,7 +44,8 @@ const PORT_PRIORITY: i64 = 0x8000;
 /// Cost that a port adds to a path.
 const PATH_COST: i64 = 1;
 
-/// Bytes of a frame that are looked at: up to the type, and of a whole configuration message; and of one that is sent.
+/// Bytes of a frame that are looked at: up to the type, and of a whole configuration message; and of one that
+/// is sent.
 const SHORTEST: i64 = 21;
 const WHOLE: i64 = 52;
 const FRAME: i64 = 60;

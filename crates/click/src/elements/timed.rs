@@ -1,6 +1,6 @@
 //! Elements of time: they pull at a rate, after a delay, or now and then. They only declare their pace
-//! ([`crate::waits`]): whoever runs the program keeps packets until they are due, and only packets that are
-//! due reach these elements. In programs whose runs have no clock they pass packets at once.
+//! ([`crate::queueing`]): whoever runs the program keeps packets until they are due, and only packets that
+//! are due reach these elements. In programs whose runs have no clock they pass packets at once.
 
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;

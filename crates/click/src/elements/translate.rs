@@ -1,4 +1,5 @@
-//! `ProtocolTranslator64`, `ProtocolTranslator46`: packets of IPv6 as packets of IPv4, and back. Source: RFC 7915.
+//! `ProtocolTranslator64`, `ProtocolTranslator46`: packets of IPv6 as packets of IPv4, and back. Source: RFC
+//! 7915.
 //!
 //! An address of IPv4 is the last word of one of IPv6 whose other words are zero, or that is mapped
 //! (`::ffff:a.b.c.d`). Headers are written anew in front of the bytes behind them, which stay where they are;

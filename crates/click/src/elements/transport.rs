@@ -1,4 +1,5 @@
-//! `CheckTCPHeader`, `CheckUDPHeader`, `CheckICMPHeader`: validity of headers. Source: RFC 793, 768, 792, 1071.
+//! `CheckTCPHeader`, `CheckUDPHeader`, `CheckICMPHeader`: validity of headers. Source: RFC 793, 768, 792,
+//! 1071.
 
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};

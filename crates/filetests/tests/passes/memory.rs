@@ -1,7 +1,7 @@
 //! Random programs over stack, packet and maps do the same before and after the memory passes.
 //!
-//! A program is a chain of blocks with diamonds and loops between them; state lives in the stack frame, the packet and
-//! two maps. `MILLSTREAM_FUZZ_SEEDS=FROM..TO` chooses the seeds.
+//! A program is a chain of blocks with diamonds and loops between them; state lives in the stack frame, the
+//! packet and two maps. `MILLSTREAM_FUZZ_SEEDS=FROM..TO` chooses the seeds.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Runs BPF instructions.
 //!
-//! All of the instruction set, calls of local functions, callbacks and tail calls. `r1` to `r5` are clobbered by
-//! every call, so that a program that relies on them differs from one that does not.
+//! All of the instruction set, calls of local functions, callbacks and tail calls. `r1` to `r5` are clobbered
+//! by every call, so that a program that relies on them differs from one that does not.
 
 use millstream_isa::semantics::{self, ConcreteDomain, eval};
 use millstream_isa::{Callee, DecodeError, Insn, LegacyMode, Operand, Pseudo, RawInsn, Reg, decode};
@@ -56,8 +56,9 @@ impl DecodedProgram {
         self.insns.is_empty()
     }
 
-    /// Replaces each `ld_imm64` that stands for something by the constant that `address` gives for it: slot, kind,
-    /// encoded constant. `None` leaves it. See [`Machine::map_address`] and [`Machine::value_address_of`].
+    /// Replaces each `ld_imm64` that stands for something by the constant that `address` gives for it: slot,
+    /// kind, encoded constant. `None` leaves it. See [`MachineState::map_address`] and
+    /// [`MachineState::value_address_of`].
     pub fn link(&mut self, mut address: impl FnMut(usize, Pseudo, u64) -> Option<u64>) {
         for (slot, insn) in self.insns.iter_mut().enumerate() {
             if let Some(Insn::LoadImm64 { pseudo, imm, .. }) = insn

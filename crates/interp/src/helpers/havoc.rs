@@ -1,14 +1,14 @@
 //! Made-up results where the machine has no model: answers of helpers, and memory of the kernel.
 //!
 //! Each made-up result is one that a kernel might give, and the same for the same question; a number selects
-//! it ([`crate::Env::made_up`]).
+//! it ([`crate::ExecutionEnv::made_up`]).
 
 use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
 
 use crate::MachineState;
 use crate::env::SideEffect;
 
-/// First address of the kernel's memory with made-up contents ([`crate::Env::made_up`]).
+/// First address of the kernel's memory with made-up contents ([`crate::ExecutionEnv::made_up`]).
 pub const KERNEL_MEMORY: u64 = 0xffff_8880_0000_0000;
 /// Bytes of the kernel's memory that are made up at a time.
 pub(crate) const PAGE: u64 = 4096;

@@ -38,7 +38,7 @@ pub enum HelperOutcome {
 
 /// Interface by which helpers call functions of the program, implemented by each interpreter.
 pub trait CallbackCaller {
-    /// Calls the function at an address (see [`Machine::function_address`]) and gives its `r0`.
+    /// Calls the function at an address (see [`MachineState::function_address`]) and gives its `r0`.
     ///
     /// # Errors
     /// What the function's run ended in.

@@ -1,4 +1,4 @@
-//! Runs functions of the IR on a [`Machine`].
+//! Runs functions of the IR on a [`MachineState`].
 //!
 //! Memory, maps and helpers are the machine's, arithmetic is [`millstream_isa::semantics`], so that a
 //! function and the bytecode it was lifted from, or was lowered to, can be compared on equal machines.
@@ -46,8 +46,8 @@ pub struct IrError {
 }
 
 impl<'m> IrInterpreter<'m> {
-    /// Adds the module's maps to the machine, empty, and links the module to them. A map of a type that is not
-    /// modelled is left out: using it is a [`Fault::MapKind`].
+    /// Adds the module's maps to the machine, empty, and links the module to them. A map of a type that is
+    /// not modelled is left out: using it is a [`Fault::MapKind`].
     pub fn new(module: &'m Module, machine: &mut MachineState) -> IrInterpreter<'m> {
         let mut maps = FxHashMap::default();
         for (map, decl) in &module.maps {

@@ -1,7 +1,7 @@
 //! Packets as values: the machine's own, copies of it, and packets taken from queues.
 //!
-//! The machine's packet goes by any address in it or by the context's; every other one by the address of its first
-//! byte.
+//! The machine's packet goes by any address in it or by the context's; every other one by the address of its
+//! first byte.
 
 use millstream_ir::QueueEnd;
 

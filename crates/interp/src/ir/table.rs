@@ -2,8 +2,8 @@
 
 use millstream_ir::{FieldDecl, FieldMatch, TableDecl};
 
-/// Index of the first entry that a key matches. The key holds the words of each field, fields in order, words most
-/// significant first; bits beyond a field's width are ignored.
+/// Index of the first entry that a key matches. The key holds the words of each field, fields in order, words
+/// most significant first; bits beyond a field's width are ignored.
 pub fn match_table(table: &TableDecl, key: &[u64]) -> Option<usize> {
     let fields = split(table, key);
     table.entries.iter().position(|entry| {

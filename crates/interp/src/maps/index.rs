@@ -52,8 +52,8 @@ impl MapIndex {
         }
     }
 
-    /// The slot of a key. `touch` where a program looks: it makes an entry of an LRU map recent, and matches a prefix;
-    /// a control program names the prefix itself.
+    /// The slot of a key. `touch` where a program looks: it makes an entry of an LRU map recent, and matches
+    /// a prefix; a control program names the prefix itself.
     pub(super) fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
         match self {
             MapIndex::Array { len, present } => {

@@ -1,11 +1,11 @@
 //! Maps, with the kernel's semantics and error numbers.
 //!
-//! A program sees a value at the address of its slot: slots lie a power of two apart, with a gap after each value,
-//! so that an access beyond a value is noticed. Replacing the value of a hash or trie entry takes a new slot, as in
-//! the kernel: whoever holds the old address keeps the old bytes until [`Maps::quiesce`].
+//! A program sees a value at the address of its slot: slots lie a power of two apart, with a gap after each
+//! value, so that an access beyond a value is noticed. Replacing the value of a hash or trie entry takes a
+//! new slot, as in the kernel: whoever holds the old address keeps the old bytes until [`MapSet::quiesce`].
 //!
-//! Departures from the kernel, all of them within what it promises: LRU maps evict exactly the least recently used
-//! entry, and only when full; bloom filters have no false positives.
+//! Departures from the kernel, all of them within what it promises: LRU maps evict exactly the least recently
+//! used entry, and only when full; bloom filters have no false positives.
 //!
 //! Source: `kernel/bpf/{arraymap,hashtab,lpm_trie,queue_stack_maps,ringbuf,devmap,cpumap}.c`.
 
@@ -225,7 +225,8 @@ impl MapSet {
         self.spec(MapId(id)).map(|_| MapId(id))
     }
 
-    /// `bpf_map_update_elem`: 0 or a negative error number. `cpu` is `None` to set all copies of a per-CPU value.
+    /// `bpf_map_update_elem`: 0 or a negative error number. `cpu` is `None` to set all copies of a per-CPU
+    /// value.
     pub(crate) fn update(
         &mut self,
         map: MapId,
@@ -258,7 +259,7 @@ impl MapSet {
         Some(state.values.copies(slot))
     }
 
-    /// Writes at a key as a control program does: one value (for all CPUs), or all copies as [`Maps::get`]
+    /// Writes at a key as a control program does: one value (for all CPUs), or all copies as [`MapSet::get`]
     /// returns them.
     ///
     /// # Errors
@@ -287,7 +288,7 @@ impl MapSet {
         }
     }
 
-    /// All entries as [`Maps::get`] gives them, by ascending key.
+    /// All entries as [`MapSet::get`] gives them, by ascending key.
     pub fn entries(&mut self, map: MapId) -> Vec<(Vec<u8>, Vec<u8>)> {
         let keys = self.keys(map);
         let mut out: Vec<_> =

@@ -1,14 +1,14 @@
 //! Random valid functions that terminate, for tests and fuzzing.
 //!
-//! The choices are bytes that the caller supplies, so that a property tester can shrink them; when they run out,
-//! every choice is the first and the function ends soon. [`Random`] makes them from a number.
+//! The choices are bytes that the caller supplies, so that a property tester can shrink them; when they run
+//! out, every choice is the first and the function ends soon. [`SeededRng`] makes them from a number.
 //!
 //! The function is `fn0` of [`module`]: two integers and the address of [`MEMORY`] bytes in, an integer out.
 //! It computes with integers, reads and writes that memory, a stack object that it has initialised and values
 //! of an array map, branches, and counts loops. The first choice says which shape its control flow has:
 //! regions in regions (`nested`), or edges from each block to any of the next few, with block parameters
-//! (`web`). No address ever becomes part of a result or of stored bytes, so that runs on machines with other
-//! addresses agree.
+//! (`unstructured`). No address ever becomes part of a result or of stored bytes, so that runs on machines
+//! with other addresses agree.
 
 mod nested;
 mod ops;

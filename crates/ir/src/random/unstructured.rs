@@ -1,4 +1,5 @@
-//! Control flow as a web: each block leads to one or two of the next few, with arguments, or runs itself a few times.
+//! Control flow as a web: each block leads to one or two of the next few, with arguments, or runs itself a
+//! few times.
 
 use super::Generator;
 use crate::cfg::Cfg;

@@ -227,7 +227,8 @@ impl FuncParser {
         Ok(self.func)
     }
 
-    /// The definition of a number that the text skips: an instruction that is in no block, as removal leaves it.
+    /// The definition of a number that the text skips: an instruction that is in no block, as removal leaves
+    /// it.
     fn hole(&mut self) -> ValueDef {
         let result = Value::new(self.func.defs.len());
         ValueDef::Inst(self.func.insts.push(InstData {

@@ -24,7 +24,7 @@ pub enum ValueOffsets {
     Any,
 }
 
-/// More offsets than this become [`Offsets::Any`].
+/// More offsets than this become [`ValueOffsets::Any`].
 const MAX_OFFSETS: usize = 16;
 /// Parameters of a callback.
 const MAX_ARGS: usize = 5;

@@ -7,7 +7,8 @@ pub struct VerifierRules {
     /// Bounds of a value and of its low half are deduced from each other, and a comparison adds to earlier
     /// facts (Linux 6.8). Without it, a comparison of one width forgets the bounds of the other.
     pub joint_bounds: bool,
-    /// Bounds flow between two compared registers, and two ranges that do not meet decide a comparison (Linux 6.8).
+    /// Bounds flow between two compared registers, and two ranges that do not meet decide a comparison (Linux
+    /// 6.8).
     pub compared_registers: bool,
     /// `!=` with a constant at an end of a range moves that end (Linux 6.8).
     pub unequal_ends: bool,

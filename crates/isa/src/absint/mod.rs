@@ -1,12 +1,12 @@
 //! Abstract interpretation: facts about a value.
 //!
 //! [`Scalar`] is modelled after the facts that the kernel's verifier tracks, no finer: a fact that it proves
-//! of a value, the verifier proves of the same value. [`Abstract`] makes it a domain of [`semantics`] and
-//! learns from branches. The one exception is constants: an operation on constants gives one even where the
-//! verifier gives up (division), because whoever uses that puts the constant into the program.
+//! of a value, the verifier proves of the same value. [`AbstractDomain`] makes it a domain of [`semantics`]
+//! and learns from branches. The one exception is constants: an operation on constants gives one even where
+//! the verifier gives up (division), because whoever uses that puts the constant into the program.
 //!
-//! Verifiers differ in their knowledge: [`Knowledge`] has the rules of one. Questions are of the form "would
-//! this verifier know it", never "is it true".
+//! Verifiers differ in their knowledge: [`VerifierRules`] has the rules of one. Questions are of the form
+//! "would this verifier know it", never "is it true".
 //!
 //! Source: `kernel/bpf/verifier.c` (`adjust_scalar_min_max_vals`, `reg_bounds_sync`, `is_branch_taken`,
 //! `reg_set_min_max`, since Linux 6.8 `regs_refine_cond_op`) of each generation.
@@ -24,8 +24,8 @@ pub use tnum::Tnum;
 use crate::semantics::{self, Domain, Pred, Prim};
 use crate::{Cond, SwapKind, Width};
 
-/// The abstract domain. A vector narrower than 64 bits is the [`Scalar`] of its zero extension; a truth value is
-/// `None` where it is not known.
+/// The abstract domain. A vector narrower than 64 bits is the [`Scalar`] of its zero extension; a truth value
+/// is `None` where it is not known.
 ///
 /// By default it is that of Linux 6.18.
 #[derive(Clone, Copy, Debug, Default)]

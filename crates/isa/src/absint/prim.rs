@@ -1,7 +1,7 @@
 //! The primitive operations on [`Scalar`]s.
 //!
-//! Each of the four intervals and the known bits are computed apart, then synchronised, as the verifier does. An
-//! interval that may wrap is given up.
+//! Each of the four intervals and the known bits are computed apart, then synchronised, as the verifier does.
+//! An interval that may wrap is given up.
 
 use super::{Scalar, Tnum, VerifierRules};
 use crate::semantics::{ConcreteDomain, Domain, Prim};
@@ -65,7 +65,8 @@ pub(super) fn prim(knowledge: VerifierRules, op: Prim, bits: u32, a: &Scalar, b:
     if bits == 64 { out } else { truncate(knowledge, bits, &out) }
 }
 
-/// An interval of sums or differences: kept if neither end wraps, or both do and the verifier knows what that means.
+/// An interval of sums or differences: kept if neither end wraps, or both do and the verifier knows what that
+/// means.
 fn unless_split<T>(
     knowledge: VerifierRules,
     (min, low): (T, bool),

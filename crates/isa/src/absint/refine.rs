@@ -147,8 +147,8 @@ fn common(width: Width, some: bool, a: &mut Scalar, b: &Scalar) -> Option<()> {
     Some(())
 }
 
-/// The operands of a comparison that is not decided, where it is true or not, by the rules before Linux 6.8: only of a
-/// comparison with a constant anything is learnt, and of equality at full width.
+/// The operands of a comparison that is not decided, where it is true or not, by the rules before Linux 6.8:
+/// only of a comparison with a constant anything is learnt, and of equality at full width.
 pub(super) fn refine_pre_6_8(
     cond: Cond,
     width: Width,
@@ -173,8 +173,8 @@ pub(super) fn refine_pre_6_8(
     }
 }
 
-/// A value after a comparison with a constant, `None` standing for no common bits. The bounds of the width that was not
-/// compared are made anew.
+/// A value after a comparison with a constant, `None` standing for no common bits. The bounds of the width
+/// that was not compared are made anew.
 fn against(cond: Option<Cond>, width: Width, a: &Scalar, value: u64) -> Scalar {
     let mut out = *a;
     let mut other = Scalar::constant(value);

@@ -2,9 +2,11 @@
 
 use super::{Tnum, VerifierRules};
 
-/// Known bits and four intervals: of the whole value, unsigned and signed, and of its low half, unsigned and signed.
+/// Known bits and four intervals: of the whole value, unsigned and signed, and of its low half, unsigned and
+/// signed.
 ///
-/// The intervals are inclusive and never empty, and have been told all that the others know ([`Scalar::sync`]).
+/// The intervals are inclusive and never empty, and have been told all that the others know
+/// ([`Scalar::sync`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Scalar {
     pub(super) bits: Tnum,
@@ -131,8 +133,8 @@ impl Scalar {
         }
     }
 
-    /// A set that contains both, where `b` is a later state of `self` in a loop: a bound that moved goes to its
-    /// extreme, so that a chain of these ends.
+    /// A set that contains both, where `b` is a later state of `self` in a loop: a bound that moved goes to
+    /// its extreme, so that a chain of these ends.
     pub fn widen(&self, b: &Scalar) -> Scalar {
         let join = self.join(b);
         let low = |moved: bool, bound: u64| if moved { 0 } else { bound };
@@ -180,7 +182,8 @@ impl Scalar {
         if knowledge.joint_bounds { self.sync() } else { self.sync_apart() }
     }
 
-    /// `reg_bounds_sync` of kernels before 6.8: the value and its low half tell each other nothing but known bits.
+    /// `reg_bounds_sync` of kernels before 6.8: the value and its low half tell each other nothing but known
+    /// bits.
     fn sync_apart(mut self) -> Option<Scalar> {
         if self == Scalar::UNKNOWN {
             return Some(self);

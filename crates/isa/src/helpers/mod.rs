@@ -179,8 +179,8 @@ impl RetKind {
 pub struct HelperEffects(u16);
 
 impl HelperEffects {
-    /// The result depends on the arguments and the memory they point to, or on facts that do not change while the
-    /// program runs (the CPU number, the current task).
+    /// The result depends on the arguments and the memory they point to, or on facts that do not change while
+    /// the program runs (the CPU number, the current task).
     pub const PURE: HelperEffects = HelperEffects(0);
     /// The result may differ between two calls with nothing in between: time, randomness.
     pub const VOLATILE: HelperEffects = HelperEffects(1);

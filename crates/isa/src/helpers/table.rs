@@ -8,6 +8,8 @@ use super::ArgKind::{
 use super::RetKind::{self, Int, Void};
 use super::{ArgKind, Helper, HelperEffects};
 
+const WRITES_PACKET: HelperEffects = HelperEffects::WRITES_PACKET;
+const TAIL_CALL: HelperEffects = HelperEffects::TAIL_CALL;
 const R: ArgKind = ArgKind::Mem { read: true, write: false, null: false };
 const R_NULL: ArgKind = ArgKind::Mem { read: true, write: false, null: true };
 const W: ArgKind = ArgKind::Mem { read: false, write: true, null: false };
@@ -56,7 +58,7 @@ pub(super) static HELPERS: [Helper; 212] = [
     h("skb_store_bytes", &[Ctx, Any, R, Size, Any], Int, MOVE),
     h("l3_csum_replace", &[Ctx, Any, Any, Any, Any], Int, MOVE),
     h("l4_csum_replace", &[Ctx, Any, Any, Any, Any], Int, MOVE),
-    h("tail_call", &[Ctx, ConstMap, Any], Void, PKT_EXT.or(PUT).or(HelperEffects::WRITES_PACKET).or(HelperEffects::TAIL_CALL)),
+    h("tail_call", &[Ctx, ConstMap, Any], Void, PKT_EXT.or(PUT).or(WRITES_PACKET).or(TAIL_CALL)),
     h("clone_redirect", &[Ctx, Any, Any], Int, MOVE.or(EXT)),
     h("get_current_pid_tgid", &[], Int, PURE),
     h("get_current_uid_gid", &[], Int, PURE),

@@ -1,9 +1,10 @@
 //! Result of every instruction, written once, generic over the domain of values.
 //!
-//! A [`Domain`] supplies bit vectors with a handful of primitive operations, as SMT-LIB's theory of bit vectors has
-//! them; the functions here say what BPF makes of these: masked shift counts, division by zero, zero extension of
-//! 32-bit results, sign extension, byte order. [`Concrete`] gives the interpreter and constant folding,
-//! [`Abstract`](crate::absint::Abstract) gives known bits and ranges, terms give a prover.
+//! A [`Domain`] supplies bit vectors with a handful of primitive operations, as SMT-LIB's theory of bit
+//! vectors has them; the functions here say what BPF makes of these: masked shift counts, division by zero,
+//! zero extension of 32-bit results, sign extension, byte order. [`ConcreteDomain`] gives the interpreter and
+//! constant folding, [`AbstractDomain`](crate::absint::AbstractDomain) gives known bits and ranges, terms
+//! give a prover.
 //!
 //! Registers are 64-bit values. The target is little-endian, as all machines that we generate code for.
 //!
@@ -28,7 +29,8 @@ pub enum Prim {
     UDiv,
     /// Unsigned remainder; any value where the divisor is 0.
     URem,
-    /// Signed quotient, rounded to zero, the least value by -1 being itself; any value where the divisor is 0.
+    /// Signed quotient, rounded to zero, the least value by -1 being itself; any value where the divisor is
+    /// 0.
     SDiv,
     /// Signed remainder, of the dividend's sign; any value where the divisor is 0.
     SRem,
@@ -63,8 +65,8 @@ pub enum Pred {
 
 /// A domain of values: bit vectors of width 8, 16, 32 or 64, and truth values.
 ///
-/// Widths are given with each operation, so that a domain of plain integers need not store them. All operations are
-/// total.
+/// Widths are given with each operation, so that a domain of plain integers need not store them. All
+/// operations are total.
 pub trait Domain {
     /// A bit vector.
     type V: Clone;
@@ -244,8 +246,8 @@ pub struct AtomicResult<V> {
     pub fetched: V,
 }
 
-/// An atomic operation on memory that holds `old` (of the access's width) with operand `src` and, for `CmpXchg`, the
-/// expected value `r0`.
+/// An atomic operation on memory that holds `old` (of the access's width) with operand `src` and, for
+/// `CmpXchg`, the expected value `r0`.
 pub fn atomic<D: Domain>(
     d: &mut D,
     op: AtomicOp,

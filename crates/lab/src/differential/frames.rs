@@ -1,8 +1,8 @@
 //! Random frames that get past the checks of packet programs.
 //!
-//! Addresses and ports come from small pools, so that the same ones meet again in tables and in later packets; headers
-//! are mostly right, often at the edge of being right, and sometimes cut or disturbed. Constants that the program
-//! itself compares with are strewn in.
+//! Addresses and ports come from small pools, so that the same ones meet again in tables and in later
+//! packets; headers are mostly right, often at the edge of being right, and sometimes cut or disturbed.
+//! Constants that the program itself compares with are strewn in.
 
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;

@@ -56,7 +56,8 @@ pub struct DifferentialReport {
     pub packets: usize,
     /// Entries that were written into the maps, over all rounds.
     pub entries: usize,
-    /// Instructions of the first that were executed at least once, and all; as far as the interpreter models them.
+    /// Instructions of the first that were executed at least once, and all; as far as the interpreter models
+    /// them.
     pub reached: Option<[usize; 2]>,
     /// Observables in which two runs of the first differ; they were not compared.
     pub varies: BTreeSet<String>,

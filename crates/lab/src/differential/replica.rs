@@ -16,7 +16,8 @@ const MOST_ENTRIES: u32 = 4096;
 /// Upper bound on the bytes of an array.
 const MOST_BYTES: u32 = 1 << 20;
 
-/// Programs that are loaded to be tail-called, at most; first those that the object puts into an array itself.
+/// Programs that are loaded to be tail-called, at most; first those that the object puts into an array
+/// itself.
 const MOST_OTHERS: usize = 8;
 
 /// The program, loaded.
@@ -29,7 +30,8 @@ pub(super) struct ProgramReplica<'a> {
 }
 
 impl<'a> ProgramReplica<'a> {
-    /// Loads the program; and the object's other programs of its type, if there is an array to call them through.
+    /// Loads the program; and the object's other programs of its type, if there is an array to call them
+    /// through.
     pub(super) fn load(object: &'a Object, program: &object::EntryProgram, name: &str) -> Result<Self> {
         let mut loader = ObjectLoader::new(object).only(&program.name)?;
         for map in object.maps.iter().filter(|m| !m.origin.is_global()) {

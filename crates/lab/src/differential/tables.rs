@@ -1,8 +1,8 @@
 //! Random contents of maps, and keys that a program asks for.
 //!
-//! A table that no packet hits tests nothing. So the program is first run by the interpreter on the packets to come,
-//! the keys that it looked up in vain are put into the tables, and again, since a found entry leads to further
-//! look-ups.
+//! A table that no packet hits tests nothing. So the program is first run by the interpreter on the packets
+//! to come, the keys that it looked up in vain are put into the tables, and again, since a found entry leads
+//! to further look-ups.
 
 use millstream_interp::{ContextKind, bytecode::BytecodeInterpreter};
 use millstream_kernel::{KernelMap, MapType, UpdateMode};

@@ -1,7 +1,7 @@
 //! Timing on the live rig: real frames of many flows, the devices' cost included.
 //!
-//! The trampoline is the program at the rig's test port. Here misses and mispredictions are in play that a test run
-//! of one packet never sees; in turn, differences below a nanosecond are lost in the devices' noise.
+//! The trampoline is the program at the rig's test port. Here misses and mispredictions are in play that a
+//! test run of one packet never sees; in turn, differences below a nanosecond are lost in the devices' noise.
 
 use millstream_kernel::{KernelMap, KernelProgram};
 

@@ -6,8 +6,8 @@
 //! low percentile of its runs, the time of a side the mean over its copies. Only ratios inside a generation
 //! count.
 //!
-//! All copies are entered by a tail call from one trampoline ([`Harness`]), which alone is attached. The
-//! measured times include it; the empty program tells its share.
+//! All copies are entered by a tail call from one trampoline ([`TimingHarness`]), which alone is attached.
+//! The measured times include it; the empty program tells its share.
 
 mod live;
 mod test_run;
@@ -138,7 +138,7 @@ pub trait CopyTimer {
     fn least(&self) -> u32;
 }
 
-/// Work inside a [`Harness`].
+/// Work inside a [`TimingHarness`].
 pub type HarnessWork<'w> = &'w mut (dyn FnMut(&mut dyn CopyTimer) -> Result<()> + Send);
 
 /// A trampoline in place, and how to be where it can be timed.
@@ -169,9 +169,10 @@ pub fn measure(
     measure_until(harness, sides, plan, 1, &mut |_| true)
 }
 
-/// Measures the sides against one another for the plan's length, and again that long until `decided` says that the
-/// result tells enough, at most `most` times in all. All generations count, so that a disturbed stretch is averaged
-/// with the others. With `most` looks at an interval, a false verdict is at most that many times as likely.
+/// Measures the sides against one another for the plan's length, and again that long until `decided` says
+/// that the result tells enough, at most `most` times in all. All generations count, so that a disturbed
+/// stretch is averaged with the others. With `most` looks at an interval, a false verdict is at most that
+/// many times as likely.
 ///
 /// # Errors
 /// As for [`measure`].
@@ -295,7 +296,8 @@ fn shortened(packets: Vec<u32>, taken: f64, length: u64, least: u32) -> Vec<u32>
     packets.into_iter().map(|n| ((f64::from(n) * share) as u32).max(least.min(n))).collect()
 }
 
-/// Times copies at random for so long, `packets` a run of each side; then those that have too few runs, until none has.
+/// Times copies at random for so long, `packets` a run of each side; then those that have too few runs, until
+/// none has.
 fn window(
     timer: &mut dyn CopyTimer,
     packets: &[u32],

@@ -1,9 +1,10 @@
 //! Timing by `BPF_PROG_TEST_RUN`: no devices, so differences of a fifth of a nanosecond show.
 //!
-//! The trampoline is attached to the loopback of a private namespace, else each run would wait for two updates of
-//! the XDP dispatcher. The kernel does not put a packet back between repeats; where programs write, or where there
-//! are several packets, the trampoline does. It does so right before the program reads the bytes: loads that straddle
-//! two of its stores pay for that, so programs with 8-byte loads of a packet are better compared on the live rig.
+//! The trampoline is attached to the loopback of a private namespace, else each run would wait for two
+//! updates of the XDP dispatcher. The kernel does not put a packet back between repeats; where programs
+//! write, or where there are several packets, the trampoline does. It does so right before the program reads
+//! the bytes: loads that straddle two of its stores pay for that, so programs with 8-byte loads of a packet
+//! are better compared on the live rig.
 
 use millstream_kernel::{KernelMap, KernelProgram, Link, Namespace, TestOutput, TestRun, XdpMode};
 

@@ -75,8 +75,8 @@ impl PacketRestorer {
         text += &format!("r4 = r2\nr4 += {}\nif r4 > r3 goto call\n", self.len);
         let mut at = 0;
         while at < self.len {
-            // Stores as wide as the fields of Ethernet and IPv4, so that a load of a field takes its bytes from one
-            // store that is still under way, not from two.
+            // Stores as wide as the fields of Ethernet and IPv4, so that a load of a field takes its bytes
+            // from one store that is still under way, not from two.
             let width = if matches!(at, 4 | 10 | 12) || self.len - at < 4 { 2 } else { 4 };
             let bits = 8 * width;
             text += &format!("r1 = *(u{bits} *)(r5 +{at})\n*(u{bits} *)(r2 +{at}) = r1\n");

@@ -1,8 +1,8 @@
 //! The generator: a program that fills each live frame from a table of templates and redirects it.
 //!
 //! Frames are recycled without being rewritten, so every byte of a frame is written each time. The order is a
-//! sequence of template numbers, drawn beforehand, so that drawing costs nothing at run time. Code is made for the
-//! templates at hand: if all have one length, the copy is straight.
+//! sequence of template numbers, drawn beforehand, so that drawing costs nothing at run time. Code is made
+//! for the templates at hand: if all have one length, the copy is straight.
 //!
 //! A second program does the same at a rate: it waits, inside the kernel's call, before the first frame of
 //! each burst. A call for each burst could not: beginning and ending it takes longer than most bursts.
@@ -83,7 +83,8 @@ impl TemplateLayout {
 #[derive(Debug)]
 pub(crate) struct FrameGenerator {
     pub(crate) program: KernelProgram,
-    /// The same at a rate, in bursts; not there where the kernel knows no loops of unknown length (before 6.9).
+    /// The same at a rate, in bursts; not there where the kernel knows no loops of unknown length (before
+    /// 6.9).
     pub(crate) paced: Option<KernelProgram>,
     state: ArrayMapping,
     sequence: ArrayMapping,
@@ -244,8 +245,8 @@ fn pace(burst: u32) -> String {
     )
 }
 
-/// The time, in the eight bytes before the frame: metadata goes with a frame from device to device, and no program
-/// that does not ask for it sees it.
+/// The time, in the eight bytes before the frame: metadata goes with a frame from device to device, and no
+/// program that does not ask for it sees it.
 fn stamp() -> String {
     "call ktime_get_ns
     r9 = r0

@@ -11,10 +11,11 @@
 //! call. So nothing is lost, and the time of a send is the sum of generator, devices and program under test.
 //! (Linux before 6.5 may leave the receiver to ksoftirqd, to which the sending thread gives way there.)
 //!
-//! Loss is exact: the generator counts the frames it makes, the device of the program under test those it receives.
+//! Loss is exact: the generator counts the frames it makes, the device of the program under test those it
+//! receives.
 //!
-//! Invariant: a rig leaves nothing behind when dropped, and only the name of its namespace when killed, which the
-//! next rig removes ([`crate::leftovers`]).
+//! Invariant: a rig leaves nothing behind when dropped, and only the name of its namespace when killed, which
+//! the next rig removes ([`crate::stale_resources`]).
 
 mod capture;
 mod generator;
@@ -130,7 +131,7 @@ impl std::ops::Sub for FrameCounts {
     }
 }
 
-/// Result of [`Rig::capture`].
+/// Result of [`TestRig::capture`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureResult {
     /// Frames sent.
@@ -255,8 +256,8 @@ impl TestRig {
         self.config.batch
     }
 
-    /// From now on, the test port polls in a kernel thread on another CPU than the sender's, and gives that CPU. Then
-    /// frames can be lost. Needs a program at the test port; detaching it ends this.
+    /// From now on, the test port polls in a kernel thread on another CPU than the sender's, and gives that
+    /// CPU. Then frames can be lost. Needs a program at the test port; detaching it ends this.
     ///
     /// # Errors
     /// If there is no other CPU or no program, or the kernel refuses an operation.
@@ -345,7 +346,8 @@ impl TestRig {
         }
     }
 
-    /// Gives the frames another order, of the same length, from the next frame on, also while they are being sent.
+    /// Gives the frames another order, of the same length, from the next frame on, also while they are being
+    /// sent.
     ///
     /// # Errors
     /// If no traffic is loaded, or the sequence does not fit it.
@@ -384,7 +386,7 @@ impl TestRig {
     /// thread of its own.
     ///
     /// # Errors
-    /// As for [`Rig::send`].
+    /// As for [`TestRig::send`].
     pub fn generator_loop(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<SendResult> {
         self.until_received(self.generate(stop, rate))
     }
@@ -433,7 +435,7 @@ impl TestRig {
     /// `longest` bytes of each.
     ///
     /// # Errors
-    /// As for [`Rig::send`].
+    /// As for [`TestRig::send`].
     pub fn capture(&self, n: u32, longest: usize) -> Result<CaptureResult> {
         let capture = FrameCapture::new(&self.sink, n as usize, longest)?;
         self.rewind()?;
@@ -445,15 +447,15 @@ impl TestRig {
     /// [`RigConfig::stamps`]; the program under test must leave metadata alone.
     ///
     /// # Errors
-    /// As for [`Rig::send`].
+    /// As for [`TestRig::send`].
     pub fn latencies(&self, n: u32) -> Result<FrameLatencies> {
         self.latencies_while(|| self.send(n).map(drop))
     }
 
-    /// As [`Rig::latencies`], for frames sent while `f` runs.
+    /// As [`TestRig::latencies`], for frames sent while `f` runs.
     ///
     /// # Errors
-    /// What `f` gives, and as for [`Rig::send`].
+    /// What `f` gives, and as for [`TestRig::send`].
     pub fn latencies_while(&self, f: impl FnOnce() -> Result<()>) -> Result<FrameLatencies> {
         if !self.config.stamps {
             return Err(Error::Unusable("a rig without stamps has no latencies".into()));

@@ -1,12 +1,12 @@
 //! Match tables as native code: one of four templates for each, chosen by the constraints of its entries, or
 //! pinned.
 //!
-//! [`Classifier::Linear`] compares entry by entry (`millstream_bpf::lower::expand_tables`).
-//! [`Classifier::Tree`] is a tree of comparisons as code (`emit::tree`), [`Classifier::Cuts`] some trees of
-//! wide nodes as data ([`cuts`]) and a function that walks through them (`emit::cuts`).
-//! [`Classifier::Tuples`] is tuple space search ([`tuples`]): a hash table for each set of masks, which is a
-//! map of the module like any other, so that its look-ups are inlined, and fetched ahead where the table is
-//! large.
+//! [`ClassifierTemplate::Linear`] compares entry by entry (`millstream_bpf::lower::expand_tables`).
+//! [`ClassifierTemplate::Tree`] is a tree of comparisons as code (`emit::tree`), [`ClassifierTemplate::Cuts`]
+//! some trees of wide nodes as data ([`cuts`]) and a function that walks through them (`emit::cuts`).
+//! [`ClassifierTemplate::Tuples`] is tuple space search ([`tuples`]): a hash table for each set of masks,
+//! which is a map of the module like any other, so that its look-ups are inlined, and fetched ahead where the
+//! table is large.
 //!
 //! Invariant: after [`expand`], functions of the module match only those tables that are functions.
 

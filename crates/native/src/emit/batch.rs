@@ -1,11 +1,11 @@
 //! The loop over a batch.
 //!
 //! Each packet goes through stages: its headers are fetched, then the lines of its look-ups, one after the
-//! other ([`crate::ahead`]), then the program runs. A [`Schedule`] says in which order, and for how many
+//! other ([`crate::prefetch`]), then the program runs. A [`Schedule`] says in which order, and for how many
 //! packets at once.
 //!
 //! Invariant: each packet goes through each stage once, and packets run in order, or in that of their classes
-//! ([`super::classes`]).
+//! ([`super::batch_sorting`]).
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 //! Text of LLVM's IR, instruction by instruction; the semantics of instructions come from
-//! [`millstream_isa::semantics`], of which [`Code`] is one more domain.
+//! [`millstream_isa::semantics`], of which [`LlvmTextBuilder`] is one more domain.
 
 use std::fmt::Write;
 

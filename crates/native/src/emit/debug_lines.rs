@@ -1,9 +1,9 @@
 //! Places of the program as lines of debug information, so that an address in the code can be attributed to
 //! its source.
 //!
-//! Line numbers are those of places ([`Place`]); generated functions, such as look-ups, are inlined as parts
-//! of their callers. No other debug information is generated: LLVM writes a line table and nothing else, and
-//! the code is the same as without.
+//! Line numbers are those of places ([`DebugLocation`]); generated functions, such as look-ups, are inlined
+//! as parts of their callers. No other debug information is generated: LLVM writes a line table and nothing
+//! else, and the code is the same as without.
 
 use std::fmt::Write;
 
@@ -42,7 +42,8 @@ impl DebugLocation {
     }
 }
 
-/// Scopes by the number of their metadata: those of loops, of slices by stage, of programs, and of functions by number.
+/// Scopes by the number of their metadata: those of loops, of slices by stage, of programs, and of functions
+/// by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DebugScope {
     Loop,

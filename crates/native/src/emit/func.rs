@@ -40,7 +40,7 @@ pub(super) struct FunctionEmitter<'a> {
     /// Its name; and, unless it is a slice, its number.
     symbol: String,
     id: Option<Func>,
-    /// Fetching stage, if it is a slice ([`crate::ahead`]).
+    /// Fetching stage, if it is a slice ([`crate::prefetch`]).
     pub(super) stage: Option<u32>,
     pub(super) code: LlvmTextBuilder,
     /// Allocations, which belong in the function's entry block.

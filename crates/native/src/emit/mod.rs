@@ -139,7 +139,7 @@ pub(crate) struct CodegenUnit<'a> {
     pub(crate) matches: &'a [(millstream_ir::Table, TableSearch)],
     /// Exported symbol and description, if others link the code.
     pub(crate) table: Option<&'a ProgramExport>,
-    /// True if code has source places ([`lines`]).
+    /// True if code has source places ([`debug_lines`]).
     pub(crate) located: bool,
 }
 

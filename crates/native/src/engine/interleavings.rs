@@ -1,9 +1,9 @@
 //! One worker looks up while another changes the table, in every order of their steps.
 //!
 //! The tested code is the one that users run: the machine code of a look-up, and the runtime's change. The
-//! processor's trap flag stops after each instruction; a breakpoint at the entry of the code sets it, so that the
-//! engine around it runs at full speed. A change is run once in this way, and all its stores
-//! into lock, index and elements are recorded in order. Then a look-up is run again and again: at each of its
+//! processor's trap flag stops after each instruction; a breakpoint at the entry of the code sets it, so that
+//! the engine around it runs at full speed. A change is run once in this way, and all its stores into lock,
+//! index and elements are recorded in order. Then a look-up is run again and again: at each of its
 //! instructions some number of these stores is made, from none to all; when it calls the runtime, which waits
 //! for the lock, the rest is made first. This covers all interleavings with one switch between the two, and a
 //! sample of those with two.

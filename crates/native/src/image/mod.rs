@@ -1,9 +1,9 @@
 //! A program as machine code outside of any process: compiled ahead of time, run without a compiler.
 //!
 //! The code contains the addresses of its maps, as all native code does. Here they are fixed ones
-//! ([`crate::runtime::region::Place::fixed`]), which compiling and running assign to the same maps in the
-//! same order. An [`Image`] consists of the code, the maps' declarations, and their initial contents.
-//! Functions of the runtime are called through slots that loading fills ([`link`]).
+//! ([`crate::runtime::region::AddressAllocator::fixed`]), which compiling and running assign to the same maps
+//! in the same order. An [`NativeImage`] consists of the code, the maps' declarations, and their initial
+//! contents. Functions of the runtime are called through slots that loading fills ([`link`]).
 
 mod line_table;
 mod link;

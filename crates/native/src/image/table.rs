@@ -48,8 +48,8 @@ pub struct LinkedCode {
 impl LinkedCode {
     /// Connects code with this runtime.
     ///
-    /// # Safety
-    /// `table` was made by `Engine::link_module` or `Engine::link_object`, and nobody runs its code.
+    /// # Safety `table` was made by `NativeEngine::link_module` or `NativeEngine::link_object`, and nobody
+    /// runs its code.
     ///
     /// # Errors
     /// If it was made for another runtime.

@@ -6,7 +6,7 @@ use super::{RunStats, WINDOW};
 use crate::engine::NativeEngine;
 use crate::runtime::packet::PacketBatch;
 
-/// Number of batches per timed one, for a [`Meter::sampling`].
+/// Number of batches per timed one, for a [`BatchTimer::sampling`].
 #[cfg(feature = "dpdk")]
 const SAMPLED: u32 = 8;
 

@@ -43,7 +43,7 @@ pub struct SourceGate {
     pub until: AtomicU64,
     /// True if it sends none, and the run waits for it.
     pub paused: AtomicBool,
-    /// Packets per second, where time is that of packets; [`Gate::UNSAID`] if not set here.
+    /// Packets per second, where time is that of packets; [`SourceGate::UNSAID`] if not set here.
     pub rate: AtomicU64,
 }
 

@@ -39,7 +39,7 @@ impl IdleSources {
         self.sources.get(source).is_some_and(|all| all.iter().all(|one| one.load(Ordering::Relaxed) == ENDED))
     }
 
-    /// Returns true if packets of a source have been seen since the last [`Attention::look_again`].
+    /// Returns true if packets of a source have been seen since the last [`IdleSources::reset`].
     pub fn flows(&self, source: usize) -> bool {
         self.sources.get(source).is_some_and(|all| all.iter().any(|one| one.load(Ordering::Relaxed) == FLOWS))
     }

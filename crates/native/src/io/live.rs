@@ -1,8 +1,8 @@
 //! Packets from and to interfaces, in real time.
 //!
-//! Packets are carried by a [`Wire`], implemented outside of this crate. One worker (several:
-//! [`super::wires`]) takes from all of them in turn, a batch at a time, and sends according to the verdict:
-//! back, or out of another one of them; for graphs, by the wire of the output.
+//! Packets are carried by a [`PacketPort`], implemented outside of this crate. One worker (several:
+//! [`super::packet_ports`]) takes from all of them in turn, a batch at a time, and sends according to the
+//! verdict: back, or out of another one of them; for graphs, by the wire of the output.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
 //! Sources and sinks of packets, and the account of each packet's fate.
 //!
 //! A source is packets in memory, replayed in an order, once or repeatedly: the working set is that of the
-//! frames and of one batch, however long it runs. Sent packets go to a [`Sink`]. Interfaces are [`live`].
-//! With several workers each has the packets of its flows ([`steer`]) from the first to the last step.
+//! frames and of one batch, however long it runs. Sent packets go to a [`PacketSink`]. Interfaces are
+//! [`live`]. With several workers each has the packets of its flows ([`steer`]) from the first to the last
+//! step.
 //!
-//! Invariant: every received packet is sent, or dropped for one reason: [`Account::adds_up`].
+//! Invariant: every received packet is sent, or dropped for one reason: [`PacketAccounting::adds_up`].
 
 mod batch_timer;
 #[cfg(feature = "dpdk")]
@@ -89,7 +90,7 @@ pub struct PacketAccounting {
     pub transmitted: u64,
     /// Sent to another interface.
     pub redirected: u64,
-    /// Not sent, by [`Reason`].
+    /// Not sent, by [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
 }
 

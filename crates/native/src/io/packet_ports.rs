@@ -1,5 +1,5 @@
-//! Packets of interfaces that come through [`Wire`]s, by several workers: each has a wire of every interface;
-//! whoever makes these assigns flows to them.
+//! Packets of interfaces that come through [`PacketPort`]s, by several workers: each has a wire of every
+//! interface; whoever makes these assigns flows to them.
 //!
 //! Invariant: as in [`super::queues`].
 

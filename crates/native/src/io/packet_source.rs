@@ -84,7 +84,7 @@ impl<'f> WorkerSource<'f> {
     }
 
     /// The next packet and its number among all of the source, if that is below `until`. It stays the next
-    /// one until [`Supply::advance`].
+    /// one until [`WorkerSource::advance`].
     pub(super) fn peek(&mut self, until: u64) -> io::Result<Option<(PacketRecord<'_>, u64)>> {
         match self {
             WorkerSource::Listed(list, share, next) => {

@@ -11,7 +11,7 @@
 //! lost before they are received. A worker that ends, for whatever reason, closes its rings, and the others
 //! end, too: those behind it when they have sent the contents of the rings. Somebody else can access the
 //! engine exclusively when the first worker has stopped and the others have sent the contents of the rings
-//! ([`super::floor`]).
+//! ([`super::safepoint`]).
 //!
 //! Invariant: received + copies = sent + dropped, over all stages together, where the graph itself counts the
 //! dropped packets. Packets of a flow that take the same path stay in order.
@@ -140,7 +140,7 @@ impl<T: Default> SpscRing<T> {
     }
 
     /// Pushes an item, and takes out the one that the other side has left there for reuse; only if the result
-    /// is [`Look::Done`].
+    /// is [`RingPoll::Done`].
     fn push(&self, what: &mut T) -> RingPoll {
         let look = self.room();
         if look == RingPoll::Done {

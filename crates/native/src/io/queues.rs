@@ -2,10 +2,10 @@
 //!
 //! A worker has some queues of every port and a thread of its own: it takes packets from the first step to
 //! the last, so that those of one queue keep their order. The port assigns flows to queues. Queues take
-//! turns, a batch each. This module processes packets; the trait `Carry` receives and sends them.
+//! turns, a batch each. This module processes packets; the trait `PacketDriver` receives and sends them.
 //!
 //! Invariant: as in [`super`]. A packet for which a port has no room is dropped, and counted, for
-//! [`Reason::NoRoom`]; nothing waits for it.
+//! [`DropReason::NoRoom`]; nothing waits for it.
 
 use std::io;
 use std::ops::Range;
@@ -95,8 +95,8 @@ pub(super) trait PacketDriver {
 pub(super) struct PollModeServer<'s, L, E> {
     /// Queues of each worker.
     pub(super) lines: Vec<L>,
-    /// Makes the worker's [`Carry`] from its queues, on the worker's thread, with lists that leave by these
-    /// ports; `true` for a graph.
+    /// Makes the worker's [`PacketDriver`] from its queues, on the worker's thread, with lists that leave by
+    /// these ports; `true` for a graph.
     pub(super) enter: E,
     /// Interface numbers of ports for XDP programs.
     pub(super) numbers: &'s [u32],

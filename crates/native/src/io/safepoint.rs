@@ -71,7 +71,7 @@ pub struct Safepoint<'e, E = NativeEngine> {
 /// Stands for every request: a stage that has ended takes no more packets.
 const ENDED: usize = usize::MAX;
 
-/// Work beside workers, on the thread that started them, until [`Floor::is_over`].
+/// Work beside workers, on the thread that started them, until [`Safepoint::is_over`].
 pub type MainThreadTask<'a> = &'a mut dyn FnMut(&Safepoint<'_>);
 
 impl<'e> Safepoint<'e> {

@@ -1,12 +1,12 @@
 //! Packets from and to interfaces by AF_XDP, by several workers.
 //!
-//! A worker's queues ([`super::queues`]) share one memory ([`millstream_ports::Line`]).
+//! A worker's queues ([`super::queues`]) share one memory ([`millstream_ports::XskQueues`]).
 //!
-//! In place (by exchange, [`Metadata::InPlace`]) the frames that the kernel fills are the program's buffers:
-//! descriptors are written over them, and a frame to be sent is put into the ring of its outgoing queue, of
-//! whichever interface, in exchange for a frame that comes back from there. Nothing is copied or allocated.
-//! The memory lies below 2 GiB, within the range of the fields of packets; packets have the usual room around
-//! them.
+//! In place (by exchange, [`BufferMode::InPlace`]) the frames that the kernel fills are the program's
+//! buffers: descriptors are written over them, and a frame to be sent is put into the ring of its outgoing
+//! queue, of whichever interface, in exchange for a frame that comes back from there. Nothing is copied or
+//! allocated. The memory lies below 2 GiB, within the range of the fields of packets; packets have the usual
+//! room around them.
 //!
 //! Invariant: as in [`super::queues`].
 
@@ -47,7 +47,7 @@ impl XdpPorts {
     /// Opens interfaces of this network namespace, for this many workers with batches of this size.
     ///
     /// # Errors
-    /// As for [`Interfaces::open`].
+    /// As for [`XdpInterfaces::open`].
     pub fn open(
         names: &[&str],
         workers: u32,
@@ -99,7 +99,7 @@ impl XdpPorts {
     /// two. It may replace the engine by another one.
     ///
     /// # Errors
-    /// As for [`Ports::run`].
+    /// As for [`XdpPorts::run`].
     pub fn run_graph(
         &mut self,
         engine: &mut NativeEngine,

@@ -5,8 +5,8 @@
 //! needs no headers.
 //!
 //! Every signature is that of `llvm-c/{Core,IRReader,Target,TargetMachine,Error,LLJIT,Orc}.h` and
-//! `llvm-c/Transforms/PassBuilder.h` of LLVM 19, whose C interface is stable within a major version; no other version's
-//! library is opened.
+//! `llvm-c/Transforms/PassBuilder.h` of LLVM 19, whose C interface is stable within a major version; no other
+//! version's library is opened.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -134,7 +134,8 @@ impl LlvmLibrary {
                 return Ok(LlvmLibrary(handle));
             }
             if why.is_empty() {
-                // SAFETY: after a failure dlerror gives a C string that stays until the next call on this thread.
+                // SAFETY: after a failure dlerror gives a C string that stays until the next call on this
+                // thread.
                 why = unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned();
             }
         }

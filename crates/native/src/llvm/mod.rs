@@ -1,12 +1,12 @@
 //! LLVM 19 in this process: text of its IR in, machine code out.
 //!
 //! The interface is text: the parser checks every type, and its verifier the rest, before anything is
-//! compiled, so that a mistake in our code generator is an [`Error`] and no undefined behaviour inside LLVM.
-//! [`Compiler::compile`] gives an object file; [`Compiler::link`] puts it into this process by ORC, and
-//! dropping the [`Code`] frees it.
+//! compiled, so that a mistake in our code generator is an [`LlvmError`] and no undefined behaviour inside
+//! LLVM. [`LlvmCompiler::compile`] gives an object file; [`LlvmCompiler::link`] puts it into this process by
+//! ORC, and dropping the [`JitCode`] frees it.
 //!
-//! Invariants: a handle is disposed of by exactly one owner, on the path of failure, too; nothing that LLVM allocates
-//! leaves this module but the machine code. LLVM's objects are used by one thread.
+//! Invariants: a handle is disposed of by exactly one owner, on the path of failure, too; nothing that LLVM
+//! allocates leaves this module but the machine code. LLVM's objects are used by one thread.
 #![allow(unsafe_code)]
 
 mod api;
@@ -114,7 +114,7 @@ impl LlvmCompiler {
     /// Without LLVM's library.
     pub fn new(symbols: &[(&str, usize)], cpu: Option<&str>) -> Result<LlvmCompiler, LlvmError> {
         let api = api()?;
-        // SAFETY: see `Owned` for handles; strings are C strings that live through the calls.
+        // SAFETY: see `OwnedHandle` for handles; strings are C strings that live through the calls.
         unsafe {
             let triple = CString::from(CStr::from_ptr((api.default_triple)()));
             let machine = machine(api, &triple, cpu)?;
@@ -154,7 +154,8 @@ impl LlvmCompiler {
     pub fn compile(&self, text: &str, passes: &str, keep_text: bool) -> Result<ObjectFile, LlvmError> {
         let api = self.api;
         let passes = CString::new(passes).map_err(|_| refused("reading pass names", passes))?;
-        // SAFETY: see `Owned`; the module is disposed of before its context, since it is declared later.
+        // SAFETY: see `OwnedHandle`; the module is disposed of before its context, since it is declared
+        // later.
         unsafe {
             let context = OwnedHandle::new((api.context_create)(), api.context_dispose);
             let module = self.parse(&context, text)?;

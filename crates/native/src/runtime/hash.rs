@@ -1,5 +1,5 @@
-//! Hash tables: an index ([`super::index`]), elements in [`Values`]. `emit::hash` has hash and search as
-//! LLVM's IR: both must change together.
+//! Hash tables: an index ([`super::index`]), elements in [`ValueStorage`]. `emit::hash` has hash and search
+//! as LLVM's IR: both must change together.
 //!
 //! LRU tables evict by the second-chance rule when they are full: a look-up marks its element; the hand,
 //! which cycles through the slots, skips marked ones and clears their marks. The kernel uses another

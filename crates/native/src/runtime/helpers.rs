@@ -6,9 +6,10 @@
 //! long; that a callback is a function of the program.
 //!
 //! Invariants: `worker` is the address of the one [`Worker`] of this thread, whose `current` is the packet
-//! that the program runs on; map addresses are those of the engine's [`Guarded`] maps. While a helper runs,
-//! the code that called it waits, and nobody else holds a reference to the worker or the packet, nor to a map
-//! while the helper is [`with`] it; a helper that calls back into the program holds none of them meanwhile.
+//! that the program runs on; map addresses are those of the engine's [`SeqlockMap`] maps. While a helper
+//! runs, the code that called it waits, and nobody else holds a reference to the worker or the packet, nor to
+//! a map while the helper is [`with`] it; a helper that calls back into the program holds none of them
+//! meanwhile.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;

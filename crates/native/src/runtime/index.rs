@@ -3,27 +3,27 @@
 //!
 //! A place is a 64-bit word: the low half is the slot plus one, the high half the *tag*; zero is an empty
 //! place. The tag is the key's hash or, for keys of up to [`MOST_KEY`] bytes, the key itself
-//! ([`Template::has_keys`]). So entries move without access to their elements: a hash that is not stored is
-//! computed from the word. If the tag is the key, an entry with the tag is the sought one, and elements need
-//! no keys.
+//! ([`HashTemplate::has_keys`]). So entries move without access to their elements: a hash that is not stored
+//! is computed from the word. If the tag is the key, an entry with the tag is the sought one, and elements
+//! need no keys.
 //!
-//! In a *bare* template ([`Template::is_bare`]) places have 32 bits, the slot plus one: half the memory, for
-//! keys of any length. Every entry that a search visits is compared by its element's key; when an entry
+//! In a *bare* template ([`HashTemplate::is_bare`]) places have 32 bits, the slot plus one: half the memory,
+//! for keys of any length. Every entry that a search visits is compared by its element's key; when an entry
 //! moves, its hash is computed from that key.
 //!
-//! [`Template::Open`] is open addressing: a power of two of places, at most half of them used; the hash's low
-//! bits give the start of the search, and an empty place ends it. Removal shifts back the following entries,
-//! so there are no tombstones.
+//! [`HashTemplate::Open`] is open addressing: a power of two of places, at most half of them used; the hash's
+//! low bits give the start of the search, and an empty place ends it. Removal shifts back the following
+//! entries, so there are no tombstones.
 //!
-//! [`Template::RobinHood`] is the same with up to seven eighths of the places used (Celis, 1986). Entries lie
-//! in the order of the places where their searches begin, so none is much further from its own than others
-//! are, and a search ends at an entry that is nearer to its own than the search has come.
+//! [`HashTemplate::RobinHood`] is the same with up to seven eighths of the places used (Celis, 1986). Entries
+//! lie in the order of the places where their searches begin, so none is much further from its own than
+//! others are, and a search ends at an entry that is nearer to its own than the search has come.
 //!
-//! [`Template::Cuckoo`] has buckets of eight places, a cache line each (Pagh and Rodler, 2001; Dietzfelbinger
-//! and Weidling, 2007). A key is in one of two buckets, both given by its hash, so a search reads at most two
-//! lines, and neither depends on the other. An entry that finds both full makes others move to their other
-//! bucket, along the shortest path to an empty place. At most four fifths of the places are used; for all
-//! practical purposes such a path then exists. If there is none, the table counts as full.
+//! [`HashTemplate::Cuckoo`] has buckets of eight places, a cache line each (Pagh and Rodler, 2001;
+//! Dietzfelbinger and Weidling, 2007). A key is in one of two buckets, both given by its hash, so a search
+//! reads at most two lines, and neither depends on the other. An entry that finds both full makes others move
+//! to their other bucket, along the shortest path to an empty place. At most four fifths of the places are
+//! used; for all practical purposes such a path then exists. If there is none, the table counts as full.
 //!
 //! `emit::hash` has the same searches as LLVM's IR: both must change together.
 
@@ -45,17 +45,17 @@ pub enum HashTemplate {
     RobinHood,
     /// Two buckets per key.
     Cuckoo,
-    /// As [`Template::Open`], with keys instead of hashes.
+    /// As [`HashTemplate::Open`], with keys instead of hashes.
     OpenKeys,
-    /// As [`Template::RobinHood`], with keys instead of hashes.
+    /// As [`HashTemplate::RobinHood`], with keys instead of hashes.
     RobinHoodKeys,
-    /// As [`Template::Cuckoo`], with keys instead of hashes.
+    /// As [`HashTemplate::Cuckoo`], with keys instead of hashes.
     CuckooKeys,
-    /// As [`Template::Open`], with slots only.
+    /// As [`HashTemplate::Open`], with slots only.
     OpenSlots,
-    /// As [`Template::RobinHood`], with slots only.
+    /// As [`HashTemplate::RobinHood`], with slots only.
     RobinHoodSlots,
-    /// As [`Template::Cuckoo`], with slots only.
+    /// As [`HashTemplate::Cuckoo`], with slots only.
     CuckooSlots,
 }
 

@@ -7,16 +7,16 @@
 //! plus one, or number of the node below with the top bit set. The length of the place's prefix is stored
 //! beside it, for updates only.
 //!
-//! [`Trie::Packed`] has a second copy of the nodes below the root for look-ups, with one word for each run of
-//! equal places ([`packed`]): for long addresses, whose nodes have few prefixes each. The places themselves
-//! are then used by updates only.
+//! [`LpmTemplate::Packed`] has a second copy of the nodes below the root for look-ups, with one word for each
+//! run of equal places ([`packed`]): for long addresses, whose nodes have few prefixes each. The places
+//! themselves are then used by updates only.
 //!
-//! [`Trie::Lengths`] has no trie: look-ups try one length after the other in a hash table ([`lengths`]). That
-//! is for prefixes of few lengths, and for tables that change all the time, since a change costs the same
-//! however short the prefix is.
+//! [`LpmTemplate::Lengths`] has no trie: look-ups try one length after the other in a hash table
+//! ([`lengths`]). That is for prefixes of few lengths, and for tables that change all the time, since a
+//! change costs the same however short the prefix is.
 //!
-//! [`Trie::List`] has none either: all prefixes are compared, the longest first ([`list`]). That is for a few
-//! prefixes, several of which are compared at once.
+//! [`LpmTemplate::List`] has none either: all prefixes are compared, the longest first ([`list`]). That is
+//! for a few prefixes, several of which are compared at once.
 //!
 //! The table of exact prefixes is authoritative: the trie follows it, and look-ups for fewer bits than a key
 //! has, which the trie cannot answer, use it. `emit::lpm` has the walk through the trie as LLVM's IR: both

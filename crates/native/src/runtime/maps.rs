@@ -313,7 +313,7 @@ impl NativeMap {
         Some(out)
     }
 
-    /// Sets the value of each worker to the result of [`Map::get`] of a map of the same shape.
+    /// Sets the value of each worker to the result of [`NativeMap::get`] of a map of the same shape.
     pub(crate) fn put_copies(&mut self, key: &[u8], copies: &[u8]) {
         let size = self.value_size();
         for (copy, worker) in copies.chunks(size.next_multiple_of(8).max(1)).zip(0..) {

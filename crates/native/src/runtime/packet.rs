@@ -1,11 +1,12 @@
 //! Packets in memory for native code: a descriptor each, and a buffer with room on both sides.
 //!
 //! A descriptor is words of 32 bits, so that a program reads packet pointers as in the kernel, however the
-//! context reached it; buffers therefore lie below 4 GiB. The program's [`Layout`] determines its fields and
-//! their offsets. Room before and behind the data is the kernel's for `BPF_PROG_TEST_RUN`, and so are the
-//! limits of the helpers that use it.
+//! context reached it; buffers therefore lie below 4 GiB. The program's [`DescriptorLayout`] determines its
+//! fields and their offsets. Room before and behind the data is the kernel's for `BPF_PROG_TEST_RUN`, and so
+//! are the limits of the helpers that use it.
 //!
-//! Invariant: a batch has the layout of the engine that runs it: each run calls [`Batch::conform`] first.
+//! Invariant: a batch has the layout of the engine that runs it: each run calls [`PacketBatch::conform`]
+//! first.
 
 mod layout;
 mod zero_copy;
@@ -106,7 +107,7 @@ impl PacketExtent {
     }
 }
 
-/// Bytes of a [`Sent`].
+/// Bytes of a [`SentDescriptor`].
 pub(crate) const SENT_SIZE: usize = size_of::<SentDescriptor>();
 
 /// Writes the descriptor of a packet at `place`, in a buffer that begins at `start`. Only accessed fields
@@ -261,7 +262,7 @@ impl PacketBatch {
     /// A batch with room for `capacity` packets of a graph, and for `copies` copies of them.
     ///
     /// # Errors
-    /// As for [`Batch::new`].
+    /// As for [`PacketBatch::new`].
     pub fn with_copies(capacity: usize, copies: usize) -> io::Result<PacketBatch> {
         let buffers = MemoryRegion::low((capacity + copies) * BUFFER)?;
         Ok(PacketBatch::of_parts((buffers, BUFFER), None, capacity, copies))
@@ -272,7 +273,7 @@ impl PacketBatch {
     /// be.
     ///
     /// # Errors
-    /// As for [`Batch::new`].
+    /// As for [`PacketBatch::new`].
     pub(crate) fn grow(&mut self, longest: usize) -> io::Result<()> {
         if self.lent.is_some() || self.len > 0 || longest <= self.longest() || longest > LONGEST_OPEN {
             return Ok(());
@@ -294,7 +295,7 @@ impl PacketBatch {
     /// The same for a packet that carries this many bytes of its buffer.
     ///
     /// # Errors
-    /// As for [`Batch::new`].
+    /// As for [`PacketBatch::new`].
     pub(crate) fn grow_to(&mut self, carried: usize) -> io::Result<()> {
         if carried > self.buffer { self.grow(carried.min(LONGEST_OPEN)) } else { Ok(()) }
     }
@@ -466,13 +467,14 @@ impl PacketBatch {
         fits && self.put(bytes, ingress, false)
     }
 
-    /// As [`Batch::push`] for a graph, which takes packets of any length and may use the room in front of them.
+    /// As [`PacketBatch::push`] for a graph, which takes packets of any length and may use the room in front
+    /// of them.
     #[inline]
     pub fn push_open(&mut self, bytes: &[u8], ingress: u32) -> bool {
         bytes.len() <= self.longest() && self.put(bytes, ingress, true)
     }
 
-    /// As [`Batch::push_open`], for a packet with metadata.
+    /// As [`PacketBatch::push_open`], for a packet with metadata.
     pub fn push_arrived(&mut self, bytes: &[u8], ingress: u32, arrival: ArrivalMetadata) -> bool {
         let taken = self.push_open(bytes, ingress);
         if taken {

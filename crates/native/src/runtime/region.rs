@@ -46,7 +46,8 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 // SAFETY: the mapping is that long, begins at a page, and lives as long as the region. If its frames are a
-// line's, only the bytes of packets of a batch are accessed, whose frames the worker owns (`Region::part`).
+// line's, only the bytes of packets of a batch are accessed, whose frames the worker owns
+// (`MemoryRegion::part`).
 unsafe impl millstream_ports::FrameMemory for MemoryRegion {
     fn address(&self) -> u64 {
         MemoryRegion::address(self)
@@ -116,7 +117,8 @@ impl MemoryRegion {
         let len = len.max(1);
         let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let hint = at as *mut libc::c_void;
-        // SAFETY: a new anonymous mapping touches no memory that exists, and replaces no mapping that is there.
+        // SAFETY: a new anonymous mapping touches no memory that exists, and replaces no mapping that is
+        // there.
         let base = unsafe { libc::mmap(hint, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -243,7 +245,8 @@ impl<T> Deref for FixedAddressBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the value was written by `new`; native code changes it only by helpers, by the module's invariant.
+        // SAFETY: the value was written by `new`; native code changes it only by helpers, by the module's
+        // invariant.
         unsafe { &*self.region.base.cast::<T>() }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A slot is a header (for hash tables: mark and key), then a copy of the value for each worker in per-CPU
 //! maps. Replacing the value of a hash or trie entry takes another slot, as in the kernel: whoever holds the
-//! old address keeps the old bytes until [`Values::quiesce`], which the engine calls between batches, or with
-//! several workers until all of them have begun another batch.
+//! old address keeps the old bytes until [`ValueStorage::quiesce`], which the engine calls between batches,
+//! or with several workers until all of them have begun another batch.
 
 use std::collections::VecDeque;
 use std::io;

@@ -22,7 +22,7 @@ pub enum ProgramEvent {
 /// Receives a record and the time of the current packet, in nanoseconds. Workers call it at once.
 pub type TakeRecord = dyn Fn(&[u8], u64) + Send + Sync;
 
-/// Listener for records of a map as a program makes them, in place of [`Event`]s.
+/// Listener for records of a map as a program makes them, in place of [`ProgramEvent`]s.
 #[derive(Clone)]
 pub struct RecordListener {
     /// The map's name.

@@ -6,7 +6,8 @@ use crate::kinds::MapType;
 /// `BPF_F_NO_PREALLOC`: the kernel makes no trie without it.
 const NO_PREALLOC: u32 = 1;
 
-/// Kinds of maps that a map of maps may hold by default, the likeliest first: caches for each CPU, as Katran has them.
+/// Kinds of maps that a map of maps may hold by default, the likeliest first: caches for each CPU, as Katran
+/// has them.
 const INNER: [MapType; 6] = [
     MapType::LRU_HASH,
     MapType::LRU_PERCPU_HASH,

@@ -7,9 +7,9 @@
 //! | `X.maps` | a line for each map: `name { type = 1, key_size = 4, value_size = 8, max_entries = 16, fd = 0 }` |
 //! | `X.desc` | `{ pgm_input_type = 2, }`: the program's input; `{ max_pkt_sz = 64, }`: bytes of K2's test packets |
 //!
-//! Source: the inputs of K2 (SIGCOMM 2021), github.com/smartnic/superopt-input-bm. What such files do not say is filled
-//! in: see [`defaults`] for maps, [`section`] for the type of program. The licence is taken to be GPL, so that all
-//! helpers can be called.
+//! Source: the inputs of K2 (SIGCOMM 2021), github.com/smartnic/superopt-input-bm. What such files do not say
+//! is filled in: see [`defaults`] for maps, [`section`] for the type of program. The licence is taken to be
+//! GPL, so that all helpers can be called.
 //!
 //! A raw program is read by making the ELF object that it would have come from ([`elf`]) and reading that; so
 //! there is one reader of programs, and a raw program can be written as ELF. Invariant: the size of the made

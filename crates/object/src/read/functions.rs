@@ -1,7 +1,8 @@
 //! Finding functions in sections of instructions, and giving each its lines and CO-RE relocations.
 //!
-//! A function starts where a function symbol does, where a call without a relocation leads, and, for objects of
-//! compilers before 2018 whose function symbols have no type, at every global symbol and at the start of the section.
+//! A function starts where a function symbol does, where a call without a relocation leads, and, for objects
+//! of compilers before 2018 whose function symbols have no type, at every global symbol and at the start of
+//! the section.
 
 use crate::elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE};
 use crate::model::{CoreRelo, FuncId, GAP, LineInfo, Linkage, Object, ObjectFunction, OpaqueReason};

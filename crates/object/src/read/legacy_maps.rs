@@ -1,4 +1,5 @@
-//! Maps of the years before BTF: structures of numbers in a section `maps`, or each in one of its own (`maps/name`).
+//! Maps of the years before BTF: structures of numbers in a section `maps`, or each in one of its own
+//! (`maps/name`).
 //!
 //! Loaders agreed on the first four numbers (type, sizes, entries) and mostly on a fifth (flags). The rest
 //! depends on the header that was used, which only the structure's size tells:

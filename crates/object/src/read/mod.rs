@@ -20,7 +20,8 @@ use std::collections::BTreeSet;
 pub(crate) const MAX_NAME: usize = 15;
 
 impl Object {
-    /// Reads an object file. `file_name` is the file's name, with or without folders; global data is named after it.
+    /// Reads an object file. `file_name` is the file's name, with or without folders; global data is named
+    /// after it.
     pub fn parse(file_name: &str, data: &[u8]) -> Result<Object, ObjectError> {
         let elf = Elf::parse(data)?;
         let mut frozen = None;
@@ -90,9 +91,9 @@ impl Object {
         whole.chain(sections).chain(functions).collect()
     }
 
-    /// Functions of `.text` and static ones are subprograms; a lone function of `.text` is a program all the same, as
-    /// in libbpf. What another function calls, in a section that names no type of programs, is a subprogram, too, as
-    /// in cilium/ebpf; libbpf refuses such objects.
+    /// Functions of `.text` and static ones are subprograms; a lone function of `.text` is a program all the
+    /// same, as in libbpf. What another function calls, in a section that names no type of programs, is a
+    /// subprogram, too, as in cilium/ebpf; libbpf refuses such objects.
     fn find_programs(&mut self) {
         let lone = self.functions.iter().filter(|f| !f.is_gap()).count() == 1;
         let relocs = self.functions.iter().flat_map(|f| &f.relocs);

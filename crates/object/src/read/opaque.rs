@@ -53,7 +53,8 @@ fn field(elf: &Elf, section: usize, offset: usize, size: usize) -> Option<u64> {
 }
 
 impl Object {
-    /// Keeps functions that something not understood leads into, and notes the relocations of all that are kept.
+    /// Keeps functions that something not understood leads into, and notes the relocations of all that are
+    /// kept.
     pub(crate) fn keep_branch_targets(&mut self) {
         for r in self.data_references() {
             let name = self.elf().sections[r.section].name.clone();

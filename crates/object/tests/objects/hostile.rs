@@ -155,8 +155,8 @@ fn a_section_with_a_meaning_of_its_own_is_no_code_whatever_its_flags() {
     }
 }
 
-/// Found by fuzzing: what precedes the first function is dropped when written, and the function, static, was a program
-/// thereafter.
+/// Found by fuzzing: what precedes the first function is dropped when written, and the function, static, was
+/// a program thereafter.
 #[test]
 fn a_first_function_that_does_not_begin_its_section_is_what_it_will_be_once_written() {
     let Some((_, mut data)) = compile("iproute2", &["-g0"]) else { return };

@@ -148,8 +148,8 @@ fn readelf_has_nothing_to_say() {
     }
 }
 
-/// The instructions of all programs of an object, as the kernel has them when bpftool (libbpf) has loaded it, with
-/// what differs from load to load taken out.
+/// The instructions of all programs of an object, as the kernel has them when bpftool (libbpf) has loaded it,
+/// with what differs from load to load taken out.
 fn loaded_by_libbpf(object: &Path, tag: &str) -> Result<Vec<String>, String> {
     let pins = format!("/sys/fs/bpf/millstream-object-{tag}-{}", std::process::id());
     let loaded = tool("bpftool", &["prog", "loadall", &object.to_string_lossy(), &pins]).unwrap_or_default();

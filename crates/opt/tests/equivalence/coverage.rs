@@ -14,7 +14,8 @@ use crate::variant::{walked, with_clock};
 pub(crate) struct Coverage<'a> {
     object: &'a Object,
     program: DecodedProgram,
-    /// The first slot of every block that can be reached: the entry leads to it, and the kernel's verifier came by.
+    /// The first slot of every block that can be reached: the entry leads to it, and the kernel's verifier
+    /// came by.
     blocks: BTreeSet<usize>,
     visits: Vec<u64>,
     lines: Vec<LineInfo>,

@@ -6,7 +6,8 @@ use millstream_programs::MapEntry;
 
 use crate::variant::{INGRESS, Variant};
 
-/// `BPF_MAP_TYPE_DEVMAP`, `BPF_MAP_TYPE_DEVMAP_HASH`: in the kernel their values carry a program's id as well.
+/// `BPF_MAP_TYPE_DEVMAP`, `BPF_MAP_TYPE_DEVMAP_HASH`: in the kernel their values carry a program's id as
+/// well.
 const DEVMAPS: [u32; 2] = [14, 25];
 
 pub(crate) struct Native {

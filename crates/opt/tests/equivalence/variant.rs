@@ -1,8 +1,8 @@
 //! The original, the round trip and the optimized program, loaded side by side.
 //!
-//! All look at one clock: every call of `bpf_ktime_get_coarse_ns` becomes a call of a function that reads a map, so
-//! that ages and time stamps are equal in all maps and time passes when the test says. The call stays one
-//! instruction, and its result a scalar that the verifier knows nothing of.
+//! All look at one clock: every call of `bpf_ktime_get_coarse_ns` becomes a call of a function that reads a
+//! map, so that ages and time stamps are equal in all maps and time passes when the test says. The call stays
+//! one instruction, and its result a scalar that the verifier knows nothing of.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
@@ -46,7 +46,8 @@ impl Objects {
     }
 }
 
-/// The object with new instructions. To compare a program with itself would show nothing, so it must be rewritten.
+/// The object with new instructions. To compare a program with itself would show nothing, so it must be
+/// rewritten.
 fn rewritten(object: &Object, function: &str, options: &OptimizeOptions) -> Object {
     let done = optimize(object, options).expect("optimized");
     let report = done.functions.iter().find(|f| f.name == function).expect("a report for each function");
@@ -54,8 +55,8 @@ fn rewritten(object: &Object, function: &str, options: &OptimizeOptions) -> Obje
     done.object
 }
 
-/// A program linked, with the clock's function behind it if it asks for the time. Gives the place of the clock's
-/// `ld_imm64`, too.
+/// A program linked, with the clock's function behind it if it asks for the time. Gives the place of the
+/// clock's `ld_imm64`, too.
 pub(crate) fn with_clock(object: &Object, function: &str) -> (LinkedProgram, Option<usize>) {
     let func = object.programs.iter().find(|p| p.name == function).expect("its program").func;
     let mut linked = object.link(func).expect("it links");

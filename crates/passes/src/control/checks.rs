@@ -1,8 +1,8 @@
-//! Redundant packet bounds checks: a check of no more bytes than one that dominates it found, on the same base
-//! value, is decided; so is one of at least as many bytes as one that failed.
+//! Redundant packet bounds checks: a check of no more bytes than one that dominates it found, on the same
+//! base value, is decided; so is one of at least as many bytes as one that failed.
 //!
-//! The verifier gives the range that a check proves to every pointer with the base's identity, so that the accesses
-//! behind the removed check stay covered by the one that is left.
+//! The verifier gives the range that a check proves to every pointer with the base's identity, so that the
+//! accesses behind the removed check stay covered by the one that is left.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Cond, DomTree, Function, Inst, Op, Prov, Type, Value, Width};

@@ -1,4 +1,5 @@
-//! Hoisting of common address arithmetic: an address that both sides of a branch compute is computed before it, once.
+//! Hoisting of common address arithmetic: an address that both sides of a branch compute is computed before
+//! it, once.
 //!
 //! A constant added to a pointer moves, and the address of a map or of global data: the verifier knows as
 //! much of them before the branch as behind it. The latter moves only where neither side calls before: it

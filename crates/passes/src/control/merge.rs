@@ -1,5 +1,5 @@
-//! Merges code that several paths share: equal blocks become one, and edges that bring the same constants to a block
-//! meet before it, so that the constants are made once.
+//! Merges code that several paths share: equal blocks become one, and edges that bring the same constants to
+//! a block meet before it, so that the constants are made once.
 //!
 //! Two blocks are equal if they do the same to the same values and go on to the same places. As the operands
 //! are the same values, or computed alike from them, no instruction sees pointers of different kinds that did

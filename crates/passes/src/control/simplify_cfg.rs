@@ -1,5 +1,5 @@
-//! Simplifies the control-flow graph: branches whose sides are one, branches on constants, blocks that only jump on,
-//! and blocks with a single predecessor that jumps to them.
+//! Simplifies the control-flow graph: branches whose sides are one, branches on constants, blocks that only
+//! jump on, and blocks with a single predecessor that jumps to them.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Function, Inst, Op, Value};
@@ -80,8 +80,8 @@ fn forward_empty_blocks(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     changed
 }
 
-/// Blocks without instructions but a jump elsewhere, whose parameters only that jump uses. One that several edges
-/// share and that brings values of its own stays: it holds their moves once.
+/// Blocks without instructions but a jump elsewhere, whose parameters only that jump uses. One that several
+/// edges share and that brings values of its own stays: it holds their moves once.
 fn empty_blocks(func: &Function, uses: &SecondaryMap<Value, u32>) -> SecondaryMap<Block, bool> {
     let mut empty = SecondaryMap::new();
     let edges = edge_counts(func);

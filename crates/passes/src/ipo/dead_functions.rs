@@ -1,4 +1,5 @@
-//! `dead-functions`: empties static functions that nothing refers to any more. An empty function is not emitted.
+//! `dead-functions`: empties static functions that nothing refers to any more. An empty function is not
+//! emitted.
 //!
 //! Maps stay, since loaders find them by name; so do global functions, which other programs may replace or
 //! call, and hidden ones, which other files linked with this one may call.

@@ -1,12 +1,12 @@
 //! `inline`: puts the bodies of static functions in the place of their calls.
 //!
-//! A function is inlined if it is tiny, or if it has one call and no other reference. Not inlined are functions with a
-//! tail call (after which the new program returns to the caller), with legacy packet loads or `may_goto` (whose exits
-//! and budgets belong to the frame), callbacks, and global functions, whose arguments and results the kernel's
-//! verifier deliberately forgets.
+//! A function is inlined if it is tiny, or if it has one call and no other reference. Not inlined are
+//! functions with a tail call (after which the new program returns to the caller), with legacy packet loads
+//! or `may_goto` (whose exits and budgets belong to the frame), callbacks, and global functions, whose
+//! arguments and results the kernel's verifier deliberately forgets.
 //!
-//! Invariant: no chain of calls comes to need more stack than the 512 bytes of the kernel, by an estimate that counts
-//! room for spills.
+//! Invariant: no chain of calls comes to need more stack than the 512 bytes of the kernel, by an estimate
+//! that counts room for spills.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{
@@ -22,7 +22,8 @@ const NAME: &str = "inline";
 const TINY: usize = 6;
 /// Instructions up to which the only call of a function is replaced by it.
 const ONCE: usize = 400;
-/// Calls of a function that looks something up, at most, and its instructions, up to which they are replaced by it.
+/// Calls of a function that looks something up, at most, and its instructions, up to which they are replaced
+/// by it.
 const LOOKUPS: (usize, usize) = (2, 100);
 const STACK: u32 = 512;
 /// Estimated bytes of spills in a frame.
@@ -264,7 +265,7 @@ fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
 
 /// Replaces the instructions from position `at` of a block on by the body of another function, with these
 /// arguments: this function then returns the other's result. Only a function without a frame of fixed places
-/// may be put there ([`fits_last`]).
+/// may be put there ([`can_splice_last`]).
 pub fn splice_last(func: &mut Function, block: Block, at: usize, args: &[Value], body: &Function) {
     let loc = func.blocks[block].insts.get(at).map(|inst| func.insts[*inst].loc);
     func.blocks[block].insts.truncate(at);

@@ -1,12 +1,12 @@
 //! Which memory an access may touch: alias classes.
 //!
-//! Each stack object, the packet, the values of each map and the context are classes of their own; everything else
-//! is one more. A stack object whose address is only ever the base of accesses or the argument of a helper that does
-//! not keep it is *private*: nothing touches it through an unknown address.
+//! Each stack object, the packet, the values of each map and the context are classes of their own; everything
+//! else is one more. A stack object whose address is only ever the base of accesses or the argument of a
+//! helper that does not keep it is *private*: nothing touches it through an unknown address.
 //!
-//! Values of a map that is the template of inner maps count as unknown memory, since the inner map may be any map.
-//! Map values, global data and unknown memory are taken to change at every call, atomic and lock, as C compilers
-//! take them; read-only global data never changes.
+//! Values of a map that is the template of inner maps count as unknown memory, since the inner map may be any
+//! map. Map values, global data and unknown memory are taken to change at every call, atomic and lock, as C
+//! compilers take them; read-only global data never changes.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Function, GlobalData, Inst, Map, Op, Prov, Size, Slot, Type, Value, Width};
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use super::address::{AddressRoot, ResolvedAddresses, RootedAddress};
 use crate::manager::ModuleInfo;
 
-/// A number below [`Classes::LIMIT`].
+/// A number below [`AliasClasses::LIMIT`].
 pub(crate) type AliasClass = u32;
 
 /// A set of classes, one bit each.
@@ -81,7 +81,7 @@ impl MemoryAccess {
 }
 
 impl AliasClasses {
-    /// The most classes; what comes later shares [`Classes::OTHER`].
+    /// The most classes; what comes later shares [`AliasClasses::OTHER`].
     pub(crate) const LIMIT: u32 = 64;
     /// Changes at every call: no memory, but the moment after which values live in scarcer registers.
     pub(crate) const CALLS: AliasClass = 0;
@@ -242,7 +242,8 @@ impl AliasClasses {
         self.map_class.get(&map).copied().unwrap_or(Self::OTHER)
     }
 
-    /// The access of a plain load or store; `None` for other operations and for accesses that must stay as they are.
+    /// The access of a plain load or store; `None` for other operations and for accesses that must stay as
+    /// they are.
     pub(crate) fn plain_access(&self, func: &Function, inst: Inst) -> Option<MemoryAccess> {
         let data = &func.insts[inst];
         let plain = match data.op {
@@ -292,7 +293,7 @@ impl AliasClasses {
         self.everything() & !self.private
     }
 
-    /// Classes that an instruction may change; [`Classes::CALLS`] is among them for calls.
+    /// Classes that an instruction may change; [`AliasClasses::CALLS`] is among them for calls.
     pub(crate) fn changed(&self, func: &Function, inst: Inst, info: &ModuleInfo<'_>) -> ClassSet {
         let data = &func.insts[inst];
         let calls = 1 << Self::CALLS;

@@ -1,8 +1,9 @@
-//! `dse`: removes stores to the stack that nothing reads, and stores to the packet that are overwritten unread.
+//! `dse`: removes stores to the stack that nothing reads, and stores to the packet that are overwritten
+//! unread.
 //!
-//! Bytes of private stack objects are tracked backwards, one bit each: a byte is live if some path reads it before
-//! it is overwritten or the function ends. A helper reads the bytes that its row says, no others, and overwrites those
-//! that it is known to fill in any case.
+//! Bytes of private stack objects are tracked backwards, one bit each: a byte is live if some path reads it
+//! before it is overwritten or the function ends. A helper reads the bytes that its row says, no others, and
+//! overwrites those that it is known to fill in any case.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value};
@@ -200,8 +201,8 @@ fn dead_stack_stores(func: &mut Function, classes: &AliasClasses, cx: &mut PassC
             steps.clear();
             frame.steps(func, inst, cx, &mut steps);
             let stores = matches!(func.insts[inst].op, Op::Store { .. });
-            let unread = |step: &LivenessEffect| matches!(step, LivenessEffect::Write(r) if !r.is_empty() && !live.any(r.clone()));
-            let dead = stores && matches!(&steps[..], [step] if unread(step));
+            let unread = |r: &std::ops::Range<usize>| !r.is_empty() && !live.any(r.clone());
+            let dead = stores && matches!(&steps[..], [LivenessEffect::Write(r)] if unread(r));
             if dead && cx.fuel(NAME) {
                 changed = true;
                 continue;
@@ -255,7 +256,8 @@ fn liveness(
     live_out
 }
 
-/// Removes packet stores that a later store in the same block overwrites, with no read and no call in between.
+/// Removes packet stores that a later store in the same block overwrites, with no read and no call in
+/// between.
 fn overwritten_packet_stores(func: &mut Function, classes: &AliasClasses, cx: &mut PassContext<'_>) -> bool {
     let mut changed = false;
     for i in 0..func.layout.len() {

@@ -178,8 +178,8 @@ impl<'a> FootprintAnalysis<'a> {
             op if mem_operand(op).is_some() => {
                 let (offset, size) = mem_operand(op).unwrap_or((0, Size::B));
                 let at = i64::from(offset);
-                // The loader changes a relocated displacement: it may lie anywhere, even behind what the types of
-                // the object's own BTF would have there.
+                // The loader changes a relocated displacement: it may lie anywhere, even behind what the
+                // types of the object's own BTF would have there.
                 let is_known = index == 0 && !has_relocated_displacement(op);
                 AddressUse::Touch(if is_known {
                     ByteSpan::new(at, at + i64::from(size.bytes()))

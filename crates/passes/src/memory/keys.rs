@@ -1,11 +1,11 @@
-//! `promote-keys`: lookups, updates and deletes whose key (and value) was built on the stack become operations that
-//! take key and value as values.
+//! `promote-keys`: lookups, updates and deletes whose key (and value) was built on the stack become
+//! operations that take key and value as values.
 //!
-//! A piece of a key is what one store wrote, or one part of a wider constant. Its value at the call is found by SSA
-//! construction over the stores, so that keys which differ by path get a block parameter.
+//! A piece of a key is what one store wrote, or one part of a wider constant. Its value at the call is found
+//! by SSA construction over the stores, so that keys which differ by path get a block parameter.
 //!
-//! Invariant: only objects that nothing but plain stores at known offsets writes are considered; the stores stay, and
-//! go as dead stores if nothing else reads them.
+//! Invariant: only objects that nothing but plain stores at known offsets writes are considered; the stores
+//! stay, and go as dead stores if nothing else reads them.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{

@@ -1,8 +1,9 @@
-//! `lower-keys`: map operations that take keys and values as values become helper calls with pointers to the stack.
+//! `lower-keys`: map operations that take keys and values as values become helper calls with pointers to the
+//! stack.
 //!
-//! Each distinct key has a stack object of its own as long as there is room, so that a key that is stored already is
-//! not stored again: since only its own stores write the object, a store that dominates a call is still in effect
-//! there.
+//! Each distinct key has a stack object of its own as long as there is room, so that a key that is stored
+//! already is not stored again: since only its own stores write the object, a store that dominates a call is
+//! still in effect there.
 
 use millstream_ir::{
     Block, Cfg, DomTree, FuncCursor, Function, Inst, KeyLayout, Map, MemFlags, Op, Prov, Slot, SlotData,

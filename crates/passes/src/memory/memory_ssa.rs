@@ -1,7 +1,7 @@
 //! Memory SSA: versions of each alias class.
 //!
-//! Every store or call that may change a class makes a new version of it, and so does a join of differing versions.
-//! A version's definition dominates every place where it is current.
+//! Every store or call that may change a class makes a new version of it, and so does a join of differing
+//! versions. A version's definition dominates every place where it is current.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, DomTree, Function, Inst, Value};
@@ -46,7 +46,7 @@ pub(crate) struct ReachingDef {
 const STEPS: u32 = 48;
 
 impl MemorySsa {
-    /// Places the joins. Versions themselves are made by [`Versions::enter`] and [`Versions::step`].
+    /// Places the joins. Versions themselves are made by [`MemorySsa::enter`] and [`MemorySsa::step`].
     pub(crate) fn new(
         func: &Function,
         cfg: &Cfg,

@@ -1,8 +1,8 @@
-//! `merge-loads`: a word assembled from narrow loads of adjacent bytes becomes one load, with a byte swap where the
-//! bytes stand in network order.
+//! `merge-loads`: a word assembled from narrow loads of adjacent bytes becomes one load, with a byte swap
+//! where the bytes stand in network order.
 //!
-//! Invariant: the wide load stands where the last of the narrow ones stood, in the same block, and reads exactly the
-//! bytes that they read; nothing in between may have written them.
+//! Invariant: the wide load stands where the last of the narrow ones stood, in the same block, and reads
+//! exactly the bytes that they read; nothing in between may have written them.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Size, SwapKind, Type, Value, Width};

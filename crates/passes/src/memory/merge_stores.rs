@@ -1,7 +1,7 @@
 //! `merge-stores`: adjacent narrow stores become one wide store.
 //!
-//! Three kinds of stored values are understood: constants, the parts of one word (in either byte order), and adjacent
-//! narrow loads, which become one wide load (a copy).
+//! Three kinds of stored values are understood: constants, the parts of one word (in either byte order), and
+//! adjacent narrow loads, which become one wide load (a copy).
 //!
 //! Invariant: the wide store stands where the last narrow one stood, in the same block, writes exactly their
 //! bytes, and nothing that a narrow store passes on its way there may read or write its bytes. A constant key

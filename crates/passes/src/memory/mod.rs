@@ -1,7 +1,8 @@
 //! Passes over memory: the stack as values, redundant and dead accesses, wider accesses, keys of maps.
 //!
-//! Architecture Invariant: loads and stores marked volatile or subject to CO-RE stay as they are; the context is
-//! accessed at the sizes of the input; no access reaches a byte that the input did not access on the same path.
+//! Architecture Invariant: loads and stores marked volatile or subject to CO-RE stay as they are; the context
+//! is accessed at the sizes of the input; no access reaches a byte that the input did not access on the same
+//! path.
 
 mod access_widening;
 mod address;

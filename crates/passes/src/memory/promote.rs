@@ -1,8 +1,8 @@
 //! `mem2reg`: turns stack objects, or pieces of them, into values.
 //!
-//! A piece is a range of bytes that loads and stores with known offsets access, and nothing else does. It is promoted
-//! if all of them agree on the range; constants may be stored over several pieces at once, and narrower loads may
-//! take the low or the high part of a stored word.
+//! A piece is a range of bytes that loads and stores with known offsets access, and nothing else does. It is
+//! promoted if all of them agree on the range; constants may be stored over several pieces at once, and
+//! narrower loads may take the low or the high part of a stored word.
 //!
 //! Invariant: a variable's value is zero-extended from its piece's width, as a load would give it.
 

@@ -1,9 +1,10 @@
 //! `promote-spills`: turns spill slots that hold addresses of the stack into values.
 //!
-//! An address that is stored escapes, so nothing is known of who accesses the frame: neither `split-stack` nor
-//! `mem2reg` touch it then. Here the words that stack addresses are stored to are promoted on trial. If, with the
-//! addresses followed to where they really go, no access is left that could reach the promoted words, the trial was
-//! right: the first access to reach them in the original would have to be there after the trial, too.
+//! An address that is stored escapes, so nothing is known of who accesses the frame: neither `split-stack`
+//! nor `mem2reg` touch it then. Here the words that stack addresses are stored to are promoted on trial. If,
+//! with the addresses followed to where they really go, no access is left that could reach the promoted
+//! words, the trial was right: the first access to reach them in the original would have to be there after
+//! the trial, too.
 
 use millstream_ir::{Cfg, DomTree, Func, Function, Module, Op, Size};
 

@@ -1,11 +1,12 @@
 //! `split-stack`: partitions stack objects into independent ones.
 //!
 //! The frame of a lifted function is one object of 512 bytes. Here the bytes that some single use may access
-//! together form a group, and each group becomes an object of its own, at an offset equal to the old one modulo 8.
-//! Then promotion, dead store elimination and a new layout see variables, keys and buffers apart.
+//! together form a group, and each group becomes an object of its own, at an offset equal to the old one
+//! modulo 8. Then promotion, dead store elimination and a new layout see variables, keys and buffers apart.
 //!
-//! Invariant: an access that stayed within a group's bytes stays so, and the distance between two addresses into one
-//! group is kept. If any use may access bytes below its address without bound, the object stays whole.
+//! Invariant: an access that stayed within a group's bytes stays so, and the distance between two addresses
+//! into one group is kept. If any use may access bytes below its address without bound, the object stays
+//! whole.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Slot, SlotData, Type, Value};
@@ -116,7 +117,8 @@ fn plan(module: &Module, func: &Function, params: &ParamSpans) -> Vec<SplitPlan>
     candidates.filter_map(|slot| group(func, slot, &touches, std::mem::take(&mut anchors[slot]))).collect()
 }
 
-/// Calls `f` on each use of a value that is a known byte of a stack object, unless the use only makes another such.
+/// Calls `f` on each use of a value that is a known byte of a stack object, unless the use only makes another
+/// such.
 fn for_each_exact_use(
     uses: &FootprintAnalysis<'_>,
     addresses: &ResolvedAddresses,
@@ -238,7 +240,8 @@ fn order(place: OperandPosition) -> (Inst, u32, u32) {
     }
 }
 
-/// Moves the offset of an address into the displacement of the access; what remains is the address to give it.
+/// Moves the offset of an address into the displacement of the access; what remains is the address to give
+/// it.
 fn fold_displacement(func: &mut Function, inst: Inst, offset: i64) -> i64 {
     let total = mem_operand(&func.insts[inst].op).map(|(d, _)| i64::from(d) + offset);
     let core = match &func.insts[inst].op {

@@ -1,5 +1,5 @@
-//! Construction of SSA form for variables that live in memory: pruned, by iterated dominance frontiers (Cytron et
-//! al., "Efficiently Computing Static Single Assignment Form").
+//! Construction of SSA form for variables that live in memory: pruned, by iterated dominance frontiers
+//! (Cytron et al., "Efficiently Computing Static Single Assignment Form").
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, DomTree, Function, Op, Type, Value};
@@ -77,8 +77,8 @@ pub(crate) fn place(
     joins
 }
 
-/// Gives the new parameters their arguments. `out` are the variables' values at the end of each block; where there
-/// is none the value is undefined.
+/// Gives the new parameters their arguments. `out` are the variables' values at the end of each block; where
+/// there is none the value is undefined.
 pub(crate) fn add_phi_args(
     func: &mut Function,
     cfg: &Cfg,

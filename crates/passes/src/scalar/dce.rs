@@ -1,8 +1,8 @@
-//! Dead code: instructions whose result nobody uses, parameters that feed only themselves, atomics whose fetched
-//! value is dropped, and blocks that nothing reaches.
+//! Dead code: instructions whose result nobody uses, parameters that feed only themselves, atomics whose
+//! fetched value is dropped, and blocks that nothing reaches.
 //!
-//! Liveness is optimistic: a value is dead unless an effect needs it, so cycles of parameters through a loop die
-//! together. Calls go only if [`crate::call_effects`] says that they leave no trace.
+//! Liveness is optimistic: a value is dead unless an effect needs it, so cycles of parameters through a loop
+//! die together. Calls go only if [`crate::call_effects`] says that they leave no trace.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AtomicOp, Block, Cfg, Function, Inst, Op, Value, ValueDef};

@@ -1,4 +1,5 @@
-//! Global value numbering: a pure operation on the same operands as one that dominates it takes that one's result.
+//! Global value numbering: a pure operation on the same operands as one that dominates it takes that one's
+//! result.
 //!
 //! Two computations become one value, which suits the verifier best: a check of the one blesses the other.
 //! Loads are not touched (memory passes merge them), nor `ctx + constant`, which must stay next to its
@@ -52,8 +53,9 @@ struct ExpressionKey {
 }
 
 struct ValueNumbering<'a> {
-    // One value stands for all constants of the same number in keys. The constants themselves stay apart: each is
-    // made where its user wants it, and a merged one would occupy a register from the first to the last use.
+    // One value stands for all constants of the same number in keys. The constants themselves stay apart:
+    // each is made where its user wants it, and a merged one would occupy a register from the first to the
+    // last use.
     constants: FxHashMap<i64, Value>,
     // In preorder of the dominator tree one entry a key is enough: it dominates, or its subtree is done.
     seen: FxHashMap<ExpressionKey, (Value, Block)>,

@@ -1,7 +1,8 @@
-//! Redundant block parameters: one that always receives the same value, or itself, is that value; two of one block
-//! that always receive the same are one.
+//! Redundant block parameters: one that always receives the same value, or itself, is that value; two of one
+//! block that always receive the same are one.
 //!
-//! After it a check of the value is seen wherever the parameter stood, and back ends have fewer moves to make.
+//! After it a check of the value is seen wherever the parameter stood, and back ends have fewer moves to
+//! make.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function, Inst, Value};

@@ -197,7 +197,8 @@ impl SparsePropagation {
     }
 }
 
-/// Up to how many dominators above an edge lessons are looked for, to be joined with those of the other edges.
+/// Up to how many dominators above an edge lessons are looked for, to be joined with those of the other
+/// edges.
 const CHAIN: usize = 32;
 
 /// The walk over the blocks.

@@ -1,4 +1,5 @@
-//! Address arithmetic: constants move into displacements and into the addresses of stack objects and global data.
+//! Address arithmetic: constants move into displacements and into the addresses of stack objects and global
+//! data.
 //!
 //! A constant added to a pointer leaves the verifier's facts about it untouched, so every access can be
 //! written as one base value and a displacement; for the context this is the only form that is accepted.
@@ -81,8 +82,8 @@ impl InstSimplifier<'_, '_> {
         Some((base, constant))
     }
 
-    /// A narrow store cuts off what masks and extensions would have cut off; not on the stack, where the verifier
-    /// tracks the value that is stored.
+    /// A narrow store cuts off what masks and extensions would have cut off; not on the stack, where the
+    /// verifier tracks the value that is stored.
     fn strip_stored(&mut self, inst: Inst) -> bool {
         let data = &self.func.insts[inst];
         let Op::Store { size, .. } = data.op else { return false };

@@ -1,5 +1,5 @@
-//! The functions of constants that a rule may use, written once over a domain: integers when a rule is applied, terms
-//! when it is proven.
+//! The functions of constants that a rule may use, written once over a domain: integers when a rule is
+//! applied, terms when it is proven.
 
 use millstream_isa::semantics::{self, Domain, Pred, Prim};
 use millstream_isa::{SwapKind, Width};

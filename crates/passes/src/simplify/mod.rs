@@ -1,7 +1,8 @@
 //! Algebraic simplification: constant folding, one form for equal things, and the rules under `rules/`.
 //!
-//! Blocks are visited in reverse postorder, so that operands are simple before their users. A rewrite changes the
-//! instruction in place (its value keeps its number and its users) or replaces its value by one that exists.
+//! Blocks are visited in reverse postorder, so that operands are simple before their users. A rewrite changes
+//! the instruction in place (its value keeps its number and its users) or replaces its value by one that
+//! exists.
 
 mod address;
 mod divide;

@@ -1,4 +1,5 @@
-//! Reads rules, and refuses what cannot be applied: names that nothing binds, operations with too few operands.
+//! Reads rules, and refuses what cannot be applied: names that nothing binds, operations with too few
+//! operands.
 
 use millstream_ir::{AluOp, Attr, Cond, SwapKind, Width};
 

@@ -4,7 +4,7 @@
 //! [`Target::keep_verifier_facts`] the verifier must know as much of the new value as it did of the old one,
 //! for it may be an offset into memory further down.
 //!
-//! [`Target::keep_verifier_facts`]: crate::Target::keep_verifier_facts
+//! [`Target::keep_verifier_facts`]: crate::TargetInfo::keep_verifier_facts
 
 use millstream_ir::{Inst, Op, Type, Value};
 use millstream_isa::absint::Scalar;

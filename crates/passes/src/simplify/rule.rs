@@ -189,12 +189,13 @@ pub enum RuleCondition {
     Jmp32,
 }
 
-/// One rewrite. Names of values and constants are `x`, `y`, `z`, `u` and `a`, `b`, `c`, `d` when it is printed.
+/// One rewrite. Names of values and constants are `x`, `y`, `z`, `u` and `a`, `b`, `c`, `d` when it is
+/// printed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RewriteRule {
     /// Source of the rule, for messages.
     pub name: String,
-    /// Pattern that it matches: a [`Pattern::Node`].
+    /// Pattern that it matches: a [`RulePattern::Node`].
     pub pattern: RulePattern,
     /// Replacement for the matched term.
     pub build: RuleReplacement,

@@ -2,9 +2,9 @@
 //! its proof and the number of times it was applied on a corpus.
 //!
 //! ```text
-//! ; millstream rules, format 1, for bpf v4, made 2026-11-21
-//! ; checksum fnv1a-64 0123456789abcdef
-//! (sub.w (or.w x y) (and.w x y)) => (xor.w x y)   if (int x) (int y)   ; enumerated, proven by z3 in 0.01 s, fires 3
+//! ; millstream rules, format 1, for bpf v4, made 2026-11-21 ; checksum fnv1a-64 0123456789abcdef (sub.w
+//! (or.w x y) (and.w x y)) => (xor.w x y)   if (int x) (int y)   ; enumerated, proven by z3 in 0.01 s, fires
+//! 3
 //! ```
 //!
 //! The checksum is over all lines after it. It tells a damaged file, not a wrong rule: the worth of a rule is

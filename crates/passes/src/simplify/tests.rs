@@ -1,4 +1,5 @@
-//! Every rule is tried on many operands: both sides must compute the same, and the right side must not cost more.
+//! Every rule is tried on many operands: both sides must compute the same, and the right side must not cost
+//! more.
 
 use millstream_ir::random::SeededRng;
 use millstream_ir::{AluOp, Cond, Op, Width};

@@ -10,8 +10,8 @@ const NAME: &str = "lower-tables";
 /// The passes of this module.
 pub(crate) const PASSES: &[Pass] = &[Pass::Func(&LowerTables)];
 
-/// Expands matches of tables where the target has none. Lowering would do the same, but then no pass would see, say,
-/// that a field of the key is known.
+/// Expands matches of tables where the target has none. Lowering would do the same, but then no pass would
+/// see, say, that a field of the key is known.
 struct LowerTables;
 
 impl FuncPass for LowerTables {

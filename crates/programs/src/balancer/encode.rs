@@ -6,8 +6,8 @@ use super::*;
 use crate::MapEntry;
 
 impl BalancerConfig {
-    /// Everything to write into the maps, in an order that never shows a ring before its reals, nor a service before
-    /// its ring.
+    /// Everything to write into the maps, in an order that never shows a ring before its reals, nor a service
+    /// before its ring.
     pub fn entries(&self) -> Result<Vec<MapEntry>, BalancerError> {
         self.check()?;
         let mut entries = vec![MapEntry::new(SETTINGS, 0u32.to_ne_bytes(), self.settings())];

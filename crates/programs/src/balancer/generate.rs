@@ -12,8 +12,8 @@ use crate::traffic::{FlowLocality, WeightedFlows};
 pub enum ServiceMix {
     /// HTTP over IPv4, reals behind IPIP: the configuration that published measurements use.
     Web,
-    /// In turn: HTTP over IPv4, HTTP over IPv6, QUIC over IPv4, QUIC over IPv6; reals of both families, behind IPIP
-    /// and GUE, in turn.
+    /// In turn: HTTP over IPv4, HTTP over IPv6, QUIC over IPv4, QUIC over IPv6; reals of both families,
+    /// behind IPIP and GUE, in turn.
     Mixed,
 }
 
@@ -67,8 +67,8 @@ fn random_address(ipv6: bool, [a, b]: [u8; 2], rng: &mut Rng) -> IpAddr {
     }
 }
 
-/// `count` flows of clients from everywhere, each to a service drawn evenly: TCP segments with ACK alone, as most
-/// packets of a connection are, or QUIC packets of a server drawn evenly.
+/// `count` flows of clients from everywhere, each to a service drawn evenly: TCP segments with ACK alone, as
+/// most packets of a connection are, or QUIC packets of a server drawn evenly.
 pub fn flows(config: &BalancerConfig, count: usize, locality: FlowLocality, seed: u64) -> WeightedFlows {
     let mut rng = Rng::new(seed);
     let count = if config.services.is_empty() { 0 } else { count };

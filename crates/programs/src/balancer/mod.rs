@@ -39,7 +39,7 @@ pub const QUIC_SERVERS: &str = "quic_servers";
 pub const VIP_COUNTERS: &str = "vip_counters";
 /// Per real and CPU: packets and bytes, as two `u64`.
 pub const REAL_COUNTERS: &str = "real_counters";
-/// Per [`Reason`] and CPU: a count of packets.
+/// Per [`BalancerEvent`] and CPU: a count of packets.
 pub const REASONS: &str = "reasons";
 
 /// Capacity of the object's maps, in services.
@@ -65,13 +65,14 @@ pub struct BalancerReal {
 /// A connection that the data plane remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalancerConnection {
-    /// The client's address and port; port 0 stands for all of them, where the service keeps a client to one real.
+    /// The client's address and port; port 0 stands for all of them, where the service keeps a client to one
+    /// real.
     pub client: (IpAddr, u16),
     /// The service's; port 0 as in the service.
     pub service: (IpAddr, u16),
     /// Its protocol.
     pub protocol: u8,
-    /// Place of the real in [`REALS`]: one more than its place in [`Config::reals`].
+    /// Place of the real in [`REALS`]: one more than its place in [`BalancerConfig::reals`].
     pub real: u32,
 }
 
@@ -90,7 +91,7 @@ pub struct BalancerService {
     pub stateless: bool,
     /// UDP payload is QUIC with connection ids that name servers.
     pub quic: bool,
-    /// Indices into [`Config::reals`], each with its weight.
+    /// Indices into [`BalancerConfig::reals`], each with its weight.
     pub reals: Vec<(u32, u32)>,
 }
 
@@ -101,7 +102,7 @@ pub struct QuicServer {
     pub config: u8,
     /// The server's id, as a number of the configuration's length.
     pub id: u32,
-    /// Index into [`Config::reals`].
+    /// Index into [`BalancerConfig::reals`].
     pub real: u32,
 }
 
@@ -239,8 +240,8 @@ impl BalancerEvent {
     ];
 }
 
-/// Hash of the client's end of a connection, as the data plane computes it: part of the contract, since rings and
-/// outer source addresses follow from it, and all balancers of a group must agree.
+/// Hash of the client's end of a connection, as the data plane computes it: part of the contract, since rings
+/// and outer source addresses follow from it, and all balancers of a group must agree.
 pub fn hash_client(client: IpAddr, port: u16) -> u32 {
     const MIX_1: u64 = 0xd6e8_feb8_6659_fd93;
     const MIX_2: u64 = 0xa076_1d64_78bd_642f;

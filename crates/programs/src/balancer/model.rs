@@ -17,7 +17,7 @@ const RST: u8 = 4;
 pub enum BalancerOutcome {
     /// It leaves, encapsulated.
     Forward {
-        /// Index into [`Config::reals`].
+        /// Index into [`BalancerConfig::reals`].
         real: u32,
         /// The frame that leaves.
         frame: Vec<u8>,
@@ -175,7 +175,8 @@ impl<'a> BalancerModel<'a> {
         Some(real)
     }
 
-    /// The real that the connection table has for the flow. A packet of UDP keeps it there, unless it is quoted.
+    /// The real that the connection table has for the flow. A packet of UDP keeps it there, unless it is
+    /// quoted.
     fn find_connection(&mut self, flow: &ConnectionKey, quoted: bool, now: u64) -> Option<u32> {
         let (real, last_seen) = self.table.get_mut(flow)?;
         if flow.4 == UDP && !quoted {

@@ -20,8 +20,8 @@ struct MaglevPermutation {
     credit: u32,
 }
 
-/// The ring of a service with these reals: for each entry an index into [`super::REALS`], or 0 everywhere if no real
-/// has a weight.
+/// The ring of a service with these reals: for each entry an index into [`super::REALS`], or 0 everywhere if
+/// no real has a weight.
 pub fn ring(reals: &[BalancerReal], members: &[(u32, u32)]) -> Vec<u32> {
     let mut ring = vec![0; RING_SIZE as usize];
     let mut preferences: Vec<MaglevPermutation> = members

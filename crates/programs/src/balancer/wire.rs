@@ -64,7 +64,7 @@ pub(super) fn transport6(
     bytes
 }
 
-/// A frame with an IPv6 packet, between the hosts that [`Frame::default`] has.
+/// A frame with an IPv6 packet, between the hosts that [`EthernetFrame::default`] has.
 pub(super) fn ipv6_frame(src: Ipv6Addr, dst: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
     let hosts = EthernetFrame::default();
     let mut frame = eth(hosts.dst_mac, hosts.src_mac, true);

@@ -1,7 +1,7 @@
 //! From rules to classes and rule sets: the aggregated bit vectors that the data plane intersects.
 //!
-//! Invariant: for every value of a field, the set of its class holds exactly the rules that admit it. This is what the
-//! tests check, field by field and value by value.
+//! Invariant: for every value of a field, the set of its class holds exactly the rules that admit it. This is
+//! what the tests check, field by field and value by value.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,9 +1,9 @@
 //! Rule sets of real size, and traffic through them.
 //!
-//! The shapes are those that ClassBench (Taylor and Turner, INFOCOM 2005) found in filter sets of the field: few
-//! combinations of protocol and ports make up most of a set; prefix lengths of source and destination go together by
-//! kind of set; addresses are drawn from few networks, so that prefixes nest. Access lists name both ends; firewalls
-//! leave one of them, or the ports, open. The numbers are ours.
+//! The shapes are those that ClassBench (Taylor and Turner, INFOCOM 2005) found in filter sets of the field:
+//! few combinations of protocol and ports make up most of a set; prefix lengths of source and destination go
+//! together by kind of set; addresses are drawn from few networks, so that prefixes nest. Access lists name
+//! both ends; firewalls leave one of them, or the ports, open. The numbers are ours.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -125,7 +125,8 @@ const SERVICES: [(u16, u32); 16] = [
     (8080, 2),
 ];
 
-/// A set of `count` different rules, more special ones first; accepted packets turn around, all others are dropped.
+/// A set of `count` different rules, more special ones first; accepted packets turn around, all others are
+/// dropped.
 ///
 /// The same arguments give the same set.
 pub fn generate(flavour: RuleSetKind, count: usize, seed: u64) -> FirewallConfig {
@@ -177,8 +178,8 @@ fn random_rule(profile: &RuleSetProfile, networks: &[Ipv4Prefix], rng: &mut Rng)
     }
 }
 
-/// A prefix with a length of the range, in one of the networks. Networks early in the list are drawn more often, and
-/// so are their first subnets: the smaller of two draws is taken.
+/// A prefix with a length of the range, in one of the networks. Networks early in the list are drawn more
+/// often, and so are their first subnets: the smaller of two draws is taken.
 fn random_prefix((shortest, longest): (u8, u8), networks: &[Ipv4Prefix], rng: &mut Rng) -> Ipv4Prefix {
     let length = shortest + rng.below(u64::from(longest - shortest) + 1) as u8;
     let network = networks[skewed(networks.len() as u64, rng) as usize];

@@ -37,7 +37,7 @@ pub const PROTO_SETS: &str = "proto_sets";
 pub const RULES: &str = "rules";
 /// Per rule and CPU: packets and bytes, as two `u64`.
 pub const COUNTERS: &str = "counters";
-/// Per CPU: one [`Stats`].
+/// Per CPU: one [`FirewallStats`].
 pub const STATS: &str = "stats";
 /// Policies.
 pub const SETTINGS: &str = "settings";
@@ -149,8 +149,8 @@ impl FirewallConfig {
         [forward, fragments, self.non_ipv4.code(), 0].iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Reads rules from a text, one a line in the form of [`Rule`]; empty lines and those that start with `#` are
-    /// left out. Everything but the rules stays as it is.
+    /// Reads rules from a text, one a line in the form of [`FirewallRule`]; empty lines and those that start
+    /// with `#` are left out. Everything but the rules stays as it is.
     pub fn read_rules(&mut self, text: &str) -> Result<(), FirewallError> {
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         self.rules = lines

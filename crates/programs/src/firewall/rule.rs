@@ -77,7 +77,8 @@ pub struct FirewallRule {
 }
 
 impl FirewallRule {
-    /// True if the rule admits a packet with these headers; without ports, only one that admits every port does.
+    /// True if the rule admits a packet with these headers; without ports, only one that admits every port
+    /// does.
     pub fn matches(&self, packet: &FiveTuple, has_ports: bool) -> bool {
         let port = |range: PortRange, port| {
             if has_ports { range.contains(port) } else { range == PortRange::ANY }

@@ -7,11 +7,11 @@ use super::{CONNECTIONS, ConnectionTimeouts};
 use crate::MapEntry;
 use crate::packet::{FiveTuple, ICMP, MacAddress, TCP};
 
-/// FIN of [`Connection::tcp`].
+/// FIN of [`NatTranslation::tcp`].
 const FIN: u16 = 1;
-/// RST of [`Connection::tcp`].
+/// RST of [`NatTranslation::tcp`].
 const RST: u16 = 4;
-/// ACK of [`Connection::tcp`].
+/// ACK of [`NatTranslation::tcp`].
 const ACK: u16 = 16;
 
 /// Which way a packet goes.
@@ -219,8 +219,8 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// The keys to remove at `now` (`CLOCK_MONOTONIC`, ns): both directions of each connection that has been idle for
-/// longer than its limit. A direction whose other half is gone goes by its own time.
+/// The keys to remove at `now` (`CLOCK_MONOTONIC`, ns): both directions of each connection that has been idle
+/// for longer than its limit. A direction whose other half is gone goes by its own time.
 pub fn idle(
     table: &HashMap<NatFlow, NatTranslation>,
     timeouts: &ConnectionTimeouts,

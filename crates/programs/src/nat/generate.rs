@@ -68,10 +68,11 @@ impl NatTraffic {
     }
 }
 
-/// `count` connections from hosts inside to hosts outside, in this mix, and a packet of each in both directions.
+/// `count` connections from hosts inside to hosts outside, in this mix, and a packet of each in both
+/// directions.
 ///
-/// Ports outside are handed out one after the other per external address. There are fewer connections where the
-/// configuration has no room for more.
+/// Ports outside are handed out one after the other per external address. There are fewer connections where
+/// the configuration has no room for more.
 pub fn traffic(
     config: &NatConfig,
     count: usize,

@@ -1,4 +1,5 @@
-//! The NAT's control tool: sides, rules and external addresses to map entries, and the removal of idle connections.
+//! The NAT's control tool: sides, rules and external addresses to map entries, and the removal of idle
+//! connections.
 //!
 //! Layouts are as in `programs/nat/nat.h`.
 
@@ -22,7 +23,7 @@ pub const RULES: &str = "rules";
 pub const EXEMPT: &str = "exempt";
 /// External addresses.
 pub const EXTERNALS: &str = "externals";
-/// Both directions of each connection: [`Flow`] to [`Connection`].
+/// Both directions of each connection: [`NatFlow`] to [`NatTranslation`].
 pub const CONNECTIONS: &str = "connections";
 /// Time limits and the secret.
 pub const SETTINGS: &str = "settings";
@@ -121,7 +122,8 @@ pub struct NatConfig {
     pub rules: Vec<NatRule>,
     /// To what.
     pub externals: Vec<NatExternalAddress>,
-    /// Destinations that are not translated to: the networks inside. External addresses are added by themselves.
+    /// Destinations that are not translated to: the networks inside. External addresses are added by
+    /// themselves.
     pub exempt: Vec<Ipv4Prefix>,
     /// Time limits.
     pub timeouts: ConnectionTimeouts,
@@ -176,8 +178,8 @@ impl NatExternalAddress {
 }
 
 impl NatConfig {
-    /// Everything to write into the maps; interfaces become active last. Entries of [`TX_PORTS`] name interfaces,
-    /// which must exist where they are written.
+    /// Everything to write into the maps; interfaces become active last. Entries of [`TX_PORTS`] name
+    /// interfaces, which must exist where they are written.
     pub fn entries(&self) -> Result<Vec<MapEntry>, NatError> {
         self.check()?;
         let index = |i: usize| (i as u32).to_ne_bytes();

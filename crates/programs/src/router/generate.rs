@@ -58,7 +58,8 @@ pub fn next_hops(ports: &[u32], hops_per_port: u8) -> Vec<NextHop> {
     ports.iter().flat_map(|&port| on(port)).collect()
 }
 
-/// A table of `routes` distinct prefixes, the default route among them, over `hops_per_port` next hops on each port.
+/// A table of `routes` distinct prefixes, the default route among them, over `hops_per_port` next hops on
+/// each port.
 ///
 /// The same arguments give the same table.
 pub fn generate(routes: usize, ports: &[u32], hops_per_port: u8, seed: u64) -> RouterConfig {

@@ -31,7 +31,8 @@ pub const MAX_PORTS: u32 = 4096;
 /// Treatment of packets of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NextHop {
-    /// The kernel's stack has them: local addresses, and networks whose hosts are still to be resolved by ARP.
+    /// The kernel's stack has them: local addresses, and networks whose hosts are still to be resolved by
+    /// ARP.
     Stack,
     /// A blackhole.
     Drop,
@@ -53,7 +54,7 @@ pub enum NextHop {
 pub struct Route {
     /// Destinations.
     pub prefix: Ipv4Prefix,
-    /// Index into [`Config::next_hops`].
+    /// Index into [`RouterConfig::next_hops`].
     pub next_hop: u32,
 }
 
@@ -217,7 +218,7 @@ impl RouterConfig {
     ///
     /// The words after the prefix on a line are the name of its next hop: lines with the same words share
     /// one, `attached` and `receive` mean the stack, `drop` a blackhole. IPv6 prefixes, empty lines and a
-    /// line that starts with `Prefix` or `#` are left out.
+    /// line that starts with `Ipv4Prefix` or `#` are left out.
     pub fn from_prefixes(text: &str, hops: &[NextHop]) -> Result<Self, RouterError> {
         let mut config = Self { next_hops: hops.to_vec(), routes: Vec::new() };
         let mut names: Vec<&str> = Vec::new();

@@ -73,7 +73,8 @@ fn random_mac(rng: &mut Rng) -> MacAddress {
     [a, b, c, x, y, z]
 }
 
-/// `count` flows from stations at the interface `ingress` to stations of their VLANs at others, 64 bytes each.
+/// `count` flows from stations at the interface `ingress` to stations of their VLANs at others, 64 bytes
+/// each.
 ///
 /// Destinations are drawn evenly from the table. A switch without such a pair has no flows.
 pub fn flows(

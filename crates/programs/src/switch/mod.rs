@@ -210,15 +210,16 @@ impl FdbEntry {
 }
 
 impl SwitchConfig {
-    /// Everything to write into the maps. Entries of [`TX_PORTS`] name interfaces, which must exist where they are
-    /// written.
+    /// Everything to write into the maps. Entries of [`TX_PORTS`] name interfaces, which must exist where
+    /// they are written.
     pub fn entries(&self) -> Result<Vec<MapEntry>, SwitchError> {
         self.check()?;
         let mut entries = Vec::new();
         for port in &self.ports {
             entries.push(devmap_entry(TX_PORTS, port.port));
         }
-        // A port that is open before the stations are known floods what it could forward; the other order is quiet.
+        // A port that is open before the stations are known floods what it could forward; the other order is
+        // quiet.
         entries.extend(self.stations.iter().map(FdbEntry::entry));
         for port in &self.ports {
             entries.push(MapEntry::new(PORTS, port.port.to_ne_bytes(), port.encode()));

@@ -112,7 +112,8 @@ fn grow(frame: &mut Vec<u8>, length: usize) {
     frame[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
 }
 
-/// An ICMP error, of a router, about a packet that the service sent to the client; now and then about another one.
+/// An ICMP error, of a router, about a packet that the service sent to the client; now and then about another
+/// one.
 fn icmp_error(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
     let ipv6 = frame[12] == 0x86;
     let (addresses, size, header) = if ipv6 { (8, 16, 40) } else { (12, 4, 20) };

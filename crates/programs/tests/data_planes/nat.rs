@@ -1,6 +1,7 @@
 //! The NAT in the kernel against RFC 3022, 4787, 5382 and 5508.
 //!
-//! Test runs come in at one interface, which is inside for packets that go out and made outside for the answers.
+//! Test runs come in at one interface, which is inside for packets that go out and made outside for the
+//! answers.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -1,7 +1,8 @@
 //! Loads a data plane and runs it on packets by `BPF_PROG_TEST_RUN`.
 //!
-//! A test run's packets come in at interface 1, the loopback. A devmap entry must name an interface that exists, so
-//! all of them lead there: a test run tells that a packet was redirected, and by the counters where to.
+//! A test run's packets come in at interface 1, the loopback. A devmap entry must name an interface that
+//! exists, so all of them lead there: a test run tells that a packet was redirected, and by the counters
+//! where to.
 
 use std::collections::HashMap;
 

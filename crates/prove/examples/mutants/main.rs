@@ -1,4 +1,5 @@
-//! Judges many mutants of real programs, in two steps, for the second needs no kernel, but time and processors:
+//! Judges many mutants of real programs, in two steps, for the second needs no kernel, but time and
+//! processors:
 //!
 //!     mutants list COUNT OBJECT... >LIST          # so many of each program, that the kernel accepts
 //!     mutants judge LIST SECONDS MINUTES OBJECT...    # what the prover says of them, in SECONDS each, as JSON

@@ -64,8 +64,8 @@ pub enum StoreKeyError {
 }
 
 impl StoreKey {
-    /// Key in a file of at least 32 bytes that only its owner, this user or root, may read. White space around it does
-    /// not count.
+    /// Key in a file of at least 32 bytes that only its owner, this user or root, may read. White space
+    /// around it does not count.
     ///
     /// # Errors
     /// If the file cannot be read, others may read it, or it is too short.
@@ -87,7 +87,8 @@ impl StoreKey {
         Ok(StoreKey(Sha256::digest(secret).into()))
     }
 
-    /// The user's own key, made at first use: `$XDG_STATE_HOME/millstream/answers.key`, or below `~/.local/state`.
+    /// The user's own key, made at first use: `$XDG_STATE_HOME/millstream/answers.key`, or below
+    /// `~/.local/state`.
     ///
     /// # Errors
     /// If there is no such place, others may write to it, or the key cannot be read.

@@ -1,7 +1,7 @@
 //! Cache of solver answers: in memory, in a file, and, for a team, on a Redis server.
 //!
-//! An answer is found by the canonical form of its question (a SHA-256, [`Key`]): the question itself up to
-//! names, and nothing but the question, so that anybody who asks it again may use the answer, whatever
+//! An answer is found by the canonical form of its question (a SHA-256, [`QueryDigest`]): the question itself
+//! up to names, and nothing but the question, so that anybody who asks it again may use the answer, whatever
 //! program it comes from. Each answer names the solver that gave it.
 //!
 //! Invariants: an answer from outside this process replaces a question only if its author is known: this

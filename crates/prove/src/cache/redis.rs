@@ -301,7 +301,8 @@ fn encrypt(host: &str, timed: DeadlineStream) -> io::Result<StreamOwned<ClientCo
     Ok(StreamOwned::new(session, timed))
 }
 
-/// A text that a team keeps on a Redis server under a name: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]#NAME`.
+/// A text that a team keeps on a Redis server under a name:
+/// `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]#NAME`.
 pub struct RedisValue {
     redis: RedisClient,
     name: String,

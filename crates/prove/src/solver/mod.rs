@@ -3,11 +3,11 @@
 //! A question goes to the first solver; if it has not answered within a head start, the next is asked as
 //! well, and so on. The first answer counts and the other processes are ended. So small questions, which are
 //! most, cost one process, and a question that is hard for one solver may be easy for another. Answers are
-//! cached ([`Cache`]).
+//! cached ([`ProofCache`]).
 //!
 //! Invariants: an answer is taken only from a program that has answered two questions with known answers
-//! correctly and has the version that it reports. Two contradictory answers give [`Answer::Unknown`], and the
-//! question is kept in a file. A failure of a solver is never an answer.
+//! correctly and has the version that it reports. Two contradictory answers give [`SolverAnswer::Unknown`],
+//! and the question is kept in a file. A failure of a solver is never an answer.
 
 mod backend;
 mod canonical;

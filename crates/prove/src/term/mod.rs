@@ -1,6 +1,6 @@
 //! Terms: bit vectors, truth values, memories and tokens. Each distinct term is stored once.
 //!
-//! A term is built by the constructors of [`Terms`] only, and these bring it into a normal form: sums are
+//! A term is built by the constructors of [`TermPool`] only, and these bring it into a normal form: sums are
 //! lists of coefficients, everything that merely moves bits is a concatenation of slices, comparisons of
 //! concatenations are comparisons of their pieces, and every term that depends on truth values is a decision
 //! diagram over atoms. Two programs that compute the same by different instructions mostly end in the same
@@ -8,7 +8,7 @@
 //!
 //! Architecture Invariant: a constructor returns a term that is equal to the requested one under every
 //! assignment. Facts that hold on some path only are the business of the executor. The one exception is
-//! [`Terms::is_full`].
+//! [`TermPool::is_full`].
 
 mod bits;
 mod choice;
@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use choice::LiftedOp;
 
-/// A term: an index into [`Terms`]. Equal indices, equal terms.
+/// A term: an index into [`TermPool`]. Equal indices, equal terms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct TermId(u32);
 
@@ -41,7 +41,7 @@ impl TermId {
         self.0
     }
 
-    /// The term of an index that [`T::index`] gave.
+    /// The term of an index that [`TermId::index`] gave.
     pub(crate) fn at(index: u32) -> TermId {
         TermId(index)
     }

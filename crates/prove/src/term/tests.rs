@@ -1,5 +1,5 @@
-//! Every constructor against plain integers: random programs of all operations on terms, evaluated under random
-//! assignments, boundary values among them.
+//! Every constructor against plain integers: random programs of all operations on terms, evaluated under
+//! random assignments, boundary values among them.
 
 use millstream_isa::semantics::{self, ConcreteDomain};
 use millstream_isa::{AluOp, AtomicOp, Cond, Size, SwapKind, Width};

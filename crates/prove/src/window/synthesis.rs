@@ -3,8 +3,8 @@
 //!
 //! A sketch is a sequence of lines, each one of several instructions, in which some registers stand for
 //! constants. An example gives all values at the beginning of the window, so that the question is about the
-//! choices and the constants alone. The result agrees on the examples; [`Windows::judge`] has to decide if it
-//! does so elsewhere.
+//! choices and the constants alone. The result agrees on the examples; [`WindowProver::judge`] has to decide
+//! if it does so elsewhere.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Of many right rules those that are worth having: none that the others together already do, each doing something.
+//! Of many right rules those that are worth having: none that the others together already do, each doing
+//! something.
 
 use millstream_ir::random::SeededRng;
 use millstream_passes::rules::{RewriteRule, RuleCondition, RulePattern, RuleReplacement, StoredRule};

@@ -419,7 +419,8 @@ fn filled(build: &RuleReplacement, expr: &ConstExpr) -> RuleReplacement {
     }
 }
 
-/// The condition, or two of them, that holds most often where it helps, and nowhere where the right side is wrong.
+/// The condition, or two of them, that holds most often where it helps, and nowhere where the right side is
+/// wrong.
 fn weakest(
     conditions: &[SampledCondition],
     valid: &SampleSet,

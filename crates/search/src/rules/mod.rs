@@ -2,9 +2,9 @@
 //! facts required before them and the values that may be live after them. The search tries them before all
 //! else.
 //!
-//! A rule is proven on its own ([`Rule::prove`]): for all values of its registers and all constants of their
-//! ranges. Its replacement is checked like any candidate wherever it is applied, so a wrong rule costs time
-//! and nothing else.
+//! A rule is proven on its own ([`PeepholeRule::prove`]): for all values of its registers and all constants
+//! of their ranges. Its replacement is checked like any candidate wherever it is applied, so a wrong rule
+//! costs time and nothing else.
 //!
 //! A store of them has a checksum, like those of rules for terms. One rule per line: left side, right side,
 //! required facts, live values (at each exit, and at the end), and origin.

@@ -1,4 +1,5 @@
-//! A peer's tables and frames as files, for `millstream native`: the same content that is measured in the kernel.
+//! A peer's tables and frames as files, for `millstream native`: the same content that is measured in the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::fs;

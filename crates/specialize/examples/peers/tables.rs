@@ -1,4 +1,5 @@
-//! Tables of the same content for both: in our layout by our control tools, in the peer's by what its maps are.
+//! Tables of the same content for both: in our layout by our control tools, in the peer's by what its maps
+//! are.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -123,8 +124,8 @@ fn router_by_kernel(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkl
     Ok(PeerWorkload { ours: config.entries()?, theirs, kernel, flows, description })
 }
 
-/// Out of the other port, for both redirect by a devmap. The peer's routes hold a gateway, whose address a second table
-/// turns into a MAC.
+/// Out of the other port, for both redirect by a devmap. The peer's routes hold a gateway, whose address a
+/// second table turns into a MAC.
 fn router(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     let config = router::generate(ROUTES, &ports[1..], 8, SEED);
     let flows = router::flows(&config, FLOWS, locality, SEED + 1);
@@ -184,7 +185,8 @@ fn switch(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerW
     })
 }
 
-/// Packets go out where they came in, for the peer knows no other way. ICMP is left out, which it keeps apart.
+/// Packets go out where they came in, for the peer knows no other way. ICMP is left out, which it keeps
+/// apart.
 fn nat(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     const CONNECTIONS: usize = 10_000;
     const SOURCE: u8 = 1;
@@ -206,7 +208,8 @@ fn nat(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWork
     Ok(PeerWorkload { ours, theirs, kernel: Vec::new(), flows: traffic.outbound, description })
 }
 
-/// The peer has one bit for each rule in each entry of each field's table, and a table of rules by word and bit.
+/// The peer has one bit for each rule in each entry of each field's table, and a table of rules by word and
+/// bit.
 fn firewall(_: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     const RULES: usize = 1_000;
     let mut config = firewall::generate(firewall::RuleSetKind::AccessList, RULES, SEED);

@@ -3,9 +3,9 @@
 //! The kernel follows all paths through a program in one call, up to half a second for a large one; swaps and
 //! caches wait for grace periods; measuring waits for packets. None of these may delay the answer to a write.
 //! So the session's thread does nothing itself that takes long: it makes another thread do it
-//! ([`Live::beside`]), or lets the time pass ([`Live::pass`]), and attends to writes meanwhile. Twins are
-//! brought up to date, and the standby variant takes over. Work that needs new code waits until that can be
-//! made.
+//! ([`LiveSession::run_in_background`]), or lets the time pass ([`LiveSession::pass`]), and attends to writes
+//! meanwhile. Twins are brought up to date, and the standby variant takes over. Work that needs new code
+//! waits until that can be made.
 //!
 //! The other thread gets everything that it needs, and shares no changing state with the session but maps.
 //! Changes since *it* read them are noted for it (`Seen::making`, `Seen::aside`), whatever is answered
@@ -80,7 +80,7 @@ impl<'c> LiveSession<'c> {
     /// Makes another thread do something, and attends to writes until it is done.
     ///
     /// # Errors
-    /// As for [`Live::run`].
+    /// As for [`LiveSession::run`].
     pub(super) fn run_in_background<R: Send>(
         &mut self,
         duty: WriteHandling<'_>,

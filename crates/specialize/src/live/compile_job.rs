@@ -2,7 +2,7 @@
 //! that another thread can do that while the session answers writes (`beside`).
 //!
 //! Invariant: it changes nothing in the session. The session takes over its findings, and the programs that
-//! it has loaded, when it is done ([`Live::take_over`]).
+//! it has loaded, when it is done ([`LiveSession::take_over`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

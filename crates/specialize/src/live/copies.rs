@@ -43,7 +43,7 @@ impl LiveSession<'_> {
     /// with the maps as they are; for the variant only if it is active.
     ///
     /// # Errors
-    /// As for [`Form::count`].
+    /// As for [`ProgramVersion::count`].
     pub fn counted(
         &self,
         packets: &[Vec<u8>],

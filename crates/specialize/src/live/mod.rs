@@ -1,14 +1,14 @@
 //! A program on an interface, kept fast while it runs.
 //!
-//! [`Live::load`] loads the object and the guard, [`Live::attach`] puts the unchanged program onto the
-//! interface, [`Live::run`] profiles, specialises and swaps until it is told to stop. At any moment the
-//! program that runs is the original, or a variant that equals it as long as the guard lets it; a variant
-//! that cannot be made, is rejected, or is not faster is dropped, and the program that runs goes on running.
-//! The parts: `answer` follows writes, `traffic` looks at packets, `make` has variants made (in a `workshop`)
-//! while writes are attended to (`beside`), `standby` has one that can follow any write, `restless` tracks
-//! maps that are written too often to be in code, `admit` has new shapes of variants judged by replay before
-//! they come onto the hook, `shift` detects when their hot keys are no longer hot; `copies` and `speed` are
-//! for measurements.
+//! [`LiveSession::load`] loads the object and the guard, [`LiveSession::attach`] puts the unchanged program
+//! onto the interface, [`LiveSession::run`] profiles, specialises and swaps until it is told to stop. At any
+//! moment the program that runs is the original, or a variant that equals it as long as the guard lets it; a
+//! variant that cannot be made, is rejected, or is not faster is dropped, and the program that runs goes on
+//! running. The parts: `answer` follows writes, `traffic` looks at packets, `make` has variants made (in a
+//! `workshop`) while writes are attended to (`beside`), `standby` has one that can follow any write, `churn`
+//! tracks maps that are written too often to be in code, `admit` has new shapes of variants judged by replay
+//! before they come onto the hook, `shift` detects when their hot keys are no longer hot; `copies` and
+//! `speed` are for measurements.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. `place` is responsible
 //! for how the hook is held, and for what remains there when a session is killed.
@@ -258,7 +258,8 @@ pub struct LiveSession<'c> {
 }
 
 impl<'c> LiveSession<'c> {
-    /// Loads object and guard. Maps that an earlier session left in the directory are taken over with their contents.
+    /// Loads object and guard. Maps that an earlier session left in the directory are taken over with their
+    /// contents.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -380,8 +381,8 @@ impl<'c> LiveSession<'c> {
         &self.guard
     }
 
-    /// Packets received since the program was attached, and of these, those that specialised code took (which needs
-    /// [`Settings::count`]).
+    /// Packets received since the program was attached, and of these, those that specialised code took (which
+    /// needs [`SessionSettings::count`]).
     pub fn packets(&self) -> (u64, u64) {
         let all = self.received.since_start();
         let missed = self.guard.missed() - self.missed_before;
@@ -407,8 +408,8 @@ impl<'c> LiveSession<'c> {
         self.place.as_ref().map_or(&self.original, HookAttachments::current)
     }
 
-    /// Puts the unchanged program onto interfaces of this thread's namespace, into the places of an earlier session
-    /// that was killed, or into those of the programs that are to be adopted.
+    /// Puts the unchanged program onto interfaces of this thread's namespace, into the places of an earlier
+    /// session that was killed, or into those of the programs that are to be adopted.
     ///
     /// # Errors
     /// `EBUSY` if somebody else's program is there; nothing is changed then.
@@ -442,7 +443,7 @@ impl<'c> LiveSession<'c> {
     /// Puts the program onto one more interface: one that was gone, and came back.
     ///
     /// # Errors
-    /// As for [`Live::attach`].
+    /// As for [`LiveSession::attach`].
     pub fn join(&mut self, ifindex: u32, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         let target = self.target(ifindex);
         self.open();
@@ -491,7 +492,7 @@ impl<'c> LiveSession<'c> {
     }
 
     /// Takes the program off the interface, for now: the specialised code comes back with the next
-    /// [`attach`](Live::attach).
+    /// [`attach`](LiveSession::attach).
     ///
     /// # Errors
     /// If the state before cannot be restored.
@@ -499,7 +500,8 @@ impl<'c> LiveSession<'c> {
         self.open();
         if let Some(place) = self.place.take() {
             place.leave(&self.original, DetachPolicy::Restored)?;
-            // The directory went with the pins. Giving up the claim removes it as well, so the new one comes after.
+            // The directory went with the pins. Giving up the claim removes it as well, so the new one comes
+            // after.
             self._claim = None;
             self._claim = Some(self.pins.claim()?);
         }
@@ -509,7 +511,7 @@ impl<'c> LiveSession<'c> {
         Ok(())
     }
 
-    /// Takes the active variant back, if there is one. A later [`run`](Live::run) makes another.
+    /// Takes the active variant back, if there is one. A later [`run`](LiveSession::run) makes another.
     ///
     /// # Errors
     /// If the original cannot be put into its place.
@@ -620,7 +622,7 @@ impl<'c> LiveSession<'c> {
         Ok(())
     }
 
-    /// As [`Live::swap`], while writes are attended to: the kernel waits for a grace period.
+    /// As [`LiveSession::swap`], while writes are attended to: the kernel waits for a grace period.
     fn change(
         &mut self,
         new: KernelProgram,

@@ -73,7 +73,7 @@ impl PacketCounters {
         self.counts().iter().map(|(_, count)| count).sum()
     }
 
-    /// As [`Received::count`], for each device that exists.
+    /// As [`PacketCounters::count`], for each device that exists.
     fn counts(&self) -> Vec<(String, u64)> {
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         let count = |line: &str| {

@@ -74,11 +74,11 @@ impl LiveSession<'_> {
         self.speed_until(rig, verdict, plan, 1, |_| true)
     }
 
-    /// As [`Live::speed`], for the plan's length and again that long until `decided` says that the result
-    /// tells enough, at most `most` times in all.
+    /// As [`LiveSession::speed`], for the plan's length and again that long until `decided` says that the
+    /// result tells enough, at most `most` times in all.
     ///
     /// # Errors
-    /// As for [`Live::speed`].
+    /// As for [`LiveSession::speed`].
     pub fn speed_until(
         &self,
         rig: &TestRig,

@@ -2,14 +2,14 @@
 //!
 //! A generation is a variant of the attached program together with variants of the programs that it reaches,
 //! each of which reads the same token at its own entry. They call each other through arrays of the session's
-//! own ([`crate::transform::Chained`]), which nobody else has. The user's arrays are read and never written:
-//! a slot cannot be compared and swapped, so a write to one could undo the user's.
+//! own ([`crate::transform::ProgArrayPair`]), which nobody else has. The user's arrays are read and never
+//! written: a slot cannot be compared and swapped, so a write to one could undo the user's.
 //!
 //! # What closes which race
 //!
 //! *An array is written.* It is watched, so the token is revoked before the kernel applies the write, and
 //! later packets take the original's path, through the array itself. The session's arrays follow
-//! ([`Chain::refill`]) before the generation is approved again.
+//! ([`TailCallChain::refill`]) before the generation is approved again.
 //!
 //! *A packet has read the token, then an array is written.* The packet goes on to the program that the slot
 //! held when it read the token, or holds now, as it might have in the original. The program that it comes to
@@ -471,7 +471,7 @@ impl LiveSession<'_> {
         chain.refill(self.compiler, held)
     }
 
-    /// As [`Live::keeps_up`], for the variant on the hook.
+    /// As [`LiveSession::keeps_up`], for the variant on the hook.
     pub(super) fn active_keeps_up(&mut self, dirty: &DirtyKeys) -> bool {
         let Some(mut active) = self.active.take() else { return true };
         let keeps_up = self.keeps_up(&mut active.chain, dirty);

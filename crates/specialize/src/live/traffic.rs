@@ -84,8 +84,8 @@ impl LiveSession<'_> {
         self.respecialise(profiles, Tier::Quick, reason, None, tell)
     }
 
-    /// Takes the variant back if it has stopped being faster than the original. One that was turned off meanwhile, by a
-    /// write whose event was lost or by measurements, is turned on again.
+    /// Takes the variant back if it has stopped being faster than the original. One that was turned off
+    /// meanwhile, by a write whose event was lost or by measurements, is turned on again.
     fn judge_again(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         if self.settings.measure && self.variant_runs() {
             match self.time_both_programs(tell)? {
@@ -114,8 +114,9 @@ impl LiveSession<'_> {
         self.active.as_ref().is_some_and(|a| self.guard.approved() == Some(a.token()))
     }
 
-    /// Measures the nanoseconds per packet of the original and of the variant on the current traffic. Meanwhile
-    /// the guard turns packets away from the variant for a moment, so that they take the original in it.
+    /// Measures the nanoseconds per packet of the original and of the variant on the current traffic.
+    /// Meanwhile the guard turns packets away from the variant for a moment, so that they take the original
+    /// in it.
     pub(super) fn time_both_programs(
         &mut self,
         tell: &mut dyn FnMut(&SessionReport),

@@ -5,9 +5,9 @@
 //! depend on the contents of the map. A hash map that has a twin gets it as well, with as many hot keys
 //! before it as pay, unless it has so few entries that code finds them faster. Other maps become code as a
 //! whole if that is faster (when there is time, or they are tiny), or their hot keys do, as many as pay by
-//! the figures of `cost.rs`. Maps that change too often are in no code ([`Observed::is_restless`]): they have
-//! twins, or are looked up. Maps that the program itself writes get caches, for the lookups that traffic
-//! makes often. Maps found in maps of maps are named (`outer.rs`).
+//! the figures of `cost.rs`. Maps that change too often are in no code ([`MapSnapshot::is_churning`]): they
+//! have twins, or are looked up. Maps that the program itself writes get caches, for the lookups that traffic
+//! makes often. Maps found in maps of maps are named (`map_in_map.rs`).
 
 pub(crate) mod cost;
 mod key_tests;

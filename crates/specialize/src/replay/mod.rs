@@ -3,10 +3,10 @@
 //! Packets that the instrumented variant kept are replayed by test runs, on the original twice and the
 //! candidate once, in turn. Each has maps of its own in place of all that programs write (`shadow`), filled
 //! from the live ones at one moment; clocks and random numbers give all sides the same answers, and outgoing
-//! effects are recorded (`aids`). If the original does the same twice and the candidate does not, in verdict,
-//! packet, context, records or final contents of the maps, and does not again when everything is repeated,
-//! the candidate differs. Then both are timed on these packets, interleaved, by the laboratory's harness
-//! (`times`).
+//! effects are recorded (`replay_stubs`). If the original does the same twice and the candidate does not, in
+//! verdict, packet, context, records or final contents of the maps, and does not again when everything is
+//! repeated, the candidate differs. Then both are timed on these packets, interleaved, by the laboratory's
+//! harness (`times`).
 //!
 //! A test run has everything in its caches and predicts every branch: its result is confirmed on live traffic
 //! by `live::make`, which also watches later. The time that copies of entries save when a lookup misses the
@@ -14,7 +14,7 @@
 //! there (`live::admit`).
 //!
 //! Invariant: judging changes nothing that others can see. A variant that cannot be judged in that way is not
-//! ([`Unjudged`]), and is left to live traffic.
+//! ([`ReplayError`]), and is left to live traffic.
 
 pub mod mismatch;
 mod replay_stubs;
@@ -166,7 +166,7 @@ pub enum ReplayVerdict {
 /// watch.
 ///
 /// # Errors
-/// [`Unjudged`].
+/// [`ReplayError`].
 pub fn judge(case: &ReplayCase<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<ReplayResult, ReplayError> {
     on_one_cpu(case.cpu, || {
         let (mut judgement, replay) = replay(case, REPLAYED, ours)?;
@@ -184,7 +184,7 @@ pub fn judge(case: &ReplayCase<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Rep
 /// Compares only, on so many packets or a few more: the samples are repeated until there are as many.
 ///
 /// # Errors
-/// [`Unjudged`].
+/// [`ReplayError`].
 pub fn compare(case: &ReplayCase<'_, '_>, packets: usize) -> Result<ReplayResult, ReplayError> {
     on_one_cpu(case.cpu, || Ok(replay(case, packets, &mut |_| ())?.0))
 }

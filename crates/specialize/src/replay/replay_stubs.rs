@@ -6,7 +6,8 @@
 //! redirections go to a ring buffer; a redirection is made as well, because its answer depends on maps, and a
 //! test run sends nothing. For a redirection through a map, key and flags are kept; the map is not.
 //!
-//! Invariant: a program that has been through [`Aids::rewrite`] changes nothing but its maps and its packet.
+//! Invariant: a program that has been through [`ReplayStubs::rewrite`] changes nothing but its maps and its
+//! packet.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;

@@ -1,7 +1,8 @@
 //! Comparisons that find the entry of a key: chains, trees over key words, trees over intervals.
 //!
-//! A mispredicted branch costs as much as some sixteen comparisons that fall through, so the hottest keys are tried
-//! one after the other, and only what is behind them is searched by halves. Every key is compared in full.
+//! A mispredicted branch costs as much as some sixteen comparisons that fall through, so the hottest keys are
+//! tried one after the other, and only what is behind them is searched by halves. Every key is compared in
+//! full.
 
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Op, Size, Type, Value, Width};
 use smallvec::SmallVec;
@@ -44,7 +45,8 @@ fn operand(value: u64, size: Size) -> i64 {
 }
 
 impl PartialEvaluator<'_> {
-    /// The words with nothing above their sizes, so that comparisons see no more than a store would have written.
+    /// The words with nothing above their sizes, so that comparisons see no more than a store would have
+    /// written.
     pub(super) fn words(&mut self, words: &[KeyWord], out: Block) -> Vec<KeyWord> {
         let mut narrow = Vec::with_capacity(words.len());
         for &(value, size) in words {

@@ -1,6 +1,6 @@
 //! Copies of entries of maps that the data plane writes itself: connection tables, learning tables.
 //!
-//! A [`Cache`] lies in the value of an array map of one entry. Each CPU has its own slots, shared by all
+//! A [`EntryCache`] lies in the value of an array map of one entry. Each CPU has its own slots, shared by all
 //! lookups in the map (but a copy that a packet holds is not overwritten while the packet may read it). A
 //! slot holds a key, those bytes of its value that the program reads, and a *stamp*. A lookup whose key and
 //! stamp match continues with the copy: no helper is called. A key has two neighbouring slots, so keys that
@@ -30,7 +30,7 @@
 //! inner map, and matches no other. All inner maps of a shape, and the maps of the object that have it, share
 //! the counts: a write of a key in one of them counts for that key in all. An address means the same map
 //! until the contents of the outer map change; that revokes the variant, and all copies are forgotten
-//! ([`crate::nested`]).
+//! ([`crate::watched_inner_maps`]).
 //!
 //! *Hashing.* Senders of packets cannot aim at slots: each session draws anew the factors by which it hashes
 //! keys. Programs that share a cache's memory must share the factors, too, or a writer would count in another
@@ -77,7 +77,7 @@ pub struct CacheLayout {
     pub key: u32,
     /// Bytes of values.
     pub value: u32,
-    /// Slots of a CPU: a power of two, [`CacheShape::LEAST_SLOTS`] at least.
+    /// Slots of a CPU: a power of two, [`CacheLayout::LEAST_SLOTS`] at least.
     pub slots: u32,
     /// CPUs that have slots: a power of two, above the highest number of a CPU.
     pub cpus: u32,
@@ -170,7 +170,8 @@ impl EntryCache {
 
     /// The odd factor of the n-th word of a key, uniformly distributed.
     fn factor(&self, n: u32) -> u64 {
-        // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): independent of one another for whom the seed is not known.
+        // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): independent of one another for whom the seed is
+        // not known.
         let step = self.secret.wrapping_add(u64::from(n + 1).wrapping_mul(MULTIPLIER));
         let step = (step ^ step >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let step = (step ^ step >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -42,7 +42,8 @@ pub(super) enum ValueAddress {
     Direct,
     /// It is this map, found in a map of maps.
     Inside(Map),
-    /// By going back to this block, where it is looked up, if nothing that others see has happened since the other.
+    /// By going back to this block, where it is looked up, if nothing that others see has happened since the
+    /// other.
     Back {
         /// The block of the lookup.
         block: Block,

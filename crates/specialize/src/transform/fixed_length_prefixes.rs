@@ -1,7 +1,8 @@
 //! A twin of a longest-prefix map whose prefixes all have one length. A lookup is then one for an equal key,
 //! with the bits beyond that length cleared.
 //!
-//! Its [`Rows`] hold the keys as the map has them. A prefix of another length makes it useless at once.
+//! Its [`PerfectHashTable`] hold the keys as the map has them. A prefix of another length makes it useless at
+//! once.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,11 @@
 //! The profiling variant: records the key of a lookup before it is made.
 //!
 //! Each site has a power of two of slots in a per-CPU array. A key goes to the slot of its hash, which keeps
-//! [`Sketch::WAYS`] keys by Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): a key that is there
-//! counts up; another takes the place of the one with the lowest count, and its count goes on from there,
-//! that count being noted as what it may err by. A key with more than one in so many of a slot's lookups is
-//! therefore there, whole and true, and count less error is at most its real one; `total` is exact.
+//! [`ProfileSketch::WAYS`] keys by Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): a key that is
+//! there counts up; another takes the place of the one with the lowest count, and its count goes on from
+//! there, that count being noted as what it may err by. A key with more than one in so many of a slot's
+//! lookups is therefore there, whole and true, and count less error is at most its real one; `total` is
+//! exact.
 //!
 //! Invariant: behaviour does not change; the sketch's map is the only memory written.
 
@@ -19,7 +20,7 @@ use super::site::{KeyForm, SiteId, sites};
 /// Destination of the profile. Slots `n * slots .. (n + 1) * slots` belong to the n-th requested site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProfileSketch {
-    /// A per-CPU array whose values are at least [`Sketch::value_size`] bytes.
+    /// A per-CPU array whose values are at least [`ProfileSketch::value_size`] bytes.
     pub map: Map,
     /// Slots a site, a power of two.
     pub slots: u32,
@@ -268,7 +269,8 @@ fn position(func: &Function, inst: Inst) -> Option<(Block, usize)> {
     func.layout.iter().find_map(|&b| Some((b, func.blocks[b].insts.iter().position(|&i| i == inst)?)))
 }
 
-/// Moves the instructions from `at` on to a new block behind this one, and leaves this one without terminator.
+/// Moves the instructions from `at` on to a new block behind this one, and leaves this one without
+/// terminator.
 pub(super) fn split_block(func: &mut Function, block: Block, at: usize) -> Block {
     let rest = func.add_block();
     let tail = func.blocks[block].insts.split_off(at);

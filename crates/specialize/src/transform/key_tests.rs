@@ -2,8 +2,8 @@
 //! the lookup fail for certain, so the lookup need not be made.
 //!
 //! A test stands early enough to spare other lookups, too: those whose results make no difference once its
-//! outcome is known ([`super::needless`]). A classifier asks for the protocol last, and for nothing else if
-//! no rule is about that protocol.
+//! outcome is known ([`super::dead_lookup_elimination`]). A classifier asks for the protocol last, and for
+//! nothing else if no rule is about that protocol.
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{Block, Cfg, DomTree, Func, Function, Inst, KeyPiece, Module, Size, Value, ValueDef};

@@ -19,7 +19,8 @@ pub(super) struct KeyGroup<'p> {
     pub(super) heat: u64,
 }
 
-/// The pieces of the address in a key of a longest-prefix map of 4 bytes, where the lookup is for all its bits.
+/// The pieces of the address in a key of a longest-prefix map of 4 bytes, where the lookup is for all its
+/// bits.
 pub(super) fn full_length(
     decl: &MapDecl,
     layout: &KeyLayout,

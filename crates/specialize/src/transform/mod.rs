@@ -1,12 +1,12 @@
 //! Variants of programs, as transforms of the IR: instrumented ones and specialised ones.
 //!
-//! A module is lifted, then [`prepare`]d: functions inlined, keys of lookups made values. The lookups of a prepared
-//! function are its [`sites`], which have the same numbers each time. A variant is made of a clone of the prepared
-//! module: [`instrument()`] writes down which keys are looked up, [`specialize()`] puts what is known of the maps into
-//! the code. [`finish`] then cleans up and gives lookups their form for lowering.
+//! A module is lifted, then [`prepare`]d: functions inlined, keys of lookups made values. The lookups of a
+//! prepared function are its [`sites`], which have the same numbers each time. A variant is made of a clone
+//! of the prepared module: [`instrument()`] writes down which keys are looked up, [`specialize()`] puts what
+//! is known of the maps into the code. [`finish`] then cleans up and gives lookups their form for lowering.
 //!
-//! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`Contents`], and holds as
-//! long as the [`Guard`] does.
+//! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`MapContents`], and
+//! holds as long as the [`GuardCheck`] does.
 
 mod bpf_loop_inlining;
 mod dead_lookup_elimination;

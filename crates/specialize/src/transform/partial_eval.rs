@@ -1,12 +1,13 @@
 //! Copies parts of a function while evaluating what is known in them.
 //!
-//! The copy goes block by block in reverse postorder, so that each block is reached from all its forward edges before
-//! it is copied: a block without any is dead in this copy, a parameter that all edges agree on is known. A part that
-//! is copied once more (a region) is what one place dominates; its edges to other blocks lead into the copy around it.
+//! The copy goes block by block in reverse postorder, so that each block is reached from all its forward
+//! edges before it is copied: a block without any is dead in this copy, a parameter that all edges agree on
+//! is known. A part that is copied once more (a region) is what one place dominates; its edges to other
+//! blocks lead into the copy around it.
 //!
-//! Invariant: the copy computes what the source would, as long as [`Contents`] speaks the truth. Source values are
-//! never re-computed in an order that the source did not have: what the kernel's verifier learnt stays with the
-//! value it was learnt of.
+//! Invariant: the copy computes what the source would, as long as [`MapContents`] speaks the truth. Source
+//! values are never re-computed in an order that the source did not have: what the kernel's verifier learnt
+//! stays with the value it was learnt of.
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
@@ -183,7 +184,8 @@ impl<'a> PartialEvaluator<'a> {
         }
     }
 
-    /// From now on the innermost copy of a block around this place is another one, to which no edge leads yet.
+    /// From now on the innermost copy of a block around this place is another one, to which no edge leads
+    /// yet.
     pub(super) fn leads_to(&mut self, block: Block, out: Block) {
         if let Some(region) = self.regions.last_mut() {
             region.blocks.insert(block, (out, Vec::new()));

@@ -13,8 +13,9 @@ use super::tail_calls::{InlinedTailCall, ProgArrayPair};
 ///
 /// Maps are the module's. Keys and values are bytes as bpf(2) has them.
 pub trait MapContents {
-    /// The value of a key. `None`: nothing is known, or it may change under the guard. `Some(None)`: there is no
-    /// entry, and none comes without the guard changing. For a longest-prefix map the key is that of a lookup.
+    /// The value of a key. `None`: nothing is known, or it may change under the guard. `Some(None)`: there is
+    /// no entry, and none comes without the guard changing. For a longest-prefix map the key is that of a
+    /// lookup.
     fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>>;
 
     /// Returns true if these bytes of each value of the map change only together with the guard.
@@ -38,8 +39,8 @@ impl MapContents for UnknownContents {
 /// An entry of a map: the result of a lookup of the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LookupEntry {
-    /// The key. In [`Lookup::Whole`] of a longest-prefix map, the prefix as it stands in the map; elsewhere the key
-    /// of a lookup.
+    /// The key. In [`LookupPlan::Whole`] of a longest-prefix map, the prefix as it stands in the map;
+    /// elsewhere the key of a lookup.
     pub key: Vec<u8>,
     /// The value; `None` where a lookup of the key finds nothing (not for a prefix).
     pub value: Option<Vec<u8>>,
@@ -50,27 +51,30 @@ pub struct LookupEntry {
 /// Treatment of one lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LookupPlan {
-    /// The map has these entries and no others: the lookup becomes code. For a longest-prefix map, keys that are
-    /// looked up often may be named too, as prefixes of full length with the values that they have by others: they
-    /// cost nothing, and their heat says where the search should be short.
+    /// The map has these entries and no others: the lookup becomes code. For a longest-prefix map, keys that
+    /// are looked up often may be named too, as prefixes of full length with the values that they have by
+    /// others: they cost nothing, and their heat says where the search should be short.
     Whole(Vec<LookupEntry>),
     /// These keys are tried, hottest first, before the real lookup.
     Hot(Vec<LookupEntry>),
-    /// The map, of longest prefixes or a hash map, has this twin; the keys are tried before it, hottest first.
+    /// The map, of longest prefixes or a hash map, has this twin; the keys are tried before it, hottest
+    /// first.
     Twin {
-        /// An array of one entry, whose value holds a [`Twin`](super::Twin) of the map for each of the guard's sides.
+        /// An array of one entry, whose value holds a [`ShadowTable`](super::ShadowTable) of the map for each
+        /// of the guard's sides.
         map: Map,
         /// Keys that are tried before the twin; may be empty.
         hot: Vec<LookupEntry>,
     },
     /// The map, of longest prefixes, all of one length, has a twin for that.
     OneLength {
-        /// An array of one entry, whose value holds a [`Twin`](super::Twin) of the map for each of the guard's sides.
+        /// An array of one entry, whose value holds a [`ShadowTable`](super::ShadowTable) of the map for each
+        /// of the guard's sides.
         map: Map,
         /// The length.
         length: u32,
     },
-    /// The map, which the program writes, has a [`Cache`] in the plan.
+    /// The map, which the program writes, has a [`EntryCache`] in the plan.
     Cached,
     /// The map is empty.
     Empty,
@@ -105,7 +109,7 @@ pub struct NamedInnerMap {
 pub struct InnerSitePlan {
     /// The map that stands for the inner one.
     pub place: Map,
-    /// The lookup and its treatment: [`Lookup::Whole`] or [`Lookup::Empty`].
+    /// The lookup and its treatment: [`LookupPlan::Whole`] or [`LookupPlan::Empty`].
     pub plan: SitePlan,
 }
 
@@ -149,7 +153,8 @@ pub struct GuardCheck {
     pub sides: u32,
     /// Bits of the token on which nothing depends.
     pub unseen: u64,
-    /// Offset of a 64-bit word in its value that gets the time of the first packet that finds it 0 and the guard right.
+    /// Offset of a 64-bit word in its value that gets the time of the first packet that finds it 0 and the
+    /// guard right.
     pub first_packet: Option<u32>,
     /// Offset of a 64-bit word in its value that counts the packets that find the guard changed.
     pub missed: Option<u32>,
@@ -198,7 +203,8 @@ impl Default for CodeBudget {
 /// A variant to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpecializationPlan {
-    /// Checked before everything else; without one the variant must be withdrawn before its plan ceases to hold.
+    /// Checked before everything else; without one the variant must be withdrawn before its plan ceases to
+    /// hold.
     pub guard: Option<GuardCheck>,
     /// The sites to specialise; others keep their lookups, unless their keys turn out constant.
     pub sites: Vec<SitePlan>,

@@ -60,7 +60,7 @@ pub enum SampleMode {
 /// Storage for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleBuffer {
-    /// A per-CPU array of `slots` values of [`Samples::VALUE_SIZE`] bytes.
+    /// A per-CPU array of `slots` values of [`SampleBuffer::VALUE_SIZE`] bytes.
     pub map: Map,
     /// Slots a CPU, a power of two.
     pub slots: u32,

@@ -1,12 +1,12 @@
-//! Twins of maps, in memory that programs address, and lookups in them as code. A [`Twin`] lies in the value
-//! of an array map of one entry.
+//! Twins of maps, in memory that programs address, and lookups in them as code. A [`ShadowTable`] lies in the
+//! value of an array map of one entry.
 //!
 //! There may be several twins in the value, its sides: the version in the guard selects the one that a packet
 //! reads. So a variant follows its map without new code: a side that no packet reads is written, then the
 //! guard gets that side's version.
 //!
-//! Invariant: a side is written only while its version is not in the guard, and no packet is under way that found it
-//! there.
+//! Invariant: a side is written only while its version is not in the guard, and no packet is under way that
+//! found it there.
 
 use std::collections::BTreeSet;
 

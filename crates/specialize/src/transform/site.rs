@@ -12,8 +12,8 @@ use super::stack_key;
 /// `bpf_map_lookup_elem`.
 pub(super) const LOOKUP: i32 = 1;
 
-/// A lookup of a prepared function, by its number in layout order. The same object prepared in the same way has the
-/// same sites.
+/// A lookup of a prepared function, by its number in layout order. The same object prepared in the same way
+/// has the same sites.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SiteId(pub u32);
 

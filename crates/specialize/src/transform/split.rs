@@ -421,7 +421,8 @@ impl PartialEvaluator<'_> {
         self.value(out, Op::Helper { id: super::site::LOOKUP }, &[address, key], ty)
     }
 
-    /// Code for the entries that the plan names. `None` if the plan does not suit the site: nothing is emitted then.
+    /// Code for the entries that the plan names. `None` if the plan does not suit the site: nothing is
+    /// emitted then.
     fn split(
         &mut self,
         inst: Inst,
@@ -653,7 +654,8 @@ impl PartialEvaluator<'_> {
             report.copies += 1;
         }
         let mergeable = |n: &usize| groups[*n].value.is_some();
-        // Calls with one of several maps are slower, each by a table of functions, than with one that is known.
+        // Calls with one of several maps are slower, each by a table of functions, than with one that is
+        // known.
         let keeps_lookup =
             self.is_outer(map) || self.addressed.contains(&inst) && !is_single(self.module, map);
         let (merged, dropped): (Vec<usize>, Vec<usize>) =

@@ -1,5 +1,5 @@
-//! Keys that lie on the stack and could not be made values: compilers let several keys share their memory, or hand the
-//! memory to functions too.
+//! Keys that lie on the stack and could not be made values: compilers let several keys share their memory, or
+//! hand the memory to functions too.
 //!
 //! Such a key is read back right before the lookup, in the pieces in which it was written. What was certainly
 //! written to a piece last is known as a value, and need not be read.
@@ -250,7 +250,8 @@ block0(v0: any):
 
     #[test]
     fn what_may_have_been_written_unseen_is_read() {
-        // A piece of the older one was written again; the rest of it is read, and what is older still is not believed.
+        // A piece of the older one was written again; the rest of it is read, and what is older still is not
+        // believed.
         assert_eq!(
             pieces(
                 "store.w.4.plain v1, v0; store.w.0.plain v1, v0; store.dw.0.plain v1, v0; store.w.0.plain v1, v3"

@@ -4,8 +4,8 @@
 //! Rules mask the words of a packet, change their byte order or xor them before they compare them. That moves
 //! and flips bits, so a comparison is a condition on bits of the words themselves.
 //!
-//! Invariant: a [`Condition`] is true exactly where the comparison is, except [`Condition::Open`], of which
-//! nothing is known.
+//! Invariant: a [`BitCondition`] is true exactly where the comparison is, except [`BitCondition::Open`], of
+//! which nothing is known.
 
 use std::array;
 

@@ -5,8 +5,9 @@
 //! turn is passed over where they do not hold, if nothing visible to others happens on that path, and the
 //! values that go round are known again.
 //!
-//! Invariant: where a condition that a [`Turn`] needs does not hold, the turn ends at the header with the
-//! values with which the next of the turns begins. Turns that are not listed always do, one after the other.
+//! Invariant: where a condition that a [`LoopIteration`] needs does not hold, the turn ends at the header
+//! with the values with which the next of the turns begins. Turns that are not listed always do, one after
+//! the other.
 
 use std::rc::Rc;
 

@@ -5,8 +5,8 @@
 //! with. Turns that many packets may reach have copies of their own, in which everything is known that the
 //! table and the tests imply.
 //!
-//! Invariant: a packet reaches the first turn that it would not have passed over ([`super::walk`]), and no
-//! other.
+//! Invariant: a packet reaches the first turn that it would not have passed over
+//! ([`super::table_loop_analysis`]), and no other.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@
 //!
 //! The place reflects the array's contents at the time when the variant was made. A specialised variant calls
 //! through it on its specialised path only, behind the guard. A profiling variant has no guard; it checks
-//! that nothing was written since the two were found equal ([`follow`]).
+//! that nothing was written since the two were found equal ([`redirect_tail_calls`]).
 
 use std::collections::BTreeSet;
 

@@ -4,7 +4,7 @@
 //! byte. A cell is a value, says that there is none, or names a group. A lookup is one to three loads,
 //! whatever the number of prefixes (compare Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory
 //! Access Speeds", INFOCOM 1998). Values of other than 4 bytes lie in front of the cells, each as often as it
-//! differs in what programs read ([`Values`]), and cells hold their numbers.
+//! differs in what programs read ([`ValuePool`]), and cells hold their numbers.
 //!
 //! The prefixes are kept beside the cells, so that adding or removing one costs work for what lies below one
 //! cell of the first level, or below as many as the prefix covers. Groups that no cell names any more are
@@ -46,7 +46,7 @@ pub struct MultibitTrie {
     long: Vec<Vec<LongPrefix>>,
     /// Groups that no cell names.
     free: Vec<u16>,
-    /// Chunks of 256 cells that were written since the last call of [`Trie::take_changed`].
+    /// Chunks of 256 cells that were written since the last call of [`MultibitTrie::take_changed`].
     changed: BTreeSet<u32>,
 }
 
@@ -301,7 +301,8 @@ fn start(group: u16) -> usize {
     FIRST + usize::from(group) * GROUP
 }
 
-/// The cells of a second level, without the names of groups, and those of the third level by the byte that leads there.
+/// The cells of a second level, without the names of groups, and those of the third level by the byte that
+/// leads there.
 fn below(base: u16, long: &[LongPrefix]) -> ([u16; GROUP], Vec<(u8, [u16; GROUP])>) {
     let mut second = [base; GROUP];
     let mut thirds: Vec<(u8, [u16; GROUP])> = Vec::new();

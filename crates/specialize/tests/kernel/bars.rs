@@ -1,5 +1,5 @@
-//! The bars that a router on live traffic must clear: no stale packet after any update, however it is made, and no
-//! lost packet in any swap. Both are counted where frames come back.
+//! The bars that a router on live traffic must clear: no stale packet after any update, however it is made,
+//! and no lost packet in any swap. Both are counted where frames come back.
 //!
 //! CI makes some hundred updates and swaps. `bench/run.sh` asks for as many as the bars say (by
 //! `MILLSTREAM_UPDATES` and `MILLSTREAM_SWAPS`), and keeps the figures (`MILLSTREAM_RESULTS`, a directory).
@@ -351,7 +351,8 @@ fn no_packet_is_stale(file: &str, wanted: &Wanted, count: u64, rhythm: Rhythm) -
     assert!(far.fresh > figures.updates, "hardly a packet was judged: {figures:?}");
     assert_eq!(far.unstamped, 0, "packets without a time: {figures:?}");
     assert_eq!(figures.lost, 0, "packets were lost: {figures:?}");
-    // What is asked for by a twin alone is answered by it; with other changes in between, by a new generation.
+    // What is asked for by a twin alone is answered by it; with other changes in between, by a new
+    // generation.
     assert!(figures.refreshed + figures.generations > 4, "specialised code did not come back: {figures:?}");
     figures
 }
@@ -366,7 +367,8 @@ fn no_packet_is_stale_when_twins_follow() {
     assert!(figures.refreshed > 3, "no twin followed: {figures:?}");
 }
 
-/// A hundred times as many as elsewhere, with hardly a pause, so that most come while an earlier one is being answered.
+/// A hundred times as many as elsewhere, with hardly a pause, so that most come while an earlier one is being
+/// answered.
 #[test]
 fn no_packet_is_stale_in_a_flood_of_updates() {
     if !testing::require() {

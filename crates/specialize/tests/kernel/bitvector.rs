@@ -263,7 +263,8 @@ fn rules_that_are_written_count_at_once() {
             run_until(&it, &mut live, |r| generation(r).is_some());
             check(&live, &rules);
             for n in 0..3 {
-                // A rule about what none was about, beyond the words that others are in; then about everything.
+                // A rule about what none was about, beyond the words that others are in; then about
+                // everything.
                 let last = rules.len();
                 let mut rule = rules[n];
                 rule.protocol = if n == 2 { Some(1) } else { Some(ESP) };

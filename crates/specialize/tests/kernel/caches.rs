@@ -158,7 +158,8 @@ fn recent_use_is_what_it_was() {
     }
 }
 
-/// A session, while packets flow and the control plane moves connections: each answer after a write is the new one.
+/// A session, while packets flow and the control plane moves connections: each answer after a write is the
+/// new one.
 #[test]
 fn no_answer_is_stale_beside_a_session() {
     if !testing::require() {
@@ -360,7 +361,9 @@ fn beside_a_copy_of_the_program_elsewhere_nothing_is_cached() {
         replace_xdp_netlink(other, Some(program), None, XdpMode::Any).expect("attached");
         let mut told = Vec::new();
         live.check_place(&mut |r| told.push(r.clone())).expect("it is there");
-        let gone = |r: &SessionReport| matches!(r, SessionReport::Withdrawn { reason, .. } if reason.contains("attached elsewhere"));
+        let why = "attached elsewhere";
+        let gone =
+            |r: &SessionReport| matches!(r, SessionReport::Withdrawn { reason, .. } if reason.contains(why));
         assert!(told.iter().any(gone), "{told:?}");
         replace_xdp_netlink(other, None, Some(program), XdpMode::Any).expect("taken off");
         live.finish(DetachPolicy::Restored).expect("finished");

@@ -247,7 +247,8 @@ pub(crate) fn update_by_int80(map: &KernelMap, key: &[u8], value: &[u8]) -> i32 
         std::ptr::copy_nonoverlapping(value.as_ptr(), page.cast::<u8>().add(128), value.len());
     }
     let result: i32;
-    // SAFETY: the system call reads the page and nothing else; `rbx` is put back, for the compiler reserves it.
+    // SAFETY: the system call reads the page and nothing else; `rbx` is put back, for the compiler reserves
+    // it.
     unsafe {
         std::arch::asm!(
             "push rbx", "mov ebx, 2", "int 0x80", "pop rbx",

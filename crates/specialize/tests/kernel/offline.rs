@@ -1,4 +1,5 @@
-//! A data plane with its tables but without an interface: variants are made as a session makes them, and judged.
+//! A data plane with its tables but without an interface: variants are made as a session makes them, and
+//! judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;

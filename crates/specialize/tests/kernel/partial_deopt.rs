@@ -1,4 +1,5 @@
-//! Writes to maps that a generation can do without, each by itself: every interleaving with looks, approvals and marks.
+//! Writes to maps that a generation can do without, each by itself: every interleaving with looks, approvals
+//! and marks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The interleavings that break a careless guard, forced. A batch of many elements holds its writer inside bpf(2).
+//! The interleavings that break a careless guard, forced. A batch of many elements holds its writer inside
+//! bpf(2).
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -24,7 +25,8 @@ impl Batch {
     }
 }
 
-/// Runs `f` while another thread is inside a batch update of `map`; says whether it still was at the end of `f`.
+/// Runs `f` while another thread is inside a batch update of `map`; says whether it still was at the end of
+/// `f`.
 pub(crate) fn while_inside(map: &KernelMap, f: impl FnOnce()) -> bool {
     let batch = Batch::new();
     let (started, done) = (AtomicBool::new(false), AtomicBool::new(false));

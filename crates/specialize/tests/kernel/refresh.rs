@@ -1,7 +1,7 @@
 //! One route among many is changed: delay until the twin answers again.
 //!
-//! CI has a generated table. `MILLSTREAM_PREFIXES` names a file of prefixes, one a line, such as those of the global
-//! table; `MILLSTREAM_ROUTE_UPDATES` says how many updates there are.
+//! CI has a generated table. `MILLSTREAM_PREFIXES` names a file of prefixes, one a line, such as those of the
+//! global table; `MILLSTREAM_ROUTE_UPDATES` says how many updates there are.
 
 use std::time::{Duration, Instant};
 

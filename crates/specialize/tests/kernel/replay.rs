@@ -109,7 +109,8 @@ fn a_variant_that_lies_is_found_and_written_down() {
     assert!(read["candidate"].as_array().is_some_and(|c| c.len() > 20));
 }
 
-/// Its connections change with every packet, it reads clocks, and none of it reaches the maps that others see.
+/// Its connections change with every packet, it reads clocks, and none of it reaches the maps that others
+/// see.
 #[test]
 fn a_program_with_state_is_judged_apart() {
     if !testing::require() {

@@ -72,7 +72,8 @@ impl Known {
         longest.map(|hop| self.hops[*hop as usize])
     }
 
-    /// A new route, another next hop for one, or one less: of any length, the default route and hosts among them.
+    /// A new route, another next hop for one, or one less: of any length, the default route and hosts among
+    /// them.
     fn change(&mut self, map: &KernelMap, rng: &mut Rng) {
         let length = match rng.below(8) {
             0 => 0,

@@ -1,4 +1,5 @@
-//! Firewall, balancer and switch: every lookup of a read-only map specialised on the keys that traffic brings.
+//! Firewall, balancer and switch: every lookup of a read-only map specialised on the keys that traffic
+//! brings.
 
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
@@ -74,8 +75,8 @@ fn the_switch_behaves_as_the_original() {
     check(&SWITCH, &config.entries().unwrap(), &flows, 8, &[]);
 }
 
-/// A VLAN's membership in a port is a bit of a word of the port's value, and the packet selects the word. A few
-/// distinct words become constants, and the port is not looked up. If there are many, the word is loaded.
+/// A VLAN's membership in a port is a bit of a word of the port's value, and the packet selects the word. A
+/// few distinct words become constants, and the port is not looked up. If there are many, the word is loaded.
 #[test]
 fn words_that_the_packet_chooses_are_constants_where_few_differ() {
     let folded = [&[10, 20][..], &[10, 70], &[10, 100, 1000, 2000, 3000]].map(|vlans| {
@@ -128,7 +129,8 @@ fn keys_that_share_memory_are_read_back() {
     }
 }
 
-/// No rule stands behind the 4,096th, so the second words of all summaries are 0, and constants are constants.
+/// No rule stands behind the 4,096th, so the second words of all summaries are 0, and constants are
+/// constants.
 #[test]
 fn equal_fields_are_constants() {
     let mut config = firewall::generate(firewall::RuleSetKind::AccessList, 450, 1);

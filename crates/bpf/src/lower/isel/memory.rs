@@ -9,8 +9,8 @@ use crate::lower::LoweringStrategy;
 use crate::lower::mir::*;
 
 impl InstSelector<'_> {
-    /// Base and displacement of an access: stack objects are addressed from the frame pointer, and a constant sum
-    /// that only this access uses, or that hides the context, is taken apart.
+    /// Base and displacement of an access: stack objects are addressed from the frame pointer, and a constant
+    /// sum that only this access uses, or that hides the context, is taken apart.
     fn address(&mut self, base: Value, offset: i32, operands: &mut Vec<Operand>) -> (AddressBase, i32) {
         if let Some((slot, at)) = self.frame(base) {
             return (AddressBase::Frame(slot, at), offset);

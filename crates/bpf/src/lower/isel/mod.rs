@@ -1,15 +1,16 @@
 //! Instruction selection: IR to machine instructions.
 //!
-//! Blocks are visited in postorder and each from its end, so that every use of a value is seen before its definition:
-//! a constant that all users took as an immediate, or an address that all folded, is never made.
+//! Blocks are visited in postorder and each from its end, so that every use of a value is seen before its
+//! definition: a constant that all users took as an immediate, or an address that all folded, is never made.
 //!
 //! Verifier contract kept here (numbers are sections of the contract page):
 //! - context accesses are base + displacement, never a modified base, and constants are stored there from
 //!   registers where a kernel wants that (6);
-//! - only constants, `r10 + k` and `ld_imm64` are made anew at their uses; loads and pointer sums never (1, 5);
+//! - only constants, `r10 + k` and `ld_imm64` are made anew at their uses; loads and pointer sums never (1,
+//!   5);
 //! - the pointer is the left operand of a sum (7);
-//! - comparisons keep their width, and pointers are compared with the immediate 0, never with a register that holds
-//!   it (2, 3);
+//! - comparisons keep their width, and pointers are compared with the immediate 0, never with a register that
+//!   holds it (2, 3);
 //! - immediate shifts are below the width, and no immediate divisor is 0 (10).
 
 mod memory;
@@ -518,7 +519,8 @@ impl InstSelector<'_> {
         if self.single_core(b).is_some() || self.uses[b] > 1 {
             return false;
         }
-        // Of two that end here, the one whose register serves the result as well: it outlives calls, or it does not.
+        // Of two that end here, the one whose register serves the result as well: it outlives calls, or it
+        // does not.
         let crosses = |v: Value| self.crossing.contains(self.through_copies(v));
         self.uses[a] > 1 || (crosses(a) != crosses(result) && crosses(b) == crosses(result))
     }

@@ -1,12 +1,13 @@
 //! Match tables as code: a tree of comparisons that ends at the first entry that matches, or comparisons in
 //! the entries' order.
 //!
-//! The words of the key are compared one at a time. Rules on one word become a balanced search among the intervals on
-//! which the result is the same. Otherwise the comparison that leaves the fewest rules on either side divides them, as
-//! in HiCuts (Gupta and McKeown, Hot Interconnects 1999); where none helps, the first rules are tested in order.
+//! The words of the key are compared one at a time. Rules on one word become a balanced search among the
+//! intervals on which the result is the same. Otherwise the comparison that leaves the fewest rules on either
+//! side divides them, as in HiCuts (Gupta and McKeown, Hot Interconnects 1999); where none helps, the first
+//! rules are tested in order.
 //!
-//! Invariant: a rule that is needed on both sides of a comparison is copied, but copies are limited to the number of
-//! rules, each part of the tree having its share, so that the code stays proportional to the table.
+//! Invariant: a rule that is needed on both sides of a comparison is copied, but copies are limited to the
+//! number of rules, each part of the tree having its share, so that the code stays proportional to the table.
 
 mod plan;
 mod rules;

@@ -1,7 +1,8 @@
 //! Table entries as rules over words.
 //!
-//! A key is a row of words, one a [`TableMatch`](millstream_ir::Op::TableMatch) argument. A rule demands something of
-//! each word on its own; an entry whose ranges are wider than a word becomes several rules with one result.
+//! A key is a row of words, one a [`TableMatch`](millstream_ir::Op::TableMatch) argument. A rule demands
+//! something of each word on its own; an entry whose ranges are wider than a word becomes several rules with
+//! one result.
 
 use millstream_ir::{FieldDecl, FieldMatch, TableDecl};
 

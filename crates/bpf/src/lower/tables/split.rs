@@ -27,8 +27,8 @@ impl SplitCandidate {
     }
 }
 
-/// The split that leaves the fewest rules in the worse case, if it pays: each side gets rid of an eighth of the rules,
-/// and no more than `spare` rules are needed on both sides. The second result is how many are.
+/// The split that leaves the fewest rules in the worse case, if it pays: each side gets rid of an eighth of
+/// the rules, and no more than `spare` rules are needed on both sides. The second result is how many are.
 pub(super) fn best(rules: &[TableRule], known: &[WordFacts], spare: usize) -> Option<(RuleSplit, usize)> {
     let enough = rules.len() - (rules.len() / 8).max(1);
     (0..known.len())

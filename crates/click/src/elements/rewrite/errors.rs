@@ -43,7 +43,8 @@ const PORTS: i64 = 1;
 const IDENTIFIER: i64 = 2;
 
 struct IcmpRewriter {
-    /// Names of rewriters, and the output that is the first of each, if errors leave as the flow's answers do.
+    /// Names of rewriters, and the output that is the first of each, if errors leave as the flow's answers
+    /// do.
     rewriters: Vec<(String, Option<u32>)>,
     annotates: bool,
     outputs: u32,

@@ -1,9 +1,9 @@
 //! EAL, its ports, and the buffers that drivers fill: all calls of DPDK.
 //!
-//! Invariants: EAL is started once in a process, and ended when the [`Device`] is dropped. A queue of all
-//! ports is given to one [`Hand`], and so used by one thread. A buffer has one owner: a driver, the pool, or
-//! a list of [`Buffers`], which returns the rest when it is dropped. The pool lies in a region that the
-//! device holds until EAL has ended; Rust reads its bytes only through buffers that it owns.
+//! Invariants: EAL is started once in a process, and ended when the [`DpdkDevice`] is dropped. A queue of all
+//! ports is given to one [`DpdkWorkerQueues`], and so used by one thread. A buffer has one owner: a driver,
+//! the pool, or a list of [`MbufList`], which returns the rest when it is dropped. The pool lies in a region
+//! that the device holds until EAL has ended; Rust reads its bytes only through buffers that it owns.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int};

@@ -1,7 +1,7 @@
 //! Packets from and to DPDK's ports: virtual devices, and NICs.
 //!
 //! A worker has one queue of every port ([`super::queues`]), and polls. Packets are processed in the driver's
-//! buffers (overlay, [`super::queues::Metadata::InPlace`]), or copied into our buffers and back; either way
+//! buffers (overlay, [`super::queues::BufferMode::InPlace`]), or copied into our buffers and back; either way
 //! they have the usual room around them.
 //!
 //! Buffers lie below 4 GiB, within the range of the 32-bit fields of packets, in memory that we give to DPDK;
@@ -142,7 +142,7 @@ impl DpdkPortSet {
     /// two. It may replace the engine by another one.
     ///
     /// # Errors
-    /// As for [`Ports::run`].
+    /// As for [`DpdkPortSet::run`].
     pub fn run_graph(
         &mut self,
         engine: &mut NativeEngine,

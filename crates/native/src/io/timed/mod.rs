@@ -2,8 +2,8 @@
 //!
 //! A packet that waits leaves the graph at an output behind the graph's own, one for each lane, with its
 //! annotations, which the code has put into the buffer, as it does for the stage behind queues
-//! ([`super::pipeline`]). The [`Room`] keeps it, knows when the next one is due, and hands it back; it comes
-//! in by a source behind all others and goes on from there. Full lanes drop packets.
+//! ([`super::pipeline`]). The [`TimedQueues`] keeps it, knows when the next one is due, and hands it back; it
+//! comes in by a source behind all others and goes on from there. Full lanes drop packets.
 //!
 //! There are two clocks. [`run_graph_timed`] replays: time is that of the packets, it leaps to the next
 //! event, and the same packets give the same result; [`serve_graph_timed`] is for interfaces, and uses the

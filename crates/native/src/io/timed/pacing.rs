@@ -59,7 +59,7 @@ impl BucketSize {
     }
 }
 
-/// State of a [`Pace`].
+/// State of a [`PacingPolicy`].
 #[derive(Clone, Debug)]
 pub(super) struct PacingState {
     pace: PacingPolicy,

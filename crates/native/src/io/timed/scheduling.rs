@@ -29,7 +29,7 @@ impl SchedulingPolicy {
 /// Stride of a client with one ticket.
 const STRIDE: u64 = 1 << 32;
 
-/// [`Turns`], and the position in them.
+/// [`SchedulingPolicy`], and the position in them.
 #[derive(Clone, Debug)]
 pub(super) enum QueueScheduler {
     Lane(usize),

@@ -4,7 +4,7 @@
 //! packet is received, so that a burst is written front to back, then those that the code writes itself. A
 //! descriptor has no padding, and the next one follows.
 //!
-//! Invariant: if a context escapes ([`Fields::FIXED`]) the layout begins as `struct xdp_md`.
+//! Invariant: if a context escapes ([`DescriptorFieldSet::FIXED`]) the layout begins as `struct xdp_md`.
 
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +100,7 @@ pub struct DescriptorLayout {
     stride: u8,
     /// 2^32 divided by the bytes of a descriptor, rounded up.
     inverse: u32,
-    /// True if it is that of [`Layout::packed`].
+    /// True if it is that of [`DescriptorLayout::packed`].
     packed: bool,
     /// Maximum number of copies that a packet becomes; 0 if unknown.
     copies: u32,
@@ -242,7 +242,7 @@ pub enum LayoutPolicy {
     /// The fields that it accesses, contiguous.
     #[default]
     Packed,
-    /// [`Layout::WHOLE`], for any program.
+    /// [`DescriptorLayout::WHOLE`], for any program.
     Whole,
     /// The fields that it accesses, in an order and with gaps determined by this number: the behaviour of
     /// programs does not depend on it.

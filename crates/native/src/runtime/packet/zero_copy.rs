@@ -76,7 +76,7 @@ impl BurstContext {
         fit
     }
 
-    /// [`Burst::put_all`], by a specialized loop for these [`Fields`].
+    /// [`BurstContext::put_all`], by a specialized loop for these [`DescriptorFieldSet`].
     fn put_packed<const FIELDS: u8>(
         &self,
         room: (&mut [u32], usize),
@@ -90,8 +90,8 @@ impl BurstContext {
     }
 }
 
-/// [`Burst::put_all`] by the loop for a layout's fields, if it is packed. Fields that code writes itself lie
-/// behind these, unless fields are fixed.
+/// [`BurstContext::put_all`] by the loop for a layout's fields, if it is packed. Fields that code writes
+/// itself lie behind these, unless fields are fixed.
 macro_rules! put_all {
     ($layout:expr, $burst:expr, $room:expr, $packets:expr; $($bits:literal)*) => {
         match $layout.fields().of_these(DescriptorFieldSet::RECEIVED.and(DescriptorFieldSet::FIXED)).bits() {
@@ -106,7 +106,7 @@ impl PacketBatch {
     /// A batch with room for `capacity` packets that lie in this region, and for `copies` copies of them.
     ///
     /// # Errors
-    /// As for [`Batch::new`].
+    /// As for [`PacketBatch::new`].
     pub(crate) fn over(lent: &Arc<MemoryRegion>, capacity: usize, copies: usize) -> io::Result<PacketBatch> {
         let buffers = MemoryRegion::low(copies * BUFFER)?;
         Ok(PacketBatch::of_parts((buffers, BUFFER), Some(Arc::clone(lent)), capacity, copies))
@@ -114,8 +114,8 @@ impl PacketBatch {
 
     /// Takes received packets in place; `unfit` gets the positions of those that are not taken: if the packet
     /// is in several pieces, if the batch is full, if the packet is too short or too long, as for
-    /// [`Batch::push`] and, for a graph, [`Batch::push_open`], or if it does not lie in the region of this
-    /// batch.
+    /// [`PacketBatch::push`] and, for a graph, [`PacketBatch::push_open`], or if it does not lie in the
+    /// region of this batch.
     #[inline]
     pub(crate) fn push_external(
         &mut self,
@@ -188,7 +188,7 @@ impl PacketBatch {
         self.leaving(self.len)
     }
 
-    /// The bytes at addresses from [`Batch::departure`].
+    /// The bytes at addresses from [`PacketBatch::departure`].
     pub(crate) fn departing(&self, bounds: Range<u32>) -> &[u8] {
         self.bytes_between(bounds)
     }

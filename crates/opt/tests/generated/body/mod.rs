@@ -218,8 +218,8 @@ impl Body<'_> {
         Some(reg)
     }
 
-    /// Puts something of a kind into an argument register: from a saved register or the stack, so that arguments that
-    /// are in place are not lost.
+    /// Puts something of a kind into an argument register: from a saved register or the stack, so that
+    /// arguments that are in place are not lost.
     fn argument(&mut self, n: usize, good: impl Fn(Kind) -> bool) -> Option<Kind> {
         let saved: Vec<usize> = [0, 6, 7, 8, 9].into_iter().filter(|&r| good(self.state.regs[r])).collect();
         let cells: Vec<usize> = (0..self.state.cells.len()).filter(|&c| good(self.state.cells[c])).collect();
