@@ -91,31 +91,35 @@ impl Chain {
         self.namespace.enter(|| PacketSocket::open(interface_index("run1").unwrap()).unwrap()).unwrap()
     }
 
-    /// First byte of the answer to a frame that is sent now.
-    fn answer(&self, patience: Duration) -> Option<u8> {
+    /// First byte of the answer to a frame that is sent now, and the number of frames that the socket had no
+    /// room for.
+    fn answer(&self, patience: Duration) -> (Option<u8>, u64) {
         let (wire, number) = (self.wire(), self.numbers.fetch_add(1, Ordering::Relaxed));
         wire.send(&frame(number)).unwrap();
         let start = Instant::now();
         while start.elapsed() < patience {
             match wire.receive().unwrap() {
                 Some(got) if got.get(NUMBER..NUMBER + 4) == Some(&number.to_be_bytes()[..]) => {
-                    return Some(got[0]);
+                    return (Some(got[0]), 0);
                 }
                 Some(_) => {}
                 None => std::thread::sleep(Duration::from_micros(200)),
             }
         }
-        None
+        (None, wire.take_drop_count().unwrap())
     }
 
+    /// Asks again only if the socket has lost frames, as on a busy machine.
     #[track_caller]
     fn is_routed(&self) {
-        assert_eq!(self.answer(Duration::from_secs(20)), Some(BY_ROUTE));
+        let mut answers = (0..5).map(|_| self.answer(Duration::from_secs(20)));
+        let told = answers.find(|(first, lost)| first.is_some() || *lost == 0);
+        assert_eq!(told, Some((Some(BY_ROUTE), 0)));
     }
 
     #[track_caller]
     fn is_stopped(&self) {
-        assert_eq!(self.answer(MOMENT), None, "stale");
+        assert_eq!(self.answer(MOMENT).0, None, "stale");
     }
 
     /// Writes slots and tables; each write takes effect when it has returned.
