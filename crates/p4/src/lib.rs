@@ -11,6 +11,7 @@
 
 mod architecture;
 pub mod ast;
+mod check;
 mod diagnostic;
 pub mod expression;
 mod lex;
@@ -19,6 +20,12 @@ mod preprocess;
 mod source;
 
 pub use architecture::architecture_file;
+pub use check::ExpressionFacts;
+pub use check::constants::ConstantValue;
+pub use check::types::{
+    BlockType, FunctionType, MethodType, NominalId, NominalKind, NominalType, ParameterType, TypeId,
+    TypeTable, ValueType,
+};
 pub use diagnostic::{DiagnosticSeverity, RenderedDiagnostic, SourceDiagnostic};
 pub use lex::{SourceToken, TokenKind};
 pub use preprocess::SourceLoader;
@@ -43,6 +50,10 @@ pub struct CompiledProgram {
     pub sources: SourceMap,
     /// Declarations of the outermost level.
     pub declarations: Vec<DeclarationTree>,
+    /// Types.
+    pub types: TypeTable,
+    /// Types and values of expressions.
+    pub facts: ExpressionFacts,
     /// Errors and warnings.
     pub diagnostics: Vec<SourceDiagnostic>,
 }
@@ -60,6 +71,7 @@ pub fn compile(path: &str, loader: &mut dyn SourceLoader, options: &CompileOptio
     let mut sink = DiagnosticSink::default();
     let settings = (&options.search_paths[..], &options.definitions[..]);
     let tokens = preprocess::preprocess(path, loader, settings, &mut sources, &mut sink);
-    let (declarations, _expressions) = parse::parse(&tokens, &mut sink);
-    CompiledProgram { sources, declarations, diagnostics: sink.list }
+    let (declarations, expressions) = parse::parse(&tokens, &mut sink);
+    let (types, facts) = check::check(&declarations, expressions, &mut sink);
+    CompiledProgram { sources, declarations, types, facts, diagnostics: sink.list }
 }

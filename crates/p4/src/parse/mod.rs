@@ -29,6 +29,8 @@ use crate::source::{SourceSpan, Symbol};
 #[derive(Debug)]
 pub(crate) struct SyntaxFailure;
 
+pub(crate) use literals::WIDEST_VALUE;
+
 type Parsed<T> = Result<T, SyntaxFailure>;
 
 /// Deepest nesting of expressions, types and statements.

@@ -1,0 +1,206 @@
+//! The type checker: names, types, and the static rules of the language.
+//!
+//! Declarations are checked in their order, since a name has to be declared before its use. Bodies of generic
+//! declarations are checked once, with their type parameters as opaque types. Source: P4_16 1.2.5.
+
+mod arguments;
+mod calls;
+mod casts;
+mod coercion;
+pub(crate) mod constants;
+mod declarations;
+mod expressions;
+mod instances;
+mod literals;
+mod members;
+mod methods;
+mod objects;
+mod operators;
+mod parsers;
+mod scope;
+mod selection;
+mod slices;
+mod statements;
+mod switches;
+mod table_entries;
+mod tables;
+mod type_names;
+pub(crate) mod types;
+mod validity;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ast::{DeclarationTree, SourceName};
+use crate::diagnostic::{DiagnosticSink, SourceDiagnostic};
+use crate::expression::{ExpressionId, ExpressionTree};
+use crate::source::{SourceSpan, Symbol};
+use constants::ConstantValue;
+use scope::{ActionEntity, FunctionEntity, NamedEntity, NamedValue, ScopeStack};
+use tables::TableEntity;
+use types::{TypeId, TypeTable, UNKNOWN};
+
+/// Part of a program that is being checked; it decides what is allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CheckedPart {
+    TopLevel,
+    Parser,
+    ParserState,
+    Control,
+    ControlApply,
+    Action,
+    Function,
+    /// A method that implements an abstract one.
+    Method,
+}
+
+/// Result of an expression.
+#[derive(Clone, Debug)]
+pub(crate) struct TypedValue {
+    pub(crate) type_id: TypeId,
+    pub(crate) is_writable: bool,
+    pub(crate) is_known: bool,
+    pub(crate) constant: Option<ConstantValue>,
+}
+
+impl TypedValue {
+    pub(crate) fn unknown() -> TypedValue {
+        TypedValue { type_id: UNKNOWN, is_writable: true, is_known: true, constant: None }
+    }
+
+    /// A value that is computed when packets run.
+    pub(crate) fn computed(type_id: TypeId) -> TypedValue {
+        TypedValue { type_id, is_writable: false, is_known: false, constant: None }
+    }
+
+    pub(crate) fn known(type_id: TypeId, constant: Option<ConstantValue>) -> TypedValue {
+        TypedValue { type_id, is_writable: false, is_known: true, constant }
+    }
+}
+
+/// Types and values of all expressions.
+#[derive(Debug, Default)]
+pub struct ExpressionFacts {
+    facts: Vec<Option<(TypeId, Option<ConstantValue>)>>,
+}
+
+impl ExpressionFacts {
+    /// Returns the type of an expression that was checked.
+    pub fn type_id(&self, id: ExpressionId) -> Option<TypeId> {
+        self.facts.get(id.0 as usize)?.as_ref().map(|(type_id, _)| *type_id)
+    }
+
+    /// Returns the value of an expression, if it is known.
+    pub fn constant(&self, id: ExpressionId) -> Option<&ConstantValue> {
+        self.facts.get(id.0 as usize)?.as_ref()?.1.as_ref()
+    }
+}
+
+pub(crate) struct TypeChecker<'c> {
+    pub(crate) types: TypeTable,
+    pub(crate) facts: ExpressionFacts,
+    sink: &'c mut DiagnosticSink,
+    scopes: ScopeStack,
+    functions: Vec<FunctionEntity>,
+    actions: Vec<ActionEntity>,
+    tables: Vec<TableEntity>,
+    errors: FxHashSet<Symbol>,
+    match_kinds: FxHashSet<Symbol>,
+    part: CheckedPart,
+    /// Type of the result of the function that is being checked.
+    result: TypeId,
+    /// Loops around the statement that is being checked.
+    loops: usize,
+    /// Type of `this`.
+    this_type: Option<TypeId>,
+    /// Types whose parts were found to be allowed.
+    valid: FxHashMap<TypeId, bool>,
+}
+
+/// Checks a program.
+pub(crate) fn check(
+    declarations: &[DeclarationTree],
+    expressions: u32,
+    sink: &mut DiagnosticSink,
+) -> (TypeTable, ExpressionFacts) {
+    let mut checker = TypeChecker {
+        types: TypeTable::new(),
+        facts: ExpressionFacts { facts: vec![None; expressions as usize] },
+        sink,
+        scopes: ScopeStack::new(),
+        functions: Vec::new(),
+        actions: Vec::new(),
+        tables: Vec::new(),
+        errors: FxHashSet::default(),
+        match_kinds: FxHashSet::default(),
+        part: CheckedPart::TopLevel,
+        result: types::VOID,
+        loops: 0,
+        this_type: None,
+        valid: FxHashMap::default(),
+    };
+    for declaration in declarations {
+        checker.declaration(declaration);
+    }
+    (checker.types, checker.facts)
+}
+
+impl TypeChecker<'_> {
+    fn error(&mut self, span: SourceSpan, message: impl Into<String>) {
+        self.sink.error(span, message);
+    }
+
+    /// Reports that a name is not declared, with the nearest one.
+    fn undeclared(&mut self, kind: &str, name: &SourceName) {
+        let diagnostic =
+            SourceDiagnostic::error(name.span, format!("{kind} `{}` is not declared", name.text));
+        let diagnostic = diagnostic.nearest(&name.text, self.scopes.names());
+        self.sink.push(diagnostic);
+    }
+
+    /// Gives a name a meaning in the innermost scope.
+    fn declare(&mut self, name: &SourceName, entity: NamedEntity) {
+        if self.scopes.find_innermost(&name.text).is_some() {
+            self.error(name.span, format!("`{}` is declared twice", name.text));
+        } else if self.scopes.find_between(&name.text) {
+            let message = format!("`{}` hides a declaration of the same name", name.text);
+            self.sink.push(SourceDiagnostic::warning(name.span, message));
+        }
+        self.scopes.insert(name.text.clone(), entity, name.span);
+    }
+
+    fn declare_value(&mut self, name: &SourceName, value: NamedValue) {
+        self.declare(name, NamedEntity::Value(value));
+    }
+
+    fn scoped<T>(&mut self, check: impl FnOnce(&mut Self) -> T) -> T {
+        self.scopes.push();
+        let result = check(self);
+        self.scopes.pop();
+        result
+    }
+
+    /// Checks within a part of the program.
+    fn within<T>(&mut self, part: CheckedPart, check: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = std::mem::replace(&mut self.part, part);
+        let result = check(self);
+        self.part = outer;
+        result
+    }
+
+    fn record(&mut self, expression: &ExpressionTree, value: &TypedValue) {
+        let type_id = self.types.resolve(value.type_id);
+        if let Some(fact) = self.facts.facts.get_mut(expression.id.0 as usize) {
+            *fact = Some((type_id, value.constant.clone()));
+        }
+    }
+
+    /// Checks that names of a list differ.
+    fn distinct<'n>(&mut self, what: &str, names: impl IntoIterator<Item = &'n SourceName>) {
+        let mut seen = FxHashSet::default();
+        for name in names {
+            if !seen.insert(&name.text) {
+                self.error(name.span, format!("{what} `{}` is declared twice", name.text));
+            }
+        }
+    }
+}

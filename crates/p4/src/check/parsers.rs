@@ -1,0 +1,114 @@
+//! Parsers: states, transitions and value sets. Source: P4_16 1.2.5, section 13.
+
+use rustc_hash::FxHashSet;
+
+use crate::ast::{ParserBody, ParserState, ParserSyntax, SourceName, StateTransition};
+use crate::check::declarations::variable;
+use crate::check::scope::NamedValue;
+use crate::check::types::{NominalKind, TypeId, UNKNOWN, ValueType};
+use crate::check::{CheckedPart, TypeChecker};
+use crate::diagnostic::SourceDiagnostic;
+use crate::expression::{ExpressionTree, TypeSyntax};
+use crate::source::Symbol;
+
+impl TypeChecker<'_> {
+    pub(crate) fn parser(&mut self, name: &SourceName, syntax: &ParserSyntax) {
+        let constructor = syntax.body.as_ref().map(|body| &body.constructor[..]);
+        self.check_not_generic(&syntax.type_parameters, syntax.body.is_some());
+        let (type_parameters, block) = self.scoped(|c| {
+            let block = c.block_parameters(&syntax.type_parameters, &syntax.parameters, constructor, true);
+            if let Some(body) = &syntax.body {
+                c.within(CheckedPart::Parser, |c| c.scoped(|c| c.parser_body(name, body)));
+            }
+            block
+        });
+        self.declare_nominal(name, type_parameters, NominalKind::Block(block));
+    }
+
+    fn parser_body(&mut self, name: &SourceName, body: &ParserBody) {
+        for local in &body.locals {
+            self.declaration(local);
+        }
+        self.distinct("the state", body.states.iter().map(|state| &state.name));
+        let mut states: FxHashSet<Symbol> = body.states.iter().map(|state| state.name.text.clone()).collect();
+        if !states.contains("start") {
+            self.error(name.span, format!("the parser `{}` has no state `start`", name.text));
+        }
+        for state in &body.states {
+            if matches!(&*state.name.text, "accept" | "reject") {
+                self.error(state.name.span, format!("the state `{}` cannot be declared", state.name.text));
+            }
+        }
+        states.extend(["accept".into(), "reject".into()]);
+        for state in &body.states {
+            self.within(CheckedPart::ParserState, |c| c.scoped(|c| c.state(state, &states)));
+        }
+    }
+
+    fn state(&mut self, state: &ParserState, states: &FxHashSet<Symbol>) {
+        for statement in &state.statements {
+            self.statement(statement);
+        }
+        match &state.transition {
+            None => {
+                let message =
+                    format!("the state `{}` has no transition, and goes to `reject`", state.name.text);
+                self.sink.push(SourceDiagnostic::warning(state.name.span, message));
+            }
+            Some(StateTransition::Direct(target)) => self.check_state(target, states),
+            Some(StateTransition::Select(values, cases, _)) => {
+                let types: Vec<TypeId> = values.iter().map(|value| self.selected_type(value)).collect();
+                for case in cases {
+                    self.keyset(&case.keyset, &types, false);
+                    self.check_state(&case.state, states);
+                }
+            }
+        }
+    }
+
+    fn check_state(&mut self, target: &SourceName, states: &FxHashSet<Symbol>) {
+        if !states.contains(&target.text) {
+            let message = format!("the state `{}` is not declared", target.text);
+            let names = states.iter().map(|state| &**state);
+            self.sink.push(SourceDiagnostic::error(target.span, message).nearest(&target.text, names));
+        }
+    }
+
+    /// Type of a value of `select`, which has to be a number, an enumeration, an error or a boolean.
+    fn selected_type(&mut self, expression: &ExpressionTree) -> TypeId {
+        let value = self.expression(expression);
+        if !self.is_matched(value.type_id) {
+            let name = self.types.name(value.type_id);
+            self.error(expression.span, format!("a value of type `{name}` cannot be selected on"));
+            return UNKNOWN;
+        }
+        self.types.shallow(value.type_id)
+    }
+
+    /// Tells if values of a type can be compared with sets.
+    pub(crate) fn is_matched(&self, id: TypeId) -> bool {
+        let id = self.types.shallow(id);
+        match self.types.kind(id) {
+            ValueType::Bits(_) | ValueType::SignedBits(_) | ValueType::Bool | ValueType::ErrorCode => true,
+            ValueType::Unknown | ValueType::Parameter(..) => true,
+            ValueType::Nominal(nominal, _) => match self.types.nominal(*nominal).kind {
+                NominalKind::Enumeration(..) => true,
+                NominalKind::NewType(inner) => self.is_matched(inner),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    pub(crate) fn value_set(&mut self, name: &SourceName, element: &TypeSyntax, size: &ExpressionTree) {
+        let element_type = self.type_of(element);
+        let size_value = self.expression(size);
+        let is_number =
+            size_value.type_id == crate::check::types::INTEGER || self.is_number(size_value.type_id);
+        if !is_number || !size_value.is_known {
+            self.error(size.span, "the size of a value set has to be a number that is known");
+        }
+        let type_id = self.types.add(ValueType::Set(element_type));
+        self.declare_value(name, NamedValue { is_writable: false, is_known: true, ..variable(type_id) });
+    }
+}

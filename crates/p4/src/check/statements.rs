@@ -1,0 +1,199 @@
+//! Statements. Source: P4_16 1.2.5, section 11.
+
+use crate::ast::{
+    BlockSyntax, ConditionalSyntax, DeclarationKind, ForInSyntax, ForLoopSyntax, SourceName, StatementKind,
+    StatementTree,
+};
+use crate::check::arguments::CallSite;
+use crate::check::declarations::variable;
+use crate::check::types::{INTEGER, TypeId, UNKNOWN, VOID, ValueType};
+use crate::check::{CheckedPart, TypeChecker, TypedValue};
+use crate::expression::{BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
+use crate::source::SourceSpan;
+
+impl TypeChecker<'_> {
+    /// Checks statements in the current scope; tells if they always return or exit.
+    pub(crate) fn block_statements(&mut self, block: &BlockSyntax) -> bool {
+        let mut ends = false;
+        for statement in &block.statements {
+            ends |= self.statement(statement);
+        }
+        ends
+    }
+
+    /// Checks a statement; tells if it always returns or exits.
+    pub(crate) fn statement(&mut self, statement: &StatementTree) -> bool {
+        let span = statement.span;
+        match &statement.kind {
+            StatementKind::Empty => {}
+            StatementKind::Assignment(left, operator, right) => self.assignment(left, *operator, right),
+            StatementKind::Call(call) => {
+                self.expression(call);
+            }
+            StatementKind::DirectApplication(target, arguments) => {
+                self.direct_application(target, arguments, span);
+            }
+            StatementKind::Conditional(conditional) => return self.conditional(conditional),
+            StatementKind::Block(block) => return self.scoped(|c| c.block_statements(block)),
+            StatementKind::Switch(value, cases) => return self.switch(value, cases, span),
+            StatementKind::Return(value) => {
+                self.return_statement(value.as_ref(), span);
+                return true;
+            }
+            StatementKind::Exit => {
+                if !matches!(self.part, CheckedPart::ControlApply | CheckedPart::Action) {
+                    self.error(span, "`exit` is only allowed in controls and actions");
+                }
+                return true;
+            }
+            StatementKind::Break | StatementKind::Continue => {
+                if self.loops == 0 {
+                    self.error(span, "`break` and `continue` are only allowed in loops");
+                }
+            }
+            StatementKind::ForLoop(syntax) => self.scoped(|c| c.for_loop(syntax)),
+            StatementKind::ForInLoop(syntax) => self.scoped(|c| c.for_in_loop(syntax)),
+            StatementKind::Declaration(declaration) => {
+                let is_instance = matches!(declaration.kind, DeclarationKind::Instance(_));
+                if is_instance && self.part == CheckedPart::ParserState {
+                    self.error(span, "no instance can be made in a state");
+                }
+                self.declaration(declaration);
+            }
+        }
+        false
+    }
+
+    fn assignment(
+        &mut self,
+        left: &ExpressionTree,
+        operator: Option<BinaryOperator>,
+        right: &ExpressionTree,
+    ) {
+        let target = self.expression(left);
+        if target.type_id == UNKNOWN {
+            self.expression(right);
+            return;
+        }
+        if !target.is_writable {
+            self.error(left.span, "this cannot be written");
+        }
+        if !self.is_runtime_data(target.type_id) {
+            let name = self.types.name(target.type_id);
+            self.error(left.span, format!("a value of type `{name}` cannot be assigned"));
+        }
+        match operator {
+            None => {
+                self.expression_as(right, target.type_id);
+            }
+            Some(operator) => {
+                let value = self.expression(right);
+                let span = left.span.to(right.span);
+                let result = self.binary_values(operator, &target, &value, span);
+                self.expect_type(&result, target.type_id, span);
+            }
+        }
+    }
+
+    fn direct_application(&mut self, target: &TypeSyntax, arguments: &[CallArgument], span: SourceSpan) {
+        let type_id = self.direct_instance(target);
+        if type_id == UNKNOWN {
+            return;
+        }
+        let apply = SourceName { text: "apply".into(), span };
+        self.block_call(type_id, &apply, CallSite { types: &[], arguments, span });
+    }
+
+    fn conditional(&mut self, conditional: &ConditionalSyntax) -> bool {
+        let condition = self.expression(&conditional.condition);
+        self.expect_boolean(&condition, conditional.condition.span);
+        let then = self.scoped(|c| c.statement(&conditional.then));
+        let otherwise = match &conditional.otherwise {
+            Some(otherwise) => self.scoped(|c| c.statement(otherwise)),
+            None => false,
+        };
+        then && otherwise
+    }
+
+    fn return_statement(&mut self, value: Option<&ExpressionTree>, span: SourceSpan) {
+        match (self.part, value) {
+            (CheckedPart::Function | CheckedPart::Method, Some(value)) if self.result != VOID => {
+                self.expression_as(value, self.result);
+            }
+            (CheckedPart::Function | CheckedPart::Method, None) if self.result != VOID => {
+                let name = self.types.name(self.result);
+                self.error(span, format!("a value of type `{name}` has to be returned"));
+            }
+            (CheckedPart::ParserState, _) => self.error(span, "`return` is not allowed in parsers"),
+            (_, Some(value)) => {
+                self.expression(value);
+                self.error(span, "no value can be returned here");
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn for_loop(&mut self, syntax: &ForLoopSyntax) {
+        for statement in &syntax.start {
+            self.statement(statement);
+        }
+        let condition = self.expression(&syntax.condition);
+        self.expect_boolean(&condition, syntax.condition.span);
+        for statement in &syntax.update {
+            self.statement(statement);
+        }
+        self.loop_body(&syntax.body);
+    }
+
+    fn loop_body(&mut self, body: &StatementTree) {
+        self.loops += 1;
+        self.scoped(|c| c.statement(body));
+        self.loops -= 1;
+    }
+
+    fn for_in_loop(&mut self, syntax: &ForInSyntax) {
+        let collection = self.expression(&syntax.collection);
+        let declared = syntax.declared_type.as_ref().map(|declared| self.type_of(declared));
+        let target = match (declared, &syntax.variable.kind) {
+            (Some(type_id), ExpressionKind::Name(name)) => {
+                self.declare_value(&name.name, variable(type_id));
+                let value = TypedValue { is_writable: true, ..TypedValue::computed(type_id) };
+                self.record(&syntax.variable, &value);
+                value
+            }
+            _ => self.expression(&syntax.variable),
+        };
+        if !target.is_writable {
+            self.error(syntax.variable.span, "the variable of the loop cannot be written");
+        }
+        self.check_elements(&collection, target.type_id, syntax.collection.span);
+        self.loop_body(&syntax.body);
+    }
+
+    /// Checks that the elements of a collection fit the variable of a loop.
+    fn check_elements(&mut self, collection: &TypedValue, variable: TypeId, span: SourceSpan) {
+        let elements = match self.types.kind(self.types.shallow(collection.type_id)).clone() {
+            ValueType::Set(element) | ValueType::Stack(element, _) | ValueType::List(element) => {
+                vec![element]
+            }
+            ValueType::ListExpression(elements) => elements,
+            ValueType::Unknown => return,
+            _ => {
+                let name = self.types.name(collection.type_id);
+                self.error(span, format!("a value of type `{name}` has no elements to loop over"));
+                return;
+            }
+        };
+        for element in elements {
+            let is_number = element == INTEGER && self.format(variable).is_some();
+            if !is_number && !self.coerces(element, variable) {
+                let (from, to) = (self.types.name(element), self.types.name(variable));
+                self.error(
+                    span,
+                    format!("the elements are of type `{from}`, and the variable of type `{to}`"),
+                );
+                return;
+            }
+        }
+    }
+}

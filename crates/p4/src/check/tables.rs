@@ -1,0 +1,263 @@
+//! Tables: keys, actions and properties. Source: P4_16 1.2.5, section 14.2.
+
+use rustc_hash::FxHashSet;
+
+use crate::ast::{ParameterDirection, SourceName, TableAction, TableKey, TableProperty, TablePropertyValue};
+use crate::check::arguments::matched;
+use crate::check::declarations::variable;
+use crate::check::scope::{NamedEntity, NamedValue};
+use crate::check::types::{BOOL, INTEGER, ParameterType, TypeId, UNKNOWN, ValueType};
+use crate::check::{CheckedPart, TypeChecker};
+use crate::diagnostic::SourceDiagnostic;
+use crate::expression::{CallArgument, ExpressionKind, ExpressionTree, QualifiedName};
+
+/// A table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableEntity {
+    pub(crate) keys: Vec<KeyEntity>,
+    pub(crate) actions: Vec<ListedAction>,
+}
+
+/// An element of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyEntity {
+    pub(crate) type_id: TypeId,
+    pub(crate) match_kind: crate::source::Symbol,
+}
+
+/// An action of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedAction {
+    pub(crate) name: crate::source::Symbol,
+    /// Index into the checker's list.
+    pub(crate) action: usize,
+    /// It may only be the default action.
+    pub(crate) is_default_only: bool,
+    /// It may only be an entry's action.
+    pub(crate) is_table_only: bool,
+    /// Text of the arguments that the list binds.
+    pub(crate) bound: usize,
+}
+
+impl TypeChecker<'_> {
+    pub(crate) fn table(&mut self, name: &SourceName, properties: &[TableProperty]) {
+        self.distinct("the property", properties.iter().map(|property| &property.name));
+        let mut table = TableEntity::default();
+        self.within(CheckedPart::ControlApply, |c| {
+            for property in properties {
+                match &property.value {
+                    TablePropertyValue::Keys(keys) => {
+                        table.keys = keys.iter().filter_map(|k| c.key(k)).collect()
+                    }
+                    TablePropertyValue::Actions(actions) => table.actions = c.listed_actions(actions),
+                    _ => {}
+                }
+            }
+        });
+        let has_actions = properties.iter().any(|p| matches!(p.value, TablePropertyValue::Actions(_)));
+        if !has_actions {
+            self.error(name.span, format!("the table `{}` has no actions", name.text));
+        }
+        for property in properties {
+            self.property(&table, property);
+        }
+        self.tables.push(table);
+        let type_id = self.types.add(ValueType::Table(self.tables.len() as u32 - 1));
+        self.declare_value(
+            name,
+            NamedValue { is_writable: false, is_known: true, is_instance: true, ..variable(type_id) },
+        );
+    }
+
+    fn key(&mut self, key: &TableKey) -> Option<KeyEntity> {
+        let value = self.expression(&key.expression);
+        if !self.is_matched(value.type_id)
+            && !matches!(self.types.kind(value.type_id), ValueType::VariableBits(_))
+        {
+            let name = self.types.name(value.type_id);
+            self.error(key.expression.span, format!("a value of type `{name}` cannot be a key"));
+        }
+        let kind = &key.match_kind;
+        if !self.match_kinds.contains(&kind.text) {
+            let message = format!("the match kind `{}` is not declared", kind.text);
+            let known: Vec<String> = self.match_kinds.iter().map(|name| name.to_string()).collect();
+            let names = known.iter().map(String::as_str);
+            self.sink.push(SourceDiagnostic::error(kind.span, message).nearest(&kind.text, names));
+        }
+        let is_ordered = matches!(&*kind.text, "lpm" | "ternary" | "range");
+        let type_id = self.types.shallow(value.type_id);
+        if is_ordered && value.type_id != UNKNOWN && self.format(type_id).is_none() && type_id != BOOL {
+            let name = self.types.name(type_id);
+            self.error(key.expression.span, format!("`{}` cannot match values of type `{name}`", kind.text));
+        }
+        Some(KeyEntity { type_id, match_kind: kind.text.clone() })
+    }
+
+    fn listed_actions(&mut self, actions: &[TableAction]) -> Vec<ListedAction> {
+        let mut listed: Vec<ListedAction> = Vec::new();
+        let mut seen = FxHashSet::default();
+        for entry in actions {
+            let Some((name, arguments)) = action_reference(&entry.action) else { continue };
+            if !seen.insert(name.name.text.clone()) {
+                self.error(name.name.span, format!("the action `{}` is listed twice", name.name.text));
+            }
+            let Some(action) = self.find_action(name) else { continue };
+            let parameters = self.actions[action].parameters.clone();
+            let bound: Vec<ParameterType> = parameters.into_iter().filter(has_direction).collect();
+            self.bind_arguments(&bound, arguments, entry.action.span);
+            let is_annotated = |text: &str| entry.annotations.iter().any(|a| &*a.name.text == text);
+            listed.push(ListedAction {
+                name: name.name.text.clone(),
+                action,
+                is_default_only: is_annotated("defaultonly"),
+                is_table_only: is_annotated("tableonly"),
+                bound: bound.len(),
+            });
+        }
+        listed
+    }
+
+    /// Checks the arguments that a list of actions binds: those with a direction, and no others.
+    fn bind_arguments(
+        &mut self,
+        bound: &[ParameterType],
+        arguments: &[CallArgument],
+        span: crate::source::SourceSpan,
+    ) {
+        if matched(bound, arguments).is_none() {
+            self.error(
+                span,
+                "the list of actions has to bind the parameters with a direction, and no others",
+            );
+            return;
+        }
+        let kind = crate::check::arguments::CalleeKind::Action;
+        self.check_arguments(kind, bound, arguments, span);
+    }
+
+    pub(crate) fn find_action(&mut self, name: &QualifiedName) -> Option<usize> {
+        match self.scopes.find(&name.name.text, name.is_global) {
+            Some(NamedEntity::Action(action)) => Some(*action),
+            Some(_) => {
+                self.error(name.name.span, format!("`{}` is no action", name.name.text));
+                None
+            }
+            None => {
+                self.undeclared("the action", &name.name);
+                None
+            }
+        }
+    }
+
+    fn property(&mut self, table: &TableEntity, property: &TableProperty) {
+        let span = property.name.span;
+        match (&property.value, &*property.name.text) {
+            (TablePropertyValue::Entries(entries), _) => self.entries(table, property, entries),
+            (TablePropertyValue::Value(value), "default_action") => self.default_action(table, value),
+            (TablePropertyValue::Value(value), "size") => {
+                let size = self.expression(value);
+                if !size.is_known || size.type_id != INTEGER && !self.is_number(size.type_id) {
+                    self.error(value.span, "the size of a table has to be a number that is known");
+                }
+            }
+            (TablePropertyValue::Value(value), "largest_priority_wins") => {
+                let checked = self.expression(value);
+                if checked.type_id != BOOL || !checked.is_known {
+                    self.error(value.span, "`largest_priority_wins` has to be `true` or `false`");
+                }
+            }
+            (TablePropertyValue::Value(value), "priority_delta") => {
+                self.known_size(value, "`priority_delta`", 1, u32::MAX);
+            }
+            (TablePropertyValue::Value(value), _) => {
+                self.custom_property(value);
+            }
+            (TablePropertyValue::Keys(_) | TablePropertyValue::Actions(_), _) if property.is_constant => {
+                self.error(span, format!("`{}` cannot be `const`", property.name.text));
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks the value of a property that an architecture defines.
+    fn custom_property(&mut self, value: &ExpressionTree) {
+        self.expression(value);
+    }
+
+    fn default_action(&mut self, table: &TableEntity, value: &ExpressionTree) {
+        let Some((name, arguments)) = action_reference(value) else {
+            self.error(value.span, "the default action has to be an action of the table");
+            return;
+        };
+        let Some(listed) = self.listed(table, name) else { return };
+        if listed.is_table_only {
+            self.error(value.span, format!("`{}` may only be an action of entries", name.name.text));
+        }
+        self.action_arguments(&listed, arguments, value.span, false);
+    }
+
+    /// Finds an action among those of the table.
+    pub(crate) fn listed(&mut self, table: &TableEntity, name: &QualifiedName) -> Option<ListedAction> {
+        let action = self.find_action(name)?;
+        let listed = table.actions.iter().find(|listed| listed.action == action);
+        if listed.is_none() {
+            let message = format!("`{}` is no action of the table", name.name.text);
+            let names = table.actions.iter().map(|listed| &*listed.name);
+            let diagnostic = SourceDiagnostic::error(name.name.span, message);
+            self.sink.push(diagnostic.nearest(&name.name.text, names));
+        }
+        listed.cloned()
+    }
+
+    /// Checks the arguments of an entry's action or of the default action.
+    pub(crate) fn action_arguments(
+        &mut self,
+        listed: &ListedAction,
+        arguments: &[CallArgument],
+        span: crate::source::SourceSpan,
+        needs_known: bool,
+    ) {
+        let parameters = self.actions[listed.action].parameters.clone();
+        let rest: Vec<ParameterType> = parameters.iter().filter(|p| !has_direction(p)).cloned().collect();
+        let is_whole = listed.bound > 0 && arguments.len() > rest.len();
+        let expected = if is_whole { &parameters } else { &rest };
+        let kind = crate::check::arguments::CalleeKind::Action;
+        if !self.check_arguments(kind, expected, arguments, span) {
+            return;
+        }
+        let places = matched(expected, arguments).unwrap_or_default();
+        for (parameter, argument) in expected.iter().zip(places) {
+            let value = argument.and_then(|argument| argument.value.as_ref());
+            let is_known = value.is_none_or(|value| self.is_known_expression(value));
+            if !is_known && (needs_known || !has_direction(parameter)) {
+                self.error(
+                    span,
+                    "the arguments of this action have to be known when the program is compiled",
+                );
+            }
+        }
+    }
+
+    fn is_known_expression(&mut self, value: &ExpressionTree) -> bool {
+        let kept = self.sink.list.len();
+        let is_known = self.expression(value).is_known;
+        self.sink.list.truncate(kept);
+        is_known
+    }
+}
+
+fn has_direction(parameter: &ParameterType) -> bool {
+    parameter.direction != ParameterDirection::Directionless
+}
+
+/// Name and arguments of an action that is referred to.
+pub(crate) fn action_reference(value: &ExpressionTree) -> Option<(&QualifiedName, &[CallArgument])> {
+    match &value.kind {
+        ExpressionKind::Name(name) => Some((name, &[])),
+        ExpressionKind::Call(function, _, arguments) => match &function.kind {
+            ExpressionKind::Name(name) => Some((name, arguments)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
