@@ -1,6 +1,6 @@
 // The core library. Source: P4_16 language specification 1.2.5, appendix "P4 core library".
-#ifndef MILLSTREAM_CORE_P4
-#define MILLSTREAM_CORE_P4
+#ifndef _CORE_P4_
+#define _CORE_P4_
 
 match_kind { exact, ternary, lpm }
 

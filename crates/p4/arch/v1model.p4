@@ -1,6 +1,6 @@
 // The v1model architecture of BMv2's simple_switch. Versions from 20200408 have types of ports and indexes.
-#ifndef MILLSTREAM_V1MODEL_P4
-#define MILLSTREAM_V1MODEL_P4
+#ifndef _V1_MODEL_P4_
+#define _V1_MODEL_P4_
 #include <core.p4>
 
 #ifndef V1MODEL_VERSION

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ast::ParameterDirection;
 use crate::check::coercion::substitution;
-use crate::check::types::{DEFAULT_VALUE, FunctionType, INTEGER, ParameterType, TypeId, UNKNOWN};
+use crate::check::types::{DEFAULT_VALUE, FunctionType, INTEGER, ParameterType, TypeId, UNKNOWN, ValueType};
 use crate::check::{TypeChecker, TypedValue};
 use crate::expression::{CallArgument, TypeSyntax};
 use crate::source::SourceSpan;
@@ -122,8 +122,10 @@ impl TypeChecker<'_> {
             }
             return self.expect_same(value, parameter.type_id, span);
         }
-        let needs_known =
-            parameter.direction == ParameterDirection::Directionless && kind != CalleeKind::Action;
+        let is_static = kind == CalleeKind::Constructor || !self.is_runtime_data(parameter.type_id);
+        let needs_known = parameter.direction == ParameterDirection::Directionless
+            && kind != CalleeKind::Action
+            && is_static;
         if needs_known && !value.is_known {
             let message = format!(
                 "the parameter `{}` needs a value that is known when the program is compiled",
@@ -180,20 +182,35 @@ impl TypeChecker<'_> {
             self.error(call.span, message);
             return None;
         }
-        Some(call.types.iter().map(|syntax| self.type_or_anything(syntax)).collect())
+        let outer = std::mem::replace(&mut self.allows_anything, true);
+        let types = call.types.iter().map(|syntax| self.type_or_anything(syntax)).collect();
+        self.allows_anything = outer;
+        Some(types)
     }
 
     fn check_inferred(&mut self, signature: &FunctionType, arguments: &[TypeId], span: SourceSpan) {
+        let may_be_missing = signature.parameters.iter().any(|parameter| parameter.is_optional);
         for (parameter, argument) in signature.type_parameters.iter().zip(arguments) {
             let argument = self.types.shallow(*argument);
-            if matches!(self.types.kind(argument), crate::check::types::ValueType::Inferred(_)) {
+            if may_be_missing && matches!(self.types.kind(argument), ValueType::Inferred(_)) {
+                continue;
+            }
+            if matches!(self.types.kind(argument), ValueType::Inferred(_)) {
                 let name = self.types.name(*parameter);
                 self.error(
                     span,
                     format!("the type argument `{name}` of `{}` cannot be inferred", signature.name),
                 );
-            } else {
-                self.check_valid(argument, span);
+                continue;
+            }
+            self.check_valid(argument, span);
+            let has_direction = |p: &ParameterType| {
+                p.type_id == *parameter && p.direction != ParameterDirection::Directionless
+            };
+            let is_object = !self.is_data(argument) && signature.parameters.iter().any(has_direction);
+            if is_object || matches!(self.types.kind(argument), ValueType::Void) {
+                let name = self.types.name(argument);
+                self.error(span, format!("`{name}` cannot be a type argument of `{}`", signature.name));
             }
         }
     }

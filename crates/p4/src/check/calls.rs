@@ -67,6 +67,9 @@ impl TypeChecker<'_> {
         };
         let function = self.functions[chosen].clone();
         let value = self.check_call(&function.signature, &FxHashMap::default(), call);
+        if function.is_extern && &*name.text == "verify" && self.part != CheckedPart::ParserState {
+            self.error(call.span, "`verify` is only allowed in parsers");
+        }
         let is_static = function.is_extern && &*name.text == "static_assert";
         if is_static {
             self.check_static_assertion(call);

@@ -38,7 +38,8 @@ impl TypeChecker<'_> {
             (Bits(_) | SignedBits(_), Integer) => true,
             _ if self.coerces(from, to) => true,
             (_, Nominal(..)) => match self.wrapped_type(to) {
-                Some(inner) => self.casts(value, inner) && !self.is_wrapped_twice(from, inner),
+                Some(inner) if self.underlying(to).is_some() => self.casts(value, inner),
+                Some(inner) => self.coerces(from, inner),
                 None => false,
             },
             (Nominal(..), _) => match self.wrapped_type(from) {
@@ -57,17 +58,6 @@ impl TypeChecker<'_> {
             NominalKind::Enumeration(underlying, _) => *underlying,
             _ => None,
         }
-    }
-
-    /// One cast cannot open one type and close another.
-    fn is_wrapped_twice(&mut self, from: TypeId, inner: TypeId) -> bool {
-        let is_new = |id: TypeId| match self.types.kind(id) {
-            ValueType::Nominal(nominal, _) => {
-                matches!(self.types.nominal(*nominal).kind, NominalKind::NewType(_))
-            }
-            _ => false,
-        };
-        is_new(from) && from != inner
     }
 
     /// Converts a known value to a type.

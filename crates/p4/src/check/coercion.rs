@@ -71,11 +71,11 @@ impl TypeChecker<'_> {
         left.is_parser == right.is_parser
             && (left.constructor.is_none() || right.constructor.is_none())
             && left.parameters.len() == right.parameters.len()
-            && left.parameters.iter().zip(&right.parameters).all(|(a, b)| {
-                a.direction == b.direction
-                    && (a.is_optional || !b.is_optional)
-                    && self.unify_seen(a.type_id, b.type_id, seen)
-            })
+            && left
+                .parameters
+                .iter()
+                .zip(&right.parameters)
+                .all(|(a, b)| a.direction == b.direction && self.unify_seen(a.type_id, b.type_id, seen))
     }
 
     /// Returns a parser or control with its type arguments in place, and its name.
@@ -137,9 +137,16 @@ impl TypeChecker<'_> {
         use ValueType::*;
         match (self.types.kind(source).clone(), self.types.kind(target).clone()) {
             (Integer, Bits(_) | SignedBits(_)) => true,
-            (Bits(_) | SignedBits(_), Integer) => self.rebind(to, source),
+            (Bits(_) | SignedBits(_), Integer) => {
+                self.rebind(to, source);
+                true
+            }
+            (Integer, Nominal(nominal, _)) => match self.types.nominal(nominal).kind {
+                NominalKind::NewType(inner) => self.coerces(source, inner),
+                _ => false,
+            },
             (DefaultValue, Inferred(_)) => false,
-            (DefaultValue, _) => !matches!(self.types.kind(target), Set(_) | Void),
+            (DefaultValue, _) => !matches!(self.types.kind(target), Set(_) | Void | List(_)),
             (InvalidHeader, Nominal(..)) => {
                 self.fields(target).is_some_and(|(kind, _)| kind != AggregateKind::Struct)
             }
@@ -158,19 +165,18 @@ impl TypeChecker<'_> {
     }
 
     /// Replaces an inferred `int` by a type with a width.
-    fn rebind(&mut self, to: TypeId, width: TypeId) -> bool {
+    fn rebind(&mut self, to: TypeId, width: TypeId) {
         let mut at = to;
         while let Inferred(variable) = *self.types.kind(at) {
             match self.types.inferred[variable as usize] {
                 Some(next) if next == INTEGER => {
                     self.types.inferred[variable as usize] = Some(width);
-                    return true;
+                    return;
                 }
                 Some(next) => at = next,
-                None => return false,
+                None => return,
             }
         }
-        false
     }
 
     fn coerce_list(&mut self, elements: &[TypeId], target: TypeId) -> bool {
@@ -196,7 +202,7 @@ impl TypeChecker<'_> {
 
     fn coerce_record(&mut self, given: &[(Symbol, TypeId)], has_rest: bool, target: TypeId) -> bool {
         let Some((kind, fields)) = self.fields(target) else { return false };
-        let is_complete = given.len() == fields.len() && !has_rest || has_rest && given.len() < fields.len();
+        let is_complete = given.len() == fields.len() && !has_rest || has_rest && given.len() <= fields.len();
         kind != AggregateKind::HeaderUnion
             && is_complete
             && given.iter().all(|(name, from)| {

@@ -6,7 +6,8 @@ use crate::ast::{
 };
 use crate::check::scope::{ActionEntity, FunctionEntity, NamedEntity, NamedValue};
 use crate::check::types::{
-    FunctionType, NominalKind, NominalType, ParameterType, TypeId, UNKNOWN, VOID, ValueType,
+    FunctionType, INTEGER, NominalId, NominalKind, NominalType, ParameterType, TEXT, TypeId, UNKNOWN, VOID,
+    ValueType,
 };
 use crate::check::validity::container;
 use crate::check::{CheckedPart, TypeChecker};
@@ -56,7 +57,7 @@ impl TypeChecker<'_> {
             self.error(declared.span, "a constant cannot have this type");
         }
         let constant = value_of.constant;
-        let value = NamedValue { type_id, is_writable: false, is_known: true, is_instance: false, constant };
+        let value = NamedValue { type_id, is_writable: false, is_known: true, constant };
         self.declare_value(name, value);
     }
 
@@ -93,8 +94,9 @@ impl TypeChecker<'_> {
             let type_parameters = c.declare_type_parameters(&signature.type_parameters);
             let result = signature.result.as_ref().map_or(VOID, |result| c.type_of(result));
             let parameters = c.parameters(&signature.parameters, part);
-            let is_object = !c.is_data(result);
-            if is_object {
+            let is_object = !c.is_data(result) && part != CheckedPart::TopLevel;
+            let is_static = result == INTEGER || result == TEXT;
+            if is_object || is_static && matches!(part, CheckedPart::Function | CheckedPart::Method) {
                 c.error(name.span, "a function cannot give this type");
             }
             let (name, span) = (name.text.clone(), name.span);
@@ -109,8 +111,13 @@ impl TypeChecker<'_> {
     }
 
     fn parameter(&mut self, syntax: &ParameterSyntax, part: CheckedPart) -> ParameterType {
+        let outer = std::mem::replace(&mut self.allows_anything, part != CheckedPart::Method);
         let type_id = self.type_of(&syntax.declared_type);
+        self.allows_anything = outer;
         let is_annotated = syntax.annotations.iter().any(|a| &*a.name.text == "optional");
+        if is_annotated && matches!(part, CheckedPart::Function | CheckedPart::Action) {
+            self.error(syntax.name.span, "only parameters of externs, packages and types can be optional");
+        }
         let span = syntax.declared_type.span;
         if let Some(default) = &syntax.default {
             self.default_value(syntax, default, type_id);
@@ -141,10 +148,21 @@ impl TypeChecker<'_> {
         if matches!(syntax.direction, ParameterDirection::Out | ParameterDirection::InOut) {
             self.error(default.span, "a parameter that is written cannot have a default value");
         }
-        let value = self.expression_as(default, type_id);
+        let expected = self.opened(type_id);
+        let value = self.expression_as(default, expected);
         if !value.is_known {
             self.error(default.span, "a default value has to be known when the program is compiled");
         }
+    }
+
+    /// Replaces the type parameters of a type by types that are inferred.
+    fn opened(&mut self, type_id: TypeId) -> TypeId {
+        let ValueType::Nominal(_, arguments) = self.types.kind(type_id).clone() else { return type_id };
+        let parameters =
+            arguments.into_iter().filter(|a| matches!(self.types.kind(*a), ValueType::Parameter(..)));
+        let parameters: Vec<TypeId> = parameters.collect();
+        let inferred: Vec<TypeId> = parameters.iter().map(|_| self.types.infer()).collect();
+        self.types.substitute(type_id, &crate::check::coercion::substitution(&parameters, &inferred))
     }
 
     /// Declares parameters as variables of the innermost scope.
@@ -158,13 +176,8 @@ impl TypeChecker<'_> {
             let direction = parameter.direction;
             let is_written = matches!(direction, ParameterDirection::Out | ParameterDirection::InOut);
             let is_known = direction == ParameterDirection::Directionless && part != CheckedPart::Action;
-            let value = NamedValue {
-                type_id: parameter.type_id,
-                is_writable: is_written,
-                is_known,
-                is_instance: !self.is_data(parameter.type_id),
-                constant: None,
-            };
+            let value =
+                NamedValue { type_id: parameter.type_id, is_writable: is_written, is_known, constant: None };
             self.declare_value(&syntax.name, value);
         }
     }
@@ -204,7 +217,7 @@ impl TypeChecker<'_> {
             self.functions.push(FunctionEntity { signature, is_extern });
             return self.declare(name, NamedEntity::Functions(vec![index]));
         };
-        if list.iter().any(|f| is_same_call(&self.functions[*f].signature, &signature)) {
+        if list.iter().any(|f| is_same_call(&self.functions[*f].signature, &signature)) && !is_extern {
             self.error(
                 name.span,
                 format!("a function `{}` with these parameters is declared already", name.text),
@@ -230,7 +243,7 @@ impl TypeChecker<'_> {
             });
         });
         self.result = outer;
-        self.actions.push(ActionEntity { name: name.text.clone(), parameters });
+        self.actions.push(ActionEntity { parameters });
         self.declare(name, NamedEntity::Action(self.actions.len() - 1));
     }
 
@@ -253,12 +266,6 @@ impl TypeChecker<'_> {
                 .collect();
             (type_parameters, fields)
         });
-        let variable = |(_, id): &&(crate::source::Symbol, TypeId)| {
-            matches!(self.types.kind(*id), ValueType::VariableBits(_))
-        };
-        if syntax.kind == crate::ast::AggregateKind::Header && fields.iter().filter(variable).count() > 1 {
-            self.error(name.span, "a header can have one field of variable size");
-        }
         let kind = NominalKind::Aggregate(syntax.kind, fields);
         self.declare_nominal(name, type_parameters, kind);
     }
@@ -271,7 +278,30 @@ impl TypeChecker<'_> {
     ) {
         let (text, span) = (name.text.clone(), name.span);
         let nominal = self.types.add_nominal(NominalType { name: text, span, type_parameters, kind });
-        self.declare(name, NamedEntity::Nominal(nominal));
+        let existing = match self.scopes.find_innermost(&name.text) {
+            Some((NamedEntity::Nominal(first), _)) => Some(*first),
+            _ => None,
+        };
+        match existing.filter(|first| self.is_overloaded(*first, nominal)) {
+            Some(first) => self.overloads.entry(first).or_default().push(nominal),
+            None => self.declare(name, NamedEntity::Nominal(nominal)),
+        }
+    }
+
+    /// Tells if two types may have one name, since their constructors have different parameters.
+    fn is_overloaded(&self, first: NominalId, second: NominalId) -> bool {
+        let names = |nominal: NominalId| -> Option<Vec<&crate::source::Symbol>> {
+            let parameters = match &self.types.nominal(nominal).kind {
+                NominalKind::Block(block) => block.constructor.as_ref()?,
+                NominalKind::Package(parameters) => parameters,
+                _ => return None,
+            };
+            Some(parameters.iter().map(|parameter| &parameter.name).collect())
+        };
+        match (names(first), names(second)) {
+            (Some(first), Some(second)) => first != second,
+            _ => false,
+        }
     }
 
     fn new_type(&mut self, name: &SourceName, target: &TypeSyntax) {
@@ -306,7 +336,7 @@ impl TypeChecker<'_> {
 
 /// A variable that can be written.
 pub(crate) fn variable(type_id: TypeId) -> NamedValue {
-    NamedValue { type_id, is_writable: true, is_known: false, is_instance: false, constant: None }
+    NamedValue { type_id, is_writable: true, is_known: false, constant: None }
 }
 
 /// Tells if two functions cannot be told apart by a call.

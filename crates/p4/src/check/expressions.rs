@@ -3,7 +3,7 @@
 use crate::check::constants::{ConstantValue, fits, wrapped};
 use crate::check::scope::NamedEntity;
 use crate::check::types::{
-    ACTION, BOOL, DEFAULT_VALUE, INTEGER, INVALID_HEADER, TEXT, TypeId, UNKNOWN, ValueType,
+    ACTION, BOOL, DEFAULT_VALUE, INTEGER, INVALID_HEADER, MATCH_KIND, TEXT, TypeId, UNKNOWN, ValueType,
 };
 use crate::check::{TypeChecker, TypedValue};
 use crate::diagnostic::SourceDiagnostic;
@@ -123,6 +123,7 @@ impl TypeChecker<'_> {
                 self.error(name.name.span, format!("`{text}` is a type, and no value"));
                 TypedValue::unknown()
             }
+            None if self.match_kinds.contains(text) => TypedValue::known(MATCH_KIND, None),
             None => {
                 self.undeclared("the name", &name.name);
                 TypedValue::unknown()
@@ -172,12 +173,6 @@ impl TypeChecker<'_> {
             self.error(span, format!("the branches have different types: `{left}` and `{right}`"));
             return TypedValue::unknown();
         };
-        if type_id == INTEGER && !condition_value.is_known {
-            self.error(
-                span,
-                "numbers without a width need a condition that is known when the program is compiled",
-            );
-        }
         let is_known = condition_value.is_known && left.is_known && right.is_known;
         let constant = match condition_value.constant {
             Some(ConstantValue::Boolean(true)) => left.constant,

@@ -5,7 +5,7 @@ use crate::check::arguments::{CalleeKind, matched};
 use crate::check::coercion::substitution;
 use crate::check::scope::NamedValue;
 use crate::check::types::{
-    FunctionType, MethodType, NominalKind, NominalType, ParameterType, TypeId, UNKNOWN, ValueType,
+    FunctionType, MethodType, NominalId, NominalKind, NominalType, ParameterType, TypeId, UNKNOWN, ValueType,
 };
 use crate::check::{CheckedPart, TypeChecker, TypedValue};
 use crate::diagnostic::SourceDiagnostic;
@@ -24,6 +24,11 @@ impl TypeChecker<'_> {
             self.error(span, "no instance can be made here");
         }
         let type_id = self.construct(target, arguments, span);
+        let methods = self.methods_of(type_id).unwrap_or_default();
+        if let Some(method) = methods.iter().find(|method| method.is_abstract && !method.is_optional) {
+            let message = format!("the abstract method `{}` is not implemented", method.signature.name);
+            self.error(span, message);
+        }
         TypedValue::known(type_id, None)
     }
 
@@ -52,6 +57,8 @@ impl TypeChecker<'_> {
         let ValueType::Nominal(nominal, type_arguments) = self.types.kind(type_id).clone() else {
             return self.no_constructor(type_id, span);
         };
+        let nominal = self.overload(nominal, arguments);
+        let type_id = self.types.add(ValueType::Nominal(nominal, type_arguments.clone()));
         let declared = self.types.nominal(nominal).clone();
         let Some(parameters) = self.constructor(&declared, arguments, span) else {
             return self.no_constructor(type_id, span);
@@ -59,7 +66,7 @@ impl TypeChecker<'_> {
         let map = substitution(&declared.type_parameters, &type_arguments);
         let parameters = self.substituted(&parameters, &map);
         let is_right = self.check_arguments(CalleeKind::Constructor, &parameters, arguments, span);
-        let is_package = matches!(declared.kind, NominalKind::Package(_));
+        let is_package = !matches!(declared.kind, NominalKind::Extern(_));
         for argument in &type_arguments {
             let known = self.types.shallow(*argument);
             if is_right && !is_package && matches!(self.types.kind(known), ValueType::Inferred(_)) {
@@ -69,6 +76,20 @@ impl TypeChecker<'_> {
         let resolved = self.types.resolve(type_id);
         self.check_valid(resolved, span);
         resolved
+    }
+
+    /// Chooses among parsers, controls and packages of the same name, by the parameters of their constructors.
+    fn overload(&self, first: NominalId, arguments: &[CallArgument]) -> NominalId {
+        let others = self.overloads.get(&first).into_iter().flatten();
+        let fits = |nominal: &&NominalId| {
+            let parameters = match &self.types.nominal(**nominal).kind {
+                NominalKind::Block(block) => block.constructor.as_deref(),
+                NominalKind::Package(parameters) => Some(&parameters[..]),
+                _ => None,
+            };
+            parameters.is_some_and(|parameters| matched(parameters, arguments).is_some())
+        };
+        std::iter::once(&first).chain(others).find(fits).copied().unwrap_or(first)
     }
 
     fn no_constructor(&mut self, type_id: TypeId, span: SourceSpan) -> TypeId {
@@ -109,8 +130,7 @@ impl TypeChecker<'_> {
         let type_id = self.construct(&instance.object_type, &instance.arguments, span);
         self.check_place(type_id, name.span);
         self.initializer(type_id, instance, name);
-        let value =
-            NamedValue { type_id, is_writable: false, is_known: true, is_instance: true, constant: None };
+        let value = NamedValue { type_id, is_writable: false, is_known: true, constant: None };
         self.declare_value(name, value);
     }
 
@@ -120,7 +140,7 @@ impl TypeChecker<'_> {
         let is_allowed = match &self.types.nominal(nominal).kind {
             NominalKind::Package(_) => self.part == CheckedPart::TopLevel,
             NominalKind::Block(block) if block.is_parser => {
-                matches!(self.part, CheckedPart::TopLevel | CheckedPart::Parser)
+                matches!(self.part, CheckedPart::TopLevel | CheckedPart::Parser | CheckedPart::ParserState)
             }
             NominalKind::Block(_) => {
                 matches!(self.part, CheckedPart::TopLevel | CheckedPart::Control | CheckedPart::ControlApply)
@@ -142,14 +162,14 @@ impl TypeChecker<'_> {
             }
             return;
         };
-        let mut missing: Vec<FunctionType> =
-            methods.iter().filter(|m| m.is_abstract).map(|m| m.signature.clone()).collect();
+        let mut missing: Vec<(FunctionType, bool)> =
+            methods.iter().filter(|m| m.is_abstract).map(|m| (m.signature.clone(), m.is_optional)).collect();
         self.scoped(|c| {
             for part in instance.initializer.as_deref().unwrap_or_default() {
                 c.object_part(part, type_id, &mut missing);
             }
         });
-        for method in missing {
+        for (method, _) in missing.into_iter().filter(|(_, is_optional)| !is_optional) {
             let message = format!("`{}` does not implement the abstract method `{}`", name.text, method.name);
             self.sink.push(SourceDiagnostic::error(name.span, message));
         }
@@ -172,7 +192,12 @@ impl TypeChecker<'_> {
         Some(methods)
     }
 
-    fn object_part(&mut self, part: &DeclarationTree, owner: TypeId, missing: &mut Vec<FunctionType>) {
+    fn object_part(
+        &mut self,
+        part: &DeclarationTree,
+        owner: TypeId,
+        missing: &mut Vec<(FunctionType, bool)>,
+    ) {
         let DeclarationKind::Function(function) = &part.kind else {
             self.declaration(part);
             return;
@@ -182,14 +207,14 @@ impl TypeChecker<'_> {
         };
         let same = missing
             .iter()
-            .position(|m| m.name == signature.name && m.parameters.len() == signature.parameters.len());
+            .position(|(m, _)| m.name == signature.name && m.parameters.len() == signature.parameters.len());
         match same {
             Some(index) => {
-                let expected = missing.remove(index);
+                let (expected, _) = missing.remove(index);
                 self.check_implementation(&signature, &expected);
             }
             None => {
-                let names: Vec<String> = missing.iter().map(|m| m.name.to_string()).collect();
+                let names: Vec<String> = missing.iter().map(|(m, _)| m.name.to_string()).collect();
                 self.no_member(owner, &part.name, &names);
             }
         }

@@ -6,7 +6,9 @@ use crate::ast::{AggregateKind, SourceName};
 use crate::check::arguments::{CallSite, CalleeKind, matched};
 use crate::check::coercion::substitution;
 use crate::check::constants::ConstantValue;
-use crate::check::types::{BOOL, INTEGER, MethodType, NominalKind, TypeId, UNKNOWN, VOID, ValueType};
+use crate::check::types::{
+    BOOL, FunctionType, INTEGER, MethodType, NominalKind, TypeId, UNKNOWN, VOID, ValueType,
+};
 use crate::check::{CheckedPart, TypeChecker, TypedValue};
 use crate::expression::ExpressionTree;
 
@@ -64,8 +66,8 @@ impl TypeChecker<'_> {
         let fits = |method: &&&MethodType| matched(&method.signature.parameters, call.arguments).is_some();
         let fitting: Vec<&&MethodType> = named.iter().filter(fits).collect();
         match (&fitting[..], &named[..]) {
-            ([one], _) => self.check_call(&one.signature, owner, call),
-            ([], [one]) => self.check_call(&one.signature, owner, call),
+            ([one], _) => self.method_result(type_id, &one.signature, owner, call),
+            ([], [one]) => self.method_result(type_id, &one.signature, owner, call),
             ([], _) => {
                 self.error(member.span, format!("no method `{}` takes these arguments", member.text));
                 TypedValue::unknown()
@@ -75,6 +77,62 @@ impl TypeChecker<'_> {
                 TypedValue::unknown()
             }
         }
+    }
+
+    fn method_result(
+        &mut self,
+        type_id: TypeId,
+        signature: &FunctionType,
+        owner: &rustc_hash::FxHashMap<TypeId, TypeId>,
+        call: CallSite<'_>,
+    ) -> TypedValue {
+        let value = self.check_call(signature, owner, call);
+        if self.types.name(type_id) == "packet_in" {
+            self.check_packet_method(&signature.name, &value, call);
+        }
+        value
+    }
+
+    /// Checks that `extract` reads headers, and that sizes suit them.
+    fn check_packet_method(&mut self, name: &str, value: &TypedValue, call: CallSite<'_>) {
+        let first = call.arguments.first().and_then(|argument| argument.value.as_ref());
+        match (name, first.and_then(|header| self.facts.type_id(header.id))) {
+            ("extract", Some(header)) => self.check_extracted(header, call),
+            ("lookahead", _) if self.variable_fields(value.type_id) > 0 => {
+                self.error(call.span, "`lookahead` reads values of a fixed size");
+            }
+            _ => {}
+        }
+    }
+
+    fn check_extracted(&mut self, header: TypeId, call: CallSite<'_>) {
+        let kind = self.types.kind(header).clone();
+        if matches!(kind, ValueType::Unknown | ValueType::Parameter(..)) {
+            return;
+        }
+        let expected = call.arguments.len().saturating_sub(1);
+        match self.fields(header) {
+            Some((AggregateKind::Header, _)) if self.variable_fields(header) == expected => {}
+            Some((AggregateKind::Header, _)) if expected == 0 => {
+                self.error(call.span, "a header with a field of variable size needs the size");
+            }
+            Some((AggregateKind::Header, _)) => {
+                self.error(call.span, "a header of a given size has one field of variable size");
+            }
+            _ => {
+                let name = self.types.name(header);
+                self.error(call.span, format!("`extract` reads headers, and `{name}` is none"));
+            }
+        }
+    }
+
+    /// Number of fields of variable size.
+    fn variable_fields(&mut self, id: TypeId) -> usize {
+        let fields = self.fields(id).map(|(_, fields)| fields).unwrap_or_default();
+        fields
+            .iter()
+            .filter(|(_, field)| matches!(self.types.kind(*field), ValueType::VariableBits(_)))
+            .count()
     }
 
     /// Checks `apply` of a parser or control.
@@ -171,14 +229,14 @@ impl TypeChecker<'_> {
             "maxSizeInBytes" => (true, true),
             _ => return None,
         };
-        if !call.arguments.is_empty() || !call.types.is_empty() {
-            self.error(call.span, "sizes take no arguments");
-        }
         if type_id == UNKNOWN {
             return Some(TypedValue::unknown());
         }
         if !self.has_size(type_id) {
             return None;
+        }
+        if !call.arguments.is_empty() || !call.types.is_empty() {
+            self.error(call.span, "sizes take no arguments");
         }
         let bits = self.size(type_id, is_largest);
         let size = bits.map(|bits| if is_bytes { bits.div_ceil(8) } else { bits });

@@ -37,7 +37,7 @@ use crate::source::{SourceSpan, Symbol};
 use constants::ConstantValue;
 use scope::{ActionEntity, FunctionEntity, NamedEntity, NamedValue, ScopeStack};
 use tables::TableEntity;
-use types::{TypeId, TypeTable, UNKNOWN};
+use types::{NominalId, TypeId, TypeTable, UNKNOWN};
 
 /// Part of a program that is being checked; it decides what is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +112,10 @@ pub(crate) struct TypeChecker<'c> {
     loops: usize,
     /// Type of `this`.
     this_type: Option<TypeId>,
+    /// Parsers, controls and packages of the same name, by the first.
+    overloads: FxHashMap<NominalId, Vec<NominalId>>,
+    /// `_` may be a type argument here.
+    allows_anything: bool,
     /// Types whose parts were found to be allowed.
     valid: FxHashMap<TypeId, bool>,
 }
@@ -136,6 +140,8 @@ pub(crate) fn check(
         result: types::VOID,
         loops: 0,
         this_type: None,
+        overloads: FxHashMap::default(),
+        allows_anything: false,
         valid: FxHashMap::default(),
     };
     for declaration in declarations {

@@ -4,7 +4,8 @@ use crate::ast::{
     ControlSyntax, ExternSyntax, MethodSyntax, ParameterDirection, ParameterSyntax, SourceName,
 };
 use crate::check::constants::ConstantValue;
-use crate::check::scope::NamedEntity;
+use crate::check::declarations::variable;
+use crate::check::scope::{NamedEntity, NamedValue};
 use crate::check::types::{BlockType, MethodType, NominalId, NominalKind, NominalType, TypeId, ValueType};
 use crate::check::{CheckedPart, TypeChecker};
 use crate::diagnostic::SourceDiagnostic;
@@ -48,7 +49,8 @@ impl TypeChecker<'_> {
         if is_constructor {
             self.check_directionless(&syntax.signature.parameters);
         }
-        let method = MethodType { is_abstract: syntax.is_abstract, is_constructor, signature };
+        let is_optional = syntax.annotations.iter().any(|annotation| &*annotation.name.text == "optional");
+        let method = MethodType { is_abstract: syntax.is_abstract, is_optional, is_constructor, signature };
         let NominalKind::Extern(methods) = &mut self.types.nominals[nominal.0 as usize].kind else { return };
         let is_same = |m: &MethodType| {
             m.signature.name == method.signature.name
@@ -112,7 +114,6 @@ impl TypeChecker<'_> {
 
     pub(crate) fn control(&mut self, name: &SourceName, syntax: &ControlSyntax) {
         let constructor = syntax.body.as_ref().map(|body| &body.constructor[..]);
-        self.check_not_generic(&syntax.type_parameters, syntax.body.is_some());
         let (type_parameters, block) = self.scoped(|c| {
             let block = c.block_parameters(&syntax.type_parameters, &syntax.parameters, constructor, false);
             if let Some(body) = &syntax.body {
@@ -130,13 +131,6 @@ impl TypeChecker<'_> {
             block
         });
         self.declare_nominal(name, type_parameters, NominalKind::Block(block));
-    }
-
-    /// Checks that a parser or control with a body has no type parameters.
-    pub(crate) fn check_not_generic(&mut self, types: &[SourceName], has_body: bool) {
-        if let (Some(first), true) = (types.first(), has_body) {
-            self.error(first.span, "a parser or control with a body cannot have type parameters");
-        }
     }
 
     pub(crate) fn enumeration(
@@ -157,14 +151,25 @@ impl TypeChecker<'_> {
             type_id
         });
         let mut values: Vec<(crate::source::Symbol, Option<ConstantValue>)> = Vec::new();
+        self.scopes.push();
         for (member, value) in members {
             let constant = value.as_ref().and_then(|value| self.member_value(value, underlying_type));
             if constant.is_some() && values.iter().any(|(_, other)| *other == constant) {
                 let message = format!("`{}` has the value of another member", member.text);
                 self.sink.push(SourceDiagnostic::warning(member.span, message));
             }
+            if let Some(type_id) = underlying_type {
+                let value = NamedValue {
+                    is_writable: false,
+                    is_known: true,
+                    constant: constant.clone(),
+                    ..variable(type_id)
+                };
+                self.scopes.insert(member.text.clone(), NamedEntity::Value(value), member.span);
+            }
             values.push((member.text.clone(), constant));
         }
+        self.scopes.pop();
         self.declare_nominal(name, Vec::new(), NominalKind::Enumeration(underlying_type, values));
     }
 

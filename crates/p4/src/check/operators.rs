@@ -144,7 +144,8 @@ impl TypeChecker<'_> {
         let is_unsigned = matches!(self.types.kind(amount), ValueType::Bits(_));
         let is_negative =
             right.constant.as_ref().and_then(|c| c.number()).is_some_and(|n| *n < num_bigint::BigInt::ZERO);
-        let is_amount = is_unsigned || amount == INTEGER && !is_negative;
+        let is_known_amount = right.is_known && self.is_number(amount);
+        let is_amount = is_unsigned || (amount == INTEGER || is_known_amount) && !is_negative;
         let is_value = self.is_number(value) || value == INTEGER && right.is_known;
         (is_amount && is_value).then_some((value, value))
     }

@@ -14,7 +14,6 @@ use crate::source::Symbol;
 impl TypeChecker<'_> {
     pub(crate) fn parser(&mut self, name: &SourceName, syntax: &ParserSyntax) {
         let constructor = syntax.body.as_ref().map(|body| &body.constructor[..]);
-        self.check_not_generic(&syntax.type_parameters, syntax.body.is_some());
         let (type_parameters, block) = self.scoped(|c| {
             let block = c.block_parameters(&syntax.type_parameters, &syntax.parameters, constructor, true);
             if let Some(body) = &syntax.body {
@@ -77,12 +76,34 @@ impl TypeChecker<'_> {
     /// Type of a value of `select`, which has to be a number, an enumeration, an error or a boolean.
     fn selected_type(&mut self, expression: &ExpressionTree) -> TypeId {
         let value = self.expression(expression);
-        if !self.is_matched(value.type_id) {
+        if value.type_id == crate::check::types::INTEGER || !self.is_selected(value.type_id) {
             let name = self.types.name(value.type_id);
             self.error(expression.span, format!("a value of type `{name}` cannot be selected on"));
             return UNKNOWN;
         }
-        self.types.shallow(value.type_id)
+        match self.types.kind(self.types.shallow(value.type_id)).clone() {
+            ValueType::ListExpression(elements) => self.types.add(ValueType::Tuple(elements)),
+            _ => self.types.shallow(value.type_id),
+        }
+    }
+
+    /// Tells if values of a type can be selected on: lists and structs can, whose fields can.
+    fn is_selected(&mut self, id: TypeId) -> bool {
+        if self.is_matched(id) {
+            return true;
+        }
+        match self.types.kind(self.types.shallow(id)).clone() {
+            ValueType::Tuple(list) | ValueType::ListExpression(list) => {
+                list.into_iter().all(|id| self.is_selected(id))
+            }
+            ValueType::Integer => true,
+            _ => match self.fields(id) {
+                Some((crate::ast::AggregateKind::Struct, fields)) => {
+                    fields.into_iter().all(|(_, id)| self.is_selected(id))
+                }
+                _ => false,
+            },
+        }
     }
 
     /// Tells if values of a type can be compared with sets.

@@ -29,8 +29,6 @@ pub(crate) struct NamedValue {
     pub(crate) is_writable: bool,
     /// It is known when the program is compiled.
     pub(crate) is_known: bool,
-    /// It is an instance.
-    pub(crate) is_instance: bool,
     pub(crate) constant: Option<ConstantValue>,
 }
 
@@ -44,7 +42,6 @@ pub(crate) struct FunctionEntity {
 /// An action.
 #[derive(Clone, Debug)]
 pub(crate) struct ActionEntity {
-    pub(crate) name: Symbol,
     pub(crate) parameters: Vec<ParameterType>,
 }
 

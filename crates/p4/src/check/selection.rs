@@ -4,6 +4,9 @@ use crate::check::TypeChecker;
 use crate::check::types::{TypeId, UNKNOWN, ValueType};
 use crate::expression::{ExpressionKind, ExpressionTree};
 
+/// Most values that a value set's type has.
+const MOST_FIELDS: usize = 1024;
+
 impl TypeChecker<'_> {
     /// Checks a set against the types of the values that it is compared with.
     pub(crate) fn keyset(&mut self, keyset: &ExpressionTree, types: &[TypeId], needs_known: bool) {
@@ -39,9 +42,9 @@ impl TypeChecker<'_> {
             ValueType::Set(element) => (*element, true),
             _ => (value.type_id, false),
         };
+        let element = self.only_element(element, expected);
         let is_default = matches!(keyset.kind, ExpressionKind::Default);
-        let fits = !is_default
-            && (self.coerces(element, expected) || is_set && self.is_single_field(element, expected));
+        let fits = !is_default && self.is_comparable(element, expected, is_set);
         if !fits {
             let (from, to) = (self.types.name(value.type_id), self.types.name(expected));
             self.error(keyset.span, format!("values of type `{to}` cannot be in a set of type `{from}`"));
@@ -51,15 +54,46 @@ impl TypeChecker<'_> {
         }
     }
 
-    /// Tells if a value set's type is a struct with the types that are compared.
-    fn is_single_field(&mut self, element: TypeId, expected: TypeId) -> bool {
-        let Some((_, fields)) = self.fields(element) else { return false };
-        let types: Vec<TypeId> = fields.into_iter().map(|(_, id)| id).collect();
-        match self.types.kind(self.types.shallow(expected)).clone() {
-            ValueType::Tuple(expected) => {
-                types.len() == expected.len() && types.iter().zip(&expected).all(|(a, b)| self.unify(*a, *b))
+    /// Type of the element of a list that has only one, where no list is expected.
+    fn only_element(&self, element: TypeId, expected: TypeId) -> TypeId {
+        match (self.types.kind(self.types.shallow(element)), self.types.kind(self.types.shallow(expected))) {
+            (ValueType::ListExpression(list), ValueType::Bits(_) | ValueType::SignedBits(_))
+                if list.len() == 1 =>
+            {
+                list[0]
             }
-            _ => types.len() == 1 && self.unify(types[0], expected),
+            _ => element,
+        }
+    }
+
+    fn is_comparable(&mut self, element: TypeId, expected: TypeId, is_set: bool) -> bool {
+        if self.coerces(element, expected) {
+            return true;
+        }
+        let values = self.operand_type(expected);
+        is_set && (self.coerces(element, values) || self.has_compared_fields(element, expected))
+    }
+
+    /// Tells if a value set's type is a struct whose fields are the values that are compared.
+    fn has_compared_fields(&mut self, element: TypeId, expected: TypeId) -> bool {
+        let mut types = Vec::new();
+        self.flatten(element, &mut types);
+        let expected = match self.types.kind(self.types.shallow(expected)).clone() {
+            ValueType::Tuple(expected) => expected,
+            _ => vec![expected],
+        };
+        types.len() == expected.len() && types.iter().zip(&expected).all(|(a, b)| self.unify(*a, *b))
+    }
+
+    /// Collects the types of fields, those of structs within structs included.
+    fn flatten(&mut self, id: TypeId, types: &mut Vec<TypeId>) {
+        match self.fields(id) {
+            Some((_, fields)) if types.len() < MOST_FIELDS => {
+                for (_, field) in fields {
+                    self.flatten(field, types);
+                }
+            }
+            _ => types.push(id),
         }
     }
 }

@@ -23,7 +23,7 @@ impl TypeChecker<'_> {
         let known = position.constant.as_ref().and_then(|c| c.number()).cloned();
         match self.types.kind(self.types.shallow(value.type_id)).clone() {
             ValueType::Stack(element, size) => {
-                if known.is_some_and(|n| n < BigInt::ZERO || n >= BigInt::from(size)) {
+                if known.is_some_and(|n| n < BigInt::ZERO || size > 0 && n >= BigInt::from(size)) {
                     self.error(
                         index.span,
                         format!("this index is outside of the stack, which has {size} elements"),
@@ -64,8 +64,7 @@ impl TypeChecker<'_> {
             Some(ConstantValue::List(list)) => list.get(at).cloned(),
             _ => None,
         };
-        // Elements of tuples cannot be written.
-        TypedValue { type_id: *element, is_writable: false, is_known: value.is_known, constant }
+        TypedValue { type_id: *element, constant, ..value.clone() }
     }
 
     pub(crate) fn slice(&mut self, parts: &[ExpressionTree; 3], span: SourceSpan) -> TypedValue {

@@ -58,15 +58,25 @@ impl TypeChecker<'_> {
         if !has_actions {
             self.error(name.span, format!("the table `{}` has no actions", name.text));
         }
+        self.check_property_order(properties);
         for property in properties {
             self.property(&table, property);
         }
         self.tables.push(table);
         let type_id = self.types.add(ValueType::Table(self.tables.len() as u32 - 1));
-        self.declare_value(
-            name,
-            NamedValue { is_writable: false, is_known: true, is_instance: true, ..variable(type_id) },
-        );
+        self.declare_value(name, NamedValue { is_writable: false, is_known: true, ..variable(type_id) });
+    }
+
+    /// Checks that entries and the default action are behind what they refer to.
+    fn check_property_order(&mut self, properties: &[TableProperty]) {
+        let place = |name: &str| properties.iter().position(|property| &*property.name.text == name);
+        for (late, early) in [("entries", "key"), ("entries", "actions"), ("default_action", "actions")] {
+            if let (Some(late_at), Some(early_at)) = (place(late), place(early))
+                && late_at < early_at
+            {
+                self.error(properties[late_at].name.span, format!("`{late}` has to be behind `{early}`"));
+            }
+        }
     }
 
     fn key(&mut self, key: &TableKey) -> Option<KeyEntity> {
@@ -84,9 +94,9 @@ impl TypeChecker<'_> {
             let names = known.iter().map(String::as_str);
             self.sink.push(SourceDiagnostic::error(kind.span, message).nearest(&kind.text, names));
         }
-        let is_ordered = matches!(&*kind.text, "lpm" | "ternary" | "range");
+        let is_ordered = matches!(&*kind.text, "lpm" | "range");
         let type_id = self.types.shallow(value.type_id);
-        if is_ordered && value.type_id != UNKNOWN && self.format(type_id).is_none() && type_id != BOOL {
+        if is_ordered && value.type_id != UNKNOWN && self.format(type_id).is_none() {
             let name = self.types.name(type_id);
             self.error(key.expression.span, format!("`{}` cannot match values of type `{name}`", kind.text));
         }

@@ -23,7 +23,7 @@ impl TypeChecker<'_> {
     /// Finds the meaning of a type; `_` is inferred.
     pub(crate) fn type_or_anything(&mut self, syntax: &TypeSyntax) -> TypeId {
         match syntax.kind {
-            TypeSyntaxKind::Anything => self.types.infer(),
+            TypeSyntaxKind::Anything if self.allows_anything => self.types.infer(),
             _ => self.type_of(syntax),
         }
     }
@@ -85,11 +85,13 @@ impl TypeChecker<'_> {
         if value.type_id == UNKNOWN {
             return None;
         }
-        if value.type_id != INTEGER && !self.is_number(value.type_id) {
+        let number_type = self.operand_type(value.type_id);
+        if number_type != INTEGER && !self.is_number(number_type) {
             self.error(size.span, format!("{what} has to be a number"));
             return None;
         }
-        let Some(number) = value.constant.as_ref().and_then(|c| c.number()) else {
+        let constant = value.constant.and_then(|constant| self.cast_constant(&constant, number_type));
+        let Some(number) = constant.as_ref().and_then(|c| c.number()) else {
             self.error(size.span, format!("{what} has to be known when the program is compiled"));
             return None;
         };
@@ -169,6 +171,14 @@ impl TypeChecker<'_> {
             let arguments = (0..count).map(|_| self.types.infer()).collect();
             return self.types.add(ValueType::Nominal(nominal, arguments));
         }
-        self.type_of(syntax)
+        if let TypeSyntaxKind::Stack(element, size) = &syntax.kind {
+            let element = self.constructed_type(element);
+            let size = self.known_size(size, "the number of instances", 0, LARGEST_STACK);
+            return size.map_or(UNKNOWN, |size| self.types.add(ValueType::Stack(element, size)));
+        }
+        let outer = std::mem::replace(&mut self.allows_anything, true);
+        let type_id = self.type_of(syntax);
+        self.allows_anything = outer;
+        type_id
     }
 }

@@ -115,6 +115,8 @@ pub struct BlockType {
 pub struct MethodType {
     /// The program implements it.
     pub is_abstract: bool,
+    /// An abstract method that the program may leave out.
+    pub is_optional: bool,
     /// It makes an instance.
     pub is_constructor: bool,
     /// Name, parameters and result.

@@ -3,7 +3,7 @@
 use crate::ast::AggregateKind;
 use crate::check::TypeChecker;
 use crate::check::coercion::substitution;
-use crate::check::types::{NominalKind, TypeId, ValueType};
+use crate::check::types::{NominalId, NominalKind, TypeId, ValueType};
 use crate::source::SourceSpan;
 
 /// A type that has others within it.
@@ -45,6 +45,9 @@ impl TypeChecker<'_> {
             List(element) => self.may_contain(ContainerKind::List, element),
             Stack(element, _) => self.may_contain(ContainerKind::Stack, element),
             Nominal(nominal, arguments) if !arguments.is_empty() => {
+                if arguments.iter().any(|argument| self.is_opaque_extern(nominal, *argument)) {
+                    return false;
+                }
                 let declared = self.types.nominal(nominal).clone();
                 let map = substitution(&declared.type_parameters, &arguments);
                 let parts: Vec<(Option<ContainerKind>, TypeId)> = match declared.kind {
@@ -72,6 +75,15 @@ impl TypeChecker<'_> {
         }
     }
 
+    /// Tells if a type argument of an extern is one itself.
+    fn is_opaque_extern(&self, nominal: NominalId, argument: TypeId) -> bool {
+        let is_extern = |id: NominalId| matches!(self.types.nominal(id).kind, NominalKind::Extern(_));
+        match self.types.kind(self.types.shallow(argument)) {
+            ValueType::Nominal(inner, _) => is_extern(nominal) && is_extern(*inner),
+            _ => false,
+        }
+    }
+
     /// Tells if a type may be a part of another.
     pub(crate) fn may_contain(&mut self, container: ContainerKind, part: TypeId) -> bool {
         self.is_valid(part) && self.is_allowed_part(container, part)
@@ -86,17 +98,13 @@ impl TypeChecker<'_> {
         }
         match container {
             ContainerKind::HeaderUnion => self.is_header(part),
-            ContainerKind::Stack => match kind {
-                Nominal(..) => !matches!(self.fields(part), Some((AggregateKind::Struct, _)) | None),
-                Bits(_) | SignedBits(_) | Bool => true,
-                _ => false,
-            },
+            ContainerKind::Stack => !matches!(kind, Void | Integer | Text | MatchKind | Set(_) | Action),
             ContainerKind::Header => self.is_header_field(part, true),
             ContainerKind::Struct => {
                 !matches!(kind, Void | Integer | Text | MatchKind | Set(_) | Action) && self.is_data(part)
             }
             ContainerKind::Tuple | ContainerKind::List => {
-                !matches!(kind, Void | Set(_) | Action | MatchKind) && self.is_data(part)
+                !matches!(kind, Void | Set(_) | Action) && self.is_data(part)
             }
         }
     }
@@ -111,7 +119,7 @@ impl TypeChecker<'_> {
         match self.types.kind(id).clone() {
             Bits(_) | SignedBits(_) | Bool | Parameter(..) | Unknown => true,
             VariableBits(_) => may_vary,
-            Stack(element, _) => matches!(self.types.kind(element), Bits(_) | SignedBits(_) | Bool),
+            Stack(element, _) => self.is_header_field(element, false),
             Nominal(nominal, _) => match self.types.nominal(nominal).kind.clone() {
                 NominalKind::Enumeration(underlying, _) => underlying.is_some(),
                 NominalKind::NewType(inner) => self.is_header_field(inner, false),
