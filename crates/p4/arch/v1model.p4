@@ -7,6 +7,10 @@
 #define V1MODEL_VERSION 20180101
 #endif
 
+#if V1MODEL_VERSION < 20180101
+#error "V1MODEL_VERSION has to be 20180101 or later"
+#endif
+
 const bit<32> __v1model_version = V1MODEL_VERSION;
 
 #if V1MODEL_VERSION >= 20200408

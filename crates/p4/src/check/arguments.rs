@@ -5,7 +5,9 @@ use rustc_hash::FxHashMap;
 
 use crate::ast::ParameterDirection;
 use crate::check::coercion::substitution;
-use crate::check::types::{DEFAULT_VALUE, FunctionType, INTEGER, ParameterType, TypeId, UNKNOWN, ValueType};
+use crate::check::types::{
+    DEFAULT_VALUE, FunctionType, INTEGER, MATCH_KIND, ParameterType, TypeId, UNKNOWN, ValueType,
+};
 use crate::check::{TypeChecker, TypedValue};
 use crate::expression::{CallArgument, TypeSyntax};
 use crate::source::SourceSpan;
@@ -77,7 +79,10 @@ impl TypeChecker<'_> {
         let mut later = Vec::new();
         let mut is_right = true;
         for (parameter, argument) in parameters.iter().zip(places) {
-            let Some(argument) = argument else { continue };
+            let Some(argument) = argument else {
+                is_right &= parameter.default_type.is_none_or(|given| self.coerces(given, parameter.type_id));
+                continue;
+            };
             let Some(expression) = &argument.value else {
                 is_right &= self.omitted(kind, parameter, argument.span);
                 continue;
@@ -122,7 +127,8 @@ impl TypeChecker<'_> {
             }
             return self.expect_same(value, parameter.type_id, span);
         }
-        let is_static = kind == CalleeKind::Constructor || !self.is_runtime_data(parameter.type_id);
+        let is_static = kind == CalleeKind::Constructor
+            || parameter.type_id != INTEGER && !self.is_runtime_data(parameter.type_id);
         let needs_known = parameter.direction == ParameterDirection::Directionless
             && kind != CalleeKind::Action
             && is_static;
@@ -208,7 +214,8 @@ impl TypeChecker<'_> {
                 p.type_id == *parameter && p.direction != ParameterDirection::Directionless
             };
             let is_object = !self.is_data(argument) && signature.parameters.iter().any(has_direction);
-            if is_object || matches!(self.types.kind(argument), ValueType::Void) {
+            let gives_integer = argument == INTEGER && signature.result == *parameter;
+            if is_object || gives_integer || matches!(self.types.kind(argument), ValueType::Void) {
                 let name = self.types.name(argument);
                 self.error(span, format!("`{name}` cannot be a type argument of `{}`", signature.name));
             }
@@ -220,7 +227,7 @@ impl TypeChecker<'_> {
         for parameter in parameters.iter().filter(|p| p.direction != ParameterDirection::Directionless) {
             let type_id = self.types.resolve(parameter.type_id);
             self.check_valid(type_id, span);
-            if !self.is_runtime_data(type_id) {
+            if !self.is_runtime_data(type_id) && type_id != MATCH_KIND {
                 let name = self.types.name(type_id);
                 let message =
                     format!("the parameter `{}` cannot have a value of type `{name}`", parameter.name);

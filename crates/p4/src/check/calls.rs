@@ -74,7 +74,20 @@ impl TypeChecker<'_> {
         if is_static {
             self.check_static_assertion(call);
         }
-        TypedValue { is_known: is_static, ..value }
+        let mut arguments = call.arguments.iter().filter_map(|argument| argument.value.as_ref());
+        let is_pure = function.is_extern && !call.arguments.is_empty();
+        let is_known =
+            is_static || is_pure && arguments.clone().all(|argument| self.facts.is_known(argument.id));
+        let takes_object = |argument: &ExpressionTree| {
+            self.facts.type_id(argument.id).is_some_and(|type_id| !self.is_data(type_id))
+        };
+        if !function.is_extern
+            && !function.signature.type_parameters.is_empty()
+            && arguments.any(takes_object)
+        {
+            self.error(call.span, "a generic function cannot take objects");
+        }
+        TypedValue { is_known, ..value }
     }
 
     /// Reports a `static_assert` whose condition does not hold.

@@ -70,7 +70,8 @@ impl TypeChecker<'_> {
         let (Some((left, _)), Some((right, _))) = (self.block(left), self.block(right)) else { return false };
         left.is_parser == right.is_parser
             && (left.constructor.is_none() || right.constructor.is_none())
-            && left.parameters.len() == right.parameters.len()
+            && (left.parameters.iter().skip(right.parameters.len())).all(|parameter| parameter.is_optional)
+            && (right.parameters.iter().skip(left.parameters.len())).all(|parameter| parameter.is_optional)
             && left
                 .parameters
                 .iter()
@@ -97,7 +98,8 @@ impl TypeChecker<'_> {
     ) -> Vec<ParameterType> {
         let replace = |p: &ParameterType| {
             let type_id = self.types.substitute(p.type_id, map);
-            ParameterType { type_id, ..p.clone() }
+            let default_type = p.default_type.map(|default| self.types.substitute(default, map));
+            ParameterType { type_id, default_type, ..p.clone() }
         };
         parameters.iter().map(replace).collect()
     }
@@ -155,6 +157,7 @@ impl TypeChecker<'_> {
                 self.unify(tuple, target)
             }
             (ListExpression(elements), _) => self.coerce_list(&elements, target),
+            (RecordExpression(..), Inferred(_)) => false,
             (RecordExpression(fields, rest), Nominal(..)) => self.coerce_record(&fields, rest, target),
             (_, Inferred(_)) => self.unify(source, target),
             (Nominal(..), Bits(_) | SignedBits(_)) => {

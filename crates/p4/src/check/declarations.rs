@@ -16,6 +16,7 @@ use crate::expression::{ExpressionTree, TypeSyntax};
 impl TypeChecker<'_> {
     pub(crate) fn declaration(&mut self, declaration: &DeclarationTree) {
         let name = &declaration.name;
+        self.annotations(&declaration.annotations);
         match &declaration.kind {
             DeclarationKind::Constant(declared, value) => self.constant(name, declared, value),
             DeclarationKind::Variable(declared, value) => self.variable(name, declared, value.as_ref()),
@@ -111,7 +112,7 @@ impl TypeChecker<'_> {
     }
 
     fn parameter(&mut self, syntax: &ParameterSyntax, part: CheckedPart) -> ParameterType {
-        let outer = std::mem::replace(&mut self.allows_anything, part != CheckedPart::Method);
+        let outer = std::mem::replace(&mut self.allows_anything, true);
         let type_id = self.type_of(&syntax.declared_type);
         self.allows_anything = outer;
         let is_annotated = syntax.annotations.iter().any(|a| &*a.name.text == "optional");
@@ -119,8 +120,9 @@ impl TypeChecker<'_> {
             self.error(syntax.name.span, "only parameters of externs, packages and types can be optional");
         }
         let span = syntax.declared_type.span;
+        let mut default_type = None;
         if let Some(default) = &syntax.default {
-            self.default_value(syntax, default, type_id);
+            default_type = Some(self.default_value(syntax, default, type_id));
             if is_annotated {
                 self.error(syntax.name.span, "an optional parameter cannot have a default value");
             }
@@ -129,6 +131,13 @@ impl TypeChecker<'_> {
         if (has_direction && !self.is_runtime_data(type_id)) || type_id == VOID {
             let name = self.types.name(type_id);
             self.error(span, format!("a parameter cannot have the type `{name}` here"));
+        }
+        let is_block = self.block(type_id).is_some_and(|(block, _)| block.constructor.is_some());
+        if is_block || part == CheckedPart::Control && self.block(type_id).is_some() {
+            self.error(
+                span,
+                "a parser or control cannot be passed here; only constructors take types of them",
+            );
         }
         if part == CheckedPart::Action && !has_direction && !self.is_runtime_data(type_id) {
             self.error(
@@ -140,11 +149,17 @@ impl TypeChecker<'_> {
             name: syntax.name.text.clone(),
             direction: syntax.direction,
             type_id,
+            default_type,
             is_optional: is_annotated || syntax.default.is_some(),
         }
     }
 
-    fn default_value(&mut self, syntax: &ParameterSyntax, default: &ExpressionTree, type_id: TypeId) {
+    fn default_value(
+        &mut self,
+        syntax: &ParameterSyntax,
+        default: &ExpressionTree,
+        type_id: TypeId,
+    ) -> TypeId {
         if matches!(syntax.direction, ParameterDirection::Out | ParameterDirection::InOut) {
             self.error(default.span, "a parameter that is written cannot have a default value");
         }
@@ -153,6 +168,7 @@ impl TypeChecker<'_> {
         if !value.is_known {
             self.error(default.span, "a default value has to be known when the program is compiled");
         }
+        self.facts.type_id(default.id).unwrap_or(UNKNOWN)
     }
 
     /// Replaces the type parameters of a type by types that are inferred.
@@ -255,6 +271,7 @@ impl TypeChecker<'_> {
                 .fields
                 .iter()
                 .map(|field| {
+                    c.annotations(&field.annotations);
                     let type_id = c.type_of(&field.declared_type);
                     if !c.may_contain(container(syntax.kind), type_id) {
                         let text = c.types.name(type_id);

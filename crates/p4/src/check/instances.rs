@@ -66,7 +66,7 @@ impl TypeChecker<'_> {
         let map = substitution(&declared.type_parameters, &type_arguments);
         let parameters = self.substituted(&parameters, &map);
         let is_right = self.check_arguments(CalleeKind::Constructor, &parameters, arguments, span);
-        let is_package = !matches!(declared.kind, NominalKind::Extern(_));
+        let is_package = matches!(declared.kind, NominalKind::Block(_));
         for argument in &type_arguments {
             let known = self.types.shallow(*argument);
             if is_right && !is_package && matches!(self.types.kind(known), ValueType::Inferred(_)) {
@@ -140,10 +140,10 @@ impl TypeChecker<'_> {
         let is_allowed = match &self.types.nominal(nominal).kind {
             NominalKind::Package(_) => self.part == CheckedPart::TopLevel,
             NominalKind::Block(block) if block.is_parser => {
-                matches!(self.part, CheckedPart::TopLevel | CheckedPart::Parser | CheckedPart::ParserState)
+                matches!(self.part, CheckedPart::Parser | CheckedPart::ParserState)
             }
             NominalKind::Block(_) => {
-                matches!(self.part, CheckedPart::TopLevel | CheckedPart::Control | CheckedPart::ControlApply)
+                matches!(self.part, CheckedPart::Control | CheckedPart::ControlApply)
             }
             _ => !matches!(self.part, CheckedPart::Action | CheckedPart::Function | CheckedPart::Method),
         };
@@ -205,9 +205,8 @@ impl TypeChecker<'_> {
         let Some(signature) = self.signature(&part.name, &function.signature, CheckedPart::Method) else {
             return;
         };
-        let same = missing
-            .iter()
-            .position(|(m, _)| m.name == signature.name && m.parameters.len() == signature.parameters.len());
+        let same =
+            missing.iter().position(|(m, _)| m.name == signature.name && is_implementation(&signature, m));
         match same {
             Some(index) => {
                 let (expected, _) = missing.remove(index);
@@ -240,4 +239,10 @@ impl TypeChecker<'_> {
         self.check_place(type_id, target.span);
         type_id
     }
+}
+
+/// Tells if a method has the parameters of an abstract one, optional ones left out or not.
+fn is_implementation(given: &FunctionType, expected: &FunctionType) -> bool {
+    given.parameters.len() <= expected.parameters.len()
+        && expected.parameters.iter().skip(given.parameters.len()).all(|parameter| parameter.is_optional)
 }

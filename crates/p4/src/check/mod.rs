@@ -3,6 +3,7 @@
 //! Declarations are checked in their order, since a name has to be declared before its use. Bodies of generic
 //! declarations are checked once, with their type parameters as opaque types. Source: P4_16 1.2.5.
 
+mod annotations;
 mod arguments;
 mod calls;
 mod casts;
@@ -16,7 +17,9 @@ mod members;
 mod methods;
 mod objects;
 mod operators;
+mod parser_graph;
 mod parsers;
+mod same;
 mod scope;
 mod selection;
 mod slices;
@@ -37,7 +40,7 @@ use crate::source::{SourceSpan, Symbol};
 use constants::ConstantValue;
 use scope::{ActionEntity, FunctionEntity, NamedEntity, NamedValue, ScopeStack};
 use tables::TableEntity;
-use types::{NominalId, TypeId, TypeTable, UNKNOWN};
+use types::{NominalId, NominalKind, TypeId, TypeTable, UNKNOWN, ValueType};
 
 /// Part of a program that is being checked; it decides what is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,21 +80,34 @@ impl TypedValue {
     }
 }
 
+/// Type and value of an expression.
+#[derive(Clone, Debug)]
+struct ExpressionFact {
+    type_id: TypeId,
+    constant: Option<ConstantValue>,
+    is_known: bool,
+}
+
 /// Types and values of all expressions.
 #[derive(Debug, Default)]
 pub struct ExpressionFacts {
-    facts: Vec<Option<(TypeId, Option<ConstantValue>)>>,
+    facts: Vec<Option<ExpressionFact>>,
 }
 
 impl ExpressionFacts {
     /// Returns the type of an expression that was checked.
     pub fn type_id(&self, id: ExpressionId) -> Option<TypeId> {
-        self.facts.get(id.0 as usize)?.as_ref().map(|(type_id, _)| *type_id)
+        self.facts.get(id.0 as usize)?.as_ref().map(|fact| fact.type_id)
     }
 
     /// Returns the value of an expression, if it is known.
     pub fn constant(&self, id: ExpressionId) -> Option<&ConstantValue> {
-        self.facts.get(id.0 as usize)?.as_ref()?.1.as_ref()
+        self.facts.get(id.0 as usize)?.as_ref()?.constant.as_ref()
+    }
+
+    /// Tells if an expression is known when the program is compiled.
+    pub fn is_known(&self, id: ExpressionId) -> bool {
+        self.facts.get(id.0 as usize).and_then(Option::as_ref).is_some_and(|fact| fact.is_known)
     }
 }
 
@@ -165,6 +181,9 @@ impl TypeChecker<'_> {
 
     /// Gives a name a meaning in the innermost scope.
     fn declare(&mut self, name: &SourceName, entity: NamedEntity) {
+        if &*name.text == "main" && self.part == CheckedPart::TopLevel && !self.is_package_instance(&entity) {
+            self.error(name.span, "`main` has to be the instance of a package");
+        }
         if self.scopes.find_innermost(&name.text).is_some() {
             self.error(name.span, format!("`{}` is declared twice", name.text));
         } else if self.scopes.find_between(&name.text) {
@@ -172,6 +191,16 @@ impl TypeChecker<'_> {
             self.sink.push(SourceDiagnostic::warning(name.span, message));
         }
         self.scopes.insert(name.text.clone(), entity, name.span);
+    }
+
+    fn is_package_instance(&self, entity: &NamedEntity) -> bool {
+        let NamedEntity::Value(value) = entity else { return false };
+        match self.types.kind(value.type_id) {
+            ValueType::Nominal(nominal, _) => {
+                matches!(self.types.nominal(*nominal).kind, NominalKind::Package(_))
+            }
+            kind => *kind == ValueType::Unknown,
+        }
     }
 
     fn declare_value(&mut self, name: &SourceName, value: NamedValue) {
@@ -196,7 +225,8 @@ impl TypeChecker<'_> {
     fn record(&mut self, expression: &ExpressionTree, value: &TypedValue) {
         let type_id = self.types.resolve(value.type_id);
         if let Some(fact) = self.facts.facts.get_mut(expression.id.0 as usize) {
-            *fact = Some((type_id, value.constant.clone()));
+            *fact =
+                Some(ExpressionFact { type_id, constant: value.constant.clone(), is_known: value.is_known });
         }
     }
 

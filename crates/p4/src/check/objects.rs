@@ -6,14 +6,15 @@ use crate::ast::{
 use crate::check::constants::ConstantValue;
 use crate::check::declarations::variable;
 use crate::check::scope::{NamedEntity, NamedValue};
-use crate::check::types::{BlockType, MethodType, NominalId, NominalKind, NominalType, TypeId, ValueType};
+use crate::check::types::{
+    BlockType, MethodType, NominalId, NominalKind, NominalType, TypeId, UNKNOWN, ValueType,
+};
 use crate::check::{CheckedPart, TypeChecker};
 use crate::diagnostic::SourceDiagnostic;
 use crate::expression::{ExpressionTree, TypeSyntax};
 
 impl TypeChecker<'_> {
     pub(crate) fn extern_type(&mut self, name: &SourceName, syntax: &ExternSyntax) {
-        // Methods may mention the type itself, so it is declared in front of them.
         let kind = NominalKind::Extern(Vec::new());
         let nominal = self.types.add_nominal(NominalType {
             name: name.text.clone(),
@@ -21,7 +22,6 @@ impl TypeChecker<'_> {
             type_parameters: Vec::new(),
             kind,
         });
-        self.declare(name, NamedEntity::Nominal(nominal));
         self.scoped(|c| {
             let type_parameters = c.declare_type_parameters(&syntax.type_parameters);
             c.types.nominals[nominal.0 as usize].type_parameters = type_parameters;
@@ -29,6 +29,7 @@ impl TypeChecker<'_> {
                 c.method(nominal, name, method);
             }
         });
+        self.declare(name, NamedEntity::Nominal(nominal));
     }
 
     fn method(&mut self, nominal: NominalId, owner: &SourceName, syntax: &MethodSyntax) {
@@ -48,6 +49,10 @@ impl TypeChecker<'_> {
         };
         if is_constructor {
             self.check_directionless(&syntax.signature.parameters);
+            let takes_block = |p: &crate::check::types::ParameterType| self.is_block(p.type_id);
+            if signature.parameters.iter().any(takes_block) {
+                self.error(syntax.name.span, "the constructor of an extern cannot take parsers or controls");
+            }
         }
         let is_optional = syntax.annotations.iter().any(|annotation| &*annotation.name.text == "optional");
         let method = MethodType { is_abstract: syntax.is_abstract, is_optional, is_constructor, signature };
@@ -67,6 +72,15 @@ impl TypeChecker<'_> {
             let message =
                 format!("a method `{}` with these parameters is declared already", syntax.name.text);
             self.error(syntax.name.span, message);
+        }
+    }
+
+    fn is_block(&self, type_id: TypeId) -> bool {
+        match self.types.kind(type_id) {
+            ValueType::Nominal(nominal, _) => {
+                matches!(self.types.nominal(*nominal).kind, NominalKind::Block(_))
+            }
+            _ => false,
         }
     }
 
@@ -183,6 +197,12 @@ impl TypeChecker<'_> {
 
     fn member_value(&mut self, value: &ExpressionTree, underlying: Option<TypeId>) -> Option<ConstantValue> {
         let checked = self.expression_as(value, underlying?);
+        let written = self.facts.constant(value.id).and_then(|constant| constant.number()).cloned();
+        if written.is_some_and(|number| {
+            !crate::check::constants::fits(&number, self.format(underlying.unwrap_or(UNKNOWN)))
+        }) {
+            self.error(value.span, "this number does not fit the type of the enumeration");
+        }
         if !checked.is_known {
             self.error(value.span, "the value of a member has to be known when the program is compiled");
         }

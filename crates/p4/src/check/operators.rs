@@ -134,9 +134,23 @@ impl TypeChecker<'_> {
         let kind = self.types.kind(type_id);
         let has_equality = !matches!(
             kind,
-            ValueType::Void | ValueType::Set(_) | ValueType::TableResult(_) | ValueType::TableAction(_)
+            ValueType::Parameter(..)
+                | ValueType::Void
+                | ValueType::Set(_)
+                | ValueType::TableResult(_)
+                | ValueType::TableAction(_)
         );
+        let has_equality = has_equality && !self.has_unsized_elements(type_id);
         (has_equality && self.is_data(type_id)).then_some(type_id)
+    }
+
+    /// Tells if a list or record has numbers without a width, so that its type is not known.
+    fn has_unsized_elements(&self, id: TypeId) -> bool {
+        match self.types.kind(id) {
+            ValueType::ListExpression(elements) => elements.contains(&INTEGER),
+            ValueType::RecordExpression(fields, _) => fields.iter().any(|(_, id)| *id == INTEGER),
+            _ => false,
+        }
     }
 
     fn shift(&mut self, left: &TypedValue, right: &TypedValue) -> Option<(TypeId, TypeId)> {
@@ -172,6 +186,19 @@ impl TypeChecker<'_> {
         (operand, result): (TypeId, TypeId),
         span: SourceSpan,
     ) -> Option<ConstantValue> {
+        let is_negative = |value: &TypedValue| {
+            value.constant.as_ref().and_then(|c| c.number()).is_some_and(|n| *n < num_bigint::BigInt::ZERO)
+        };
+        if matches!(operator, Divide | Remainder) && (is_negative(left) || is_negative(right)) {
+            self.error(span, "division is not defined for negative numbers");
+            return None;
+        }
+        if operator == Range
+            && let (Some(low), Some(high)) = (&left.constant, &right.constant)
+            && low.number() > high.number()
+        {
+            self.error(span, "this range is empty: its end is below its beginning");
+        }
         let by_zero = matches!(operator, Divide | Remainder)
             && right
                 .constant

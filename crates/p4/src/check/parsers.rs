@@ -39,6 +39,7 @@ impl TypeChecker<'_> {
             }
         }
         states.extend(["accept".into(), "reject".into()]);
+        self.check_parser_ends(&body.states);
         for state in &body.states {
             self.within(CheckedPart::ParserState, |c| c.scoped(|c| c.state(state, &states)));
         }
@@ -58,7 +59,7 @@ impl TypeChecker<'_> {
             Some(StateTransition::Select(values, cases, _)) => {
                 let types: Vec<TypeId> = values.iter().map(|value| self.selected_type(value)).collect();
                 for case in cases {
-                    self.keyset(&case.keyset, &types, false);
+                    self.keyset(&case.keyset, &types, true);
                     self.check_state(&case.state, states);
                 }
             }
@@ -126,6 +127,9 @@ impl TypeChecker<'_> {
         let size_value = self.expression(size);
         let is_number =
             size_value.type_id == crate::check::types::INTEGER || self.is_number(size_value.type_id);
+        if !self.is_runtime_data(element_type) {
+            self.error(element.span, "the values of a value set cannot have this type");
+        }
         if !is_number || !size_value.is_known {
             self.error(size.span, "the size of a value set has to be a number that is known");
         }

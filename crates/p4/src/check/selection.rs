@@ -43,7 +43,7 @@ impl TypeChecker<'_> {
             _ => (value.type_id, false),
         };
         let element = self.only_element(element, expected);
-        let is_default = matches!(keyset.kind, ExpressionKind::Default);
+        let is_default = matches!(keyset.kind, ExpressionKind::Default | ExpressionKind::Record(..));
         let fits = !is_default && self.is_comparable(element, expected, is_set);
         if !fits {
             let (from, to) = (self.types.name(value.type_id), self.types.name(expected));

@@ -184,9 +184,10 @@ impl TypeChecker<'_> {
                 return;
             }
         };
+        let is_range = matches!(self.types.kind(self.types.shallow(collection.type_id)), ValueType::Set(_));
         for element in elements {
-            let is_number = element == INTEGER && self.format(variable).is_some();
-            if !is_number && !self.coerces(element, variable) {
+            let is_unsized_range = element == INTEGER && is_range;
+            if is_unsized_range || !self.coerces(element, variable) {
                 let (from, to) = (self.types.name(element), self.types.name(variable));
                 self.error(
                     span,

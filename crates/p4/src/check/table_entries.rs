@@ -1,5 +1,8 @@
 //! Entries of tables. Source: P4_16 1.2.5, section 14.2.1.4.
 
+use num_bigint::BigInt;
+use rustc_hash::FxHashSet;
+
 use crate::ast::{TableEntry, TableProperty};
 use crate::check::TypeChecker;
 use crate::check::tables::{TableEntity, action_reference};
@@ -19,6 +22,52 @@ impl TypeChecker<'_> {
             self.entry_action(table, entry);
             self.priority(table, entry, property.is_constant);
         }
+        self.check_first_priority(entries);
+        self.check_duplicates(table, entries);
+    }
+
+    /// Checks that the first entry has a priority if any has one.
+    fn check_first_priority(&mut self, entries: &[TableEntry]) {
+        let has_priority = |entry: &TableEntry| entry.priority.is_some();
+        if let Some(first) =
+            entries.first().filter(|first| !has_priority(first) && entries.iter().any(has_priority))
+        {
+            self.error(first.keyset.span, "the first entry needs a priority if another has one");
+        }
+    }
+
+    /// Checks that no two entries have the same values, in a table whose keys are all exact.
+    fn check_duplicates(&mut self, table: &TableEntity, entries: &[TableEntry]) {
+        if table.keys.iter().any(|key| &*key.match_kind != "exact") {
+            return;
+        }
+        let mut seen = FxHashSet::default();
+        for entry in entries {
+            let values: Vec<String> = parts(&entry.keyset)
+                .into_iter()
+                .filter_map(|part| self.facts.constant(part.id))
+                .map(|c| format!("{c:?}"))
+                .collect();
+            if values.len() == table.keys.len() && !seen.insert(values) {
+                self.error(entry.keyset.span, "another entry has these values");
+            }
+        }
+    }
+
+    /// Checks that value and mask of an entry are those of a prefix.
+    fn check_prefix(&mut self, keyset: &ExpressionTree, key: TypeId) {
+        let ExpressionKind::Binary(BinaryOperator::Mask, value, mask) = &keyset.kind else { return };
+        let number = |part: &ExpressionTree| self.facts.constant(part.id).and_then(|c| c.number()).cloned();
+        let (Some(value), Some(mask), Some((width, _))) = (number(value), number(mask), self.format(key))
+        else {
+            return;
+        };
+        let ones = (BigInt::from(1) << width) - 1;
+        let inverse: BigInt = &ones ^ &mask;
+        let is_prefix = (&inverse & (&inverse + 1)) == BigInt::ZERO;
+        if value > ones || mask > ones || !is_prefix {
+            self.error(keyset.span, "the value and the mask are not those of a prefix");
+        }
     }
 
     fn entry_action(&mut self, table: &TableEntity, entry: &TableEntry) {
@@ -32,10 +81,7 @@ impl TypeChecker<'_> {
 
     /// Checks that each part of a set suits the match kind of its key.
     fn check_match_kinds(&mut self, table: &TableEntity, keyset: &ExpressionTree) {
-        let parts: Vec<&ExpressionTree> = match &keyset.kind {
-            ExpressionKind::KeysetTuple(parts) => parts.iter().collect(),
-            _ => vec![keyset],
-        };
+        let parts = parts(keyset);
         if parts.len() != table.keys.len() {
             return;
         }
@@ -50,6 +96,9 @@ impl TypeChecker<'_> {
                 }
                 _ => true,
             };
+            if &*key.match_kind == "lpm" {
+                self.check_prefix(part, key.type_id);
+            }
             if !is_allowed {
                 self.error(
                     part.span,
@@ -72,5 +121,13 @@ impl TypeChecker<'_> {
         if !has_order {
             self.error(priority.span, "entries of this table have no priorities: no two can match");
         }
+    }
+}
+
+/// Sets of the elements of a key.
+fn parts(keyset: &ExpressionTree) -> Vec<&ExpressionTree> {
+    match &keyset.kind {
+        ExpressionKind::KeysetTuple(parts) => parts.iter().collect(),
+        _ => vec![keyset],
     }
 }

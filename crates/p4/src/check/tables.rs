@@ -35,8 +35,8 @@ pub(crate) struct ListedAction {
     pub(crate) is_default_only: bool,
     /// It may only be an entry's action.
     pub(crate) is_table_only: bool,
-    /// Text of the arguments that the list binds.
-    pub(crate) bound: usize,
+    /// Arguments that the list binds.
+    pub(crate) bound: Vec<CallArgument>,
 }
 
 impl TypeChecker<'_> {
@@ -55,6 +55,10 @@ impl TypeChecker<'_> {
             }
         });
         let has_actions = properties.iter().any(|p| matches!(p.value, TablePropertyValue::Actions(_)));
+        let has_default = properties.iter().any(|p| &*p.name.text == "default_action");
+        if !has_default && !self.may_default_to_no_action() {
+            self.error(name.span, "the default action `NoAction` has to be an action without parameters");
+        }
         if !has_actions {
             self.error(name.span, format!("the table `{}` has no actions", name.text));
         }
@@ -79,6 +83,15 @@ impl TypeChecker<'_> {
         }
     }
 
+    /// Tells if `NoAction` is not declared, or is an action without parameters.
+    fn may_default_to_no_action(&self) -> bool {
+        match self.scopes.find("NoAction", false) {
+            None => true,
+            Some(NamedEntity::Action(action)) => self.actions[*action].parameters.is_empty(),
+            Some(_) => false,
+        }
+    }
+
     fn key(&mut self, key: &TableKey) -> Option<KeyEntity> {
         let value = self.expression(&key.expression);
         if !self.is_matched(value.type_id)
@@ -86,6 +99,11 @@ impl TypeChecker<'_> {
         {
             let name = self.types.name(value.type_id);
             self.error(key.expression.span, format!("a value of type `{name}` cannot be a key"));
+        }
+        self.annotations(&key.annotations);
+        let is_named = key.annotations.iter().any(|annotation| &*annotation.name.text == "name");
+        if !is_named && !has_simple_name(&key.expression) {
+            self.error(key.expression.span, "a computed key needs a name: `@name(...)`");
         }
         let kind = &key.match_kind;
         if !self.match_kinds.contains(&kind.text) {
@@ -121,7 +139,7 @@ impl TypeChecker<'_> {
                 action,
                 is_default_only: is_annotated("defaultonly"),
                 is_table_only: is_annotated("tableonly"),
-                bound: bound.len(),
+                bound: arguments.to_vec(),
             });
         }
         listed
@@ -229,16 +247,20 @@ impl TypeChecker<'_> {
     ) {
         let parameters = self.actions[listed.action].parameters.clone();
         let rest: Vec<ParameterType> = parameters.iter().filter(|p| !has_direction(p)).cloned().collect();
-        let is_whole = listed.bound > 0 && arguments.len() > rest.len();
+        let is_whole = !listed.bound.is_empty() && arguments.len() > rest.len();
         let expected = if is_whole { &parameters } else { &rest };
         let kind = crate::check::arguments::CalleeKind::Action;
         if !self.check_arguments(kind, expected, arguments, span) {
             return;
         }
+        let is_same = |(given, bound)| crate::check::same::same_argument(given, bound);
+        if is_whole && !arguments.iter().zip(&listed.bound).all(is_same) {
+            self.error(span, "the arguments differ from those that the list of actions binds");
+        }
         let places = matched(expected, arguments).unwrap_or_default();
         for (parameter, argument) in expected.iter().zip(places) {
             let value = argument.and_then(|argument| argument.value.as_ref());
-            let is_known = value.is_none_or(|value| self.is_known_expression(value));
+            let is_known = value.is_none_or(|value| self.facts.is_known(value.id));
             if !is_known && (needs_known || !has_direction(parameter)) {
                 self.error(
                     span,
@@ -246,13 +268,6 @@ impl TypeChecker<'_> {
                 );
             }
         }
-    }
-
-    fn is_known_expression(&mut self, value: &ExpressionTree) -> bool {
-        let kept = self.sink.list.len();
-        let is_known = self.expression(value).is_known;
-        self.sink.list.truncate(kept);
-        is_known
     }
 }
 
@@ -269,5 +284,24 @@ pub(crate) fn action_reference(value: &ExpressionTree) -> Option<(&QualifiedName
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Tells if the control plane's name of a key follows from its expression.
+fn has_simple_name(key: &ExpressionTree) -> bool {
+    use crate::expression::BinaryOperator;
+    match &key.kind {
+        ExpressionKind::Name(_)
+        | ExpressionKind::Number(_)
+        | ExpressionKind::Boolean(_)
+        | ExpressionKind::This => true,
+        ExpressionKind::Member(base, _) | ExpressionKind::Index(base, _) => has_simple_name(base),
+        ExpressionKind::Slice(parts) | ExpressionKind::WidthSlice(parts) => has_simple_name(&parts[0]),
+        ExpressionKind::Binary(BinaryOperator::BitAnd, left, _) => has_simple_name(left),
+        ExpressionKind::Call(function, _, _) => match &function.kind {
+            ExpressionKind::Member(base, member) => &*member.text == "isValid" && has_simple_name(base),
+            _ => false,
+        },
+        _ => false,
     }
 }

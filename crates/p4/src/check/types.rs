@@ -147,6 +147,8 @@ pub struct ParameterType {
     pub direction: ParameterDirection,
     /// Type.
     pub type_id: TypeId,
+    /// Type of the default value.
+    pub default_type: Option<TypeId>,
     /// It has a default value, or is annotated `@optional`.
     pub is_optional: bool,
 }

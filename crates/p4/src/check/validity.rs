@@ -78,8 +78,9 @@ impl TypeChecker<'_> {
     /// Tells if a type argument of an extern is one itself.
     fn is_opaque_extern(&self, nominal: NominalId, argument: TypeId) -> bool {
         let is_extern = |id: NominalId| matches!(self.types.nominal(id).kind, NominalKind::Extern(_));
+        let is_block = |id: NominalId| matches!(self.types.nominal(id).kind, NominalKind::Block(_));
         match self.types.kind(self.types.shallow(argument)) {
-            ValueType::Nominal(inner, _) => is_extern(nominal) && is_extern(*inner),
+            ValueType::Nominal(inner, _) => is_extern(nominal) && (is_extern(*inner) || is_block(*inner)),
             _ => false,
         }
     }
@@ -125,7 +126,9 @@ impl TypeChecker<'_> {
                 NominalKind::NewType(inner) => self.is_header_field(inner, false),
                 NominalKind::Aggregate(AggregateKind::Struct, _) => {
                     let fields = self.fields(id).map(|(_, fields)| fields).unwrap_or_default();
-                    fields.iter().all(|(_, field)| self.is_header_field(*field, false))
+                    let is_stack = |id: &TypeId| matches!(self.types.kind(*id), Stack(..));
+                    !fields.iter().any(|(_, field)| is_stack(field))
+                        && fields.iter().all(|(_, field)| self.is_header_field(*field, false))
                 }
                 _ => false,
             },
