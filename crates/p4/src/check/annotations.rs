@@ -38,7 +38,7 @@ impl TypeChecker<'_> {
         let is_right = match &*name.text {
             "name" | "deprecated" => is_string(tokens),
             "match" => matches!(tokens, [one] if matches!(one.kind, TokenKind::Word(_))),
-            "pkginfo" => false,
+            "pkginfo" => !tokens.is_empty(),
             _ => true,
         };
         if !is_right {

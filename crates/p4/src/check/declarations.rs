@@ -62,6 +62,13 @@ impl TypeChecker<'_> {
         self.declare_value(name, value);
     }
 
+    /// Hides outer declarations of a name while its own is read.
+    pub(crate) fn reserve(&mut self, name: &SourceName) {
+        if self.scopes.find_innermost(&name.text).is_none() {
+            self.scopes.insert(name.text.clone(), NamedEntity::Undeclared, name.span);
+        }
+    }
+
     fn variable(&mut self, name: &SourceName, declared: &TypeSyntax, value: Option<&ExpressionTree>) {
         let type_id = self.type_of(declared);
         if !self.is_runtime_data(type_id) {

@@ -112,6 +112,10 @@ impl TypeChecker<'_> {
                 constant: value.constant,
             },
             Some(NamedEntity::Action(_)) => TypedValue::known(ACTION, None),
+            Some(NamedEntity::Undeclared) => {
+                self.error(name.name.span, format!("`{text}` is used in its own declaration"));
+                TypedValue::unknown()
+            }
             Some(NamedEntity::Functions(_)) => {
                 self.error(
                     name.name.span,

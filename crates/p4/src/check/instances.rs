@@ -66,10 +66,14 @@ impl TypeChecker<'_> {
         let map = substitution(&declared.type_parameters, &type_arguments);
         let parameters = self.substituted(&parameters, &map);
         let is_right = self.check_arguments(CalleeKind::Constructor, &parameters, arguments, span);
-        let is_package = matches!(declared.kind, NominalKind::Block(_));
+        let is_open = match declared.kind {
+            NominalKind::Block(_) => true,
+            NominalKind::Package(_) => parameters.iter().all(|parameter| parameter.default_type.is_none()),
+            _ => false,
+        };
         for argument in &type_arguments {
             let known = self.types.shallow(*argument);
-            if is_right && !is_package && matches!(self.types.kind(known), ValueType::Inferred(_)) {
+            if is_right && !is_open && matches!(self.types.kind(known), ValueType::Inferred(_)) {
                 self.error(span, format!("the type arguments of `{}` cannot be inferred", declared.name));
             }
         }

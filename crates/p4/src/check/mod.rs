@@ -184,7 +184,8 @@ impl TypeChecker<'_> {
         if &*name.text == "main" && self.part == CheckedPart::TopLevel && !self.is_package_instance(&entity) {
             self.error(name.span, "`main` has to be the instance of a package");
         }
-        if self.scopes.find_innermost(&name.text).is_some() {
+        let existing = self.scopes.find_innermost(&name.text).map(|(entity, _)| entity);
+        if existing.is_some_and(|entity| !matches!(entity, NamedEntity::Undeclared)) {
             self.error(name.span, format!("`{}` is declared twice", name.text));
         } else if self.scopes.find_between(&name.text) {
             let message = format!("`{}` hides a declaration of the same name", name.text);
@@ -194,7 +195,10 @@ impl TypeChecker<'_> {
     }
 
     fn is_package_instance(&self, entity: &NamedEntity) -> bool {
-        let NamedEntity::Value(value) = entity else { return false };
+        let value = match entity {
+            NamedEntity::Value(value) => value,
+            other => return matches!(other, NamedEntity::Functions(_)),
+        };
         match self.types.kind(value.type_id) {
             ValueType::Nominal(nominal, _) => {
                 matches!(self.types.nominal(*nominal).kind, NominalKind::Package(_))

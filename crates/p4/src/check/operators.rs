@@ -197,7 +197,8 @@ impl TypeChecker<'_> {
             && let (Some(low), Some(high)) = (&left.constant, &right.constant)
             && low.number() > high.number()
         {
-            self.error(span, "this range is empty: its end is below its beginning");
+            let message = "this range is empty: its end is below its beginning";
+            self.sink.push(crate::diagnostic::SourceDiagnostic::warning(span, message));
         }
         let by_zero = matches!(operator, Divide | Remainder)
             && right

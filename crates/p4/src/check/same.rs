@@ -1,5 +1,6 @@
 //! Equality of expressions as they are written.
 
+use crate::ast::SourceName;
 use crate::expression::{CallArgument, ExpressionKind, ExpressionTree};
 
 /// Tells if arguments are written the same.
@@ -30,14 +31,17 @@ pub(crate) fn same_expression(left: &ExpressionTree, right: &ExpressionTree) -> 
         (TypeMember(_, x), TypeMember(_, y)) => x.text == y.text,
         (List(a), List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_expression(a, b)),
         (Record(a, x), Record(b, y)) => {
-            let fields = a.iter().zip(b);
-            x == y
-                && a.len() == b.len()
-                && fields.into_iter().all(|((n, a), (m, b))| n.text == m.text && same_expression(a, b))
+            x == y && a.len() == b.len() && a.iter().all(|field| has_field(b, field))
         }
         (Call(f, _, a), Call(g, _, b)) => {
             same_expression(f, g) && a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_argument(a, b))
         }
         _ => false,
     }
+}
+
+/// Tells if a record has a field with this name and value.
+fn has_field(record: &[(SourceName, ExpressionTree)], (name, value): &(SourceName, ExpressionTree)) -> bool {
+    let same = record.iter().find(|(other, _)| other.text == name.text);
+    same.is_some_and(|(_, other)| same_expression(value, other))
 }

@@ -19,6 +19,8 @@ pub(crate) enum NamedEntity {
     Functions(Vec<usize>),
     /// An action: index into the checker's list.
     Action(usize),
+    /// A name whose declaration is being read.
+    Undeclared,
 }
 
 /// A variable, parameter, constant or instance.

@@ -49,7 +49,8 @@ impl TypeChecker<'_> {
             let (from, to) = (self.types.name(value.type_id), self.types.name(expected));
             self.error(keyset.span, format!("values of type `{to}` cannot be in a set of type `{from}`"));
         }
-        if needs_known && !value.is_known {
+        let is_list = matches!(keyset.kind, ExpressionKind::List(_));
+        if needs_known && !is_list && !value.is_known {
             self.error(keyset.span, "the keys of an entry have to be known when the program is compiled");
         }
     }

@@ -166,12 +166,17 @@ impl TypeChecker<'_> {
         if !target.is_writable {
             self.error(syntax.variable.span, "the variable of the loop cannot be written");
         }
-        self.check_elements(&collection, target.type_id, syntax.collection.span);
+        self.check_elements(&collection, (target.type_id, declared.is_some()), syntax.collection.span);
         self.loop_body(&syntax.body);
     }
 
     /// Checks that the elements of a collection fit the variable of a loop.
-    fn check_elements(&mut self, collection: &TypedValue, variable: TypeId, span: SourceSpan) {
+    fn check_elements(
+        &mut self,
+        collection: &TypedValue,
+        (variable, is_declared): (TypeId, bool),
+        span: SourceSpan,
+    ) {
         let elements = match self.types.kind(self.types.shallow(collection.type_id)).clone() {
             ValueType::Set(element) | ValueType::Stack(element, _) | ValueType::List(element) => {
                 vec![element]
@@ -186,7 +191,7 @@ impl TypeChecker<'_> {
         };
         let is_range = matches!(self.types.kind(self.types.shallow(collection.type_id)), ValueType::Set(_));
         for element in elements {
-            let is_unsized_range = element == INTEGER && is_range;
+            let is_unsized_range = element == INTEGER && is_range && !is_declared;
             if is_unsized_range || !self.coerces(element, variable) {
                 let (from, to) = (self.types.name(element), self.types.name(variable));
                 self.error(

@@ -3,8 +3,9 @@
 use num_bigint::BigInt;
 use rustc_hash::FxHashSet;
 
-use crate::ast::{TableEntry, TableProperty};
+use crate::ast::{TableEntry, TableProperty, TablePropertyValue};
 use crate::check::TypeChecker;
+use crate::check::constants::ConstantValue;
 use crate::check::tables::{TableEntity, action_reference};
 use crate::check::types::TypeId;
 use crate::expression::{BinaryOperator, ExpressionKind, ExpressionTree};
@@ -33,6 +34,34 @@ impl TypeChecker<'_> {
             entries.first().filter(|first| !has_priority(first) && entries.iter().any(has_priority))
         {
             self.error(first.keyset.span, "the first entry needs a priority if another has one");
+        }
+    }
+
+    /// Checks that the priorities of entries that have none written do not become negative.
+    pub(crate) fn check_priorities(&mut self, properties: &[TableProperty]) {
+        let value = |name: &str| {
+            let property = properties.iter().find(|property| &*property.name.text == name)?;
+            let TablePropertyValue::Value(value) = &property.value else { return None };
+            self.facts.constant(value.id).cloned()
+        };
+        if value("largest_priority_wins") == Some(ConstantValue::Boolean(false)) {
+            return;
+        }
+        let delta =
+            value("priority_delta").and_then(|delta| delta.number().cloned()).unwrap_or_else(|| 1.into());
+        let entries = properties.iter().find_map(|property| match &property.value {
+            TablePropertyValue::Entries(entries) => Some(entries),
+            _ => None,
+        });
+        let mut last: Option<BigInt> = None;
+        for entry in entries.into_iter().flatten() {
+            let written =
+                entry.priority.as_ref().and_then(|p| self.facts.constant(p.id)).and_then(|c| c.number());
+            last = written.cloned().or_else(|| last.map(|last| last - &delta));
+            if last.as_ref().is_some_and(|priority| *priority < BigInt::ZERO) {
+                self.error(entry.keyset.span, "the priority of this entry becomes negative");
+                return;
+            }
         }
     }
 
@@ -76,7 +105,7 @@ impl TypeChecker<'_> {
         if listed.is_default_only {
             self.error(entry.action.span, format!("`{}` may only be the default action", name.name.text));
         }
-        self.action_arguments(&listed, arguments, entry.action.span, true);
+        self.action_arguments(&listed, arguments, entry.action.span);
     }
 
     /// Checks that each part of a set suits the match kind of its key.

@@ -43,6 +43,7 @@ impl TypeChecker<'_> {
     pub(crate) fn table(&mut self, name: &SourceName, properties: &[TableProperty]) {
         self.distinct("the property", properties.iter().map(|property| &property.name));
         let mut table = TableEntity::default();
+        self.reserve(name);
         self.within(CheckedPart::ControlApply, |c| {
             for property in properties {
                 match &property.value {
@@ -66,6 +67,7 @@ impl TypeChecker<'_> {
         for property in properties {
             self.property(&table, property);
         }
+        self.check_priorities(properties);
         self.tables.push(table);
         let type_id = self.types.add(ValueType::Table(self.tables.len() as u32 - 1));
         self.declare_value(name, NamedValue { is_writable: false, is_known: true, ..variable(type_id) });
@@ -221,7 +223,7 @@ impl TypeChecker<'_> {
         if listed.is_table_only {
             self.error(value.span, format!("`{}` may only be an action of entries", name.name.text));
         }
-        self.action_arguments(&listed, arguments, value.span, false);
+        self.action_arguments(&listed, arguments, value.span);
     }
 
     /// Finds an action among those of the table.
@@ -243,7 +245,6 @@ impl TypeChecker<'_> {
         listed: &ListedAction,
         arguments: &[CallArgument],
         span: crate::source::SourceSpan,
-        needs_known: bool,
     ) {
         let parameters = self.actions[listed.action].parameters.clone();
         let rest: Vec<ParameterType> = parameters.iter().filter(|p| !has_direction(p)).cloned().collect();
@@ -261,7 +262,7 @@ impl TypeChecker<'_> {
         for (parameter, argument) in expected.iter().zip(places) {
             let value = argument.and_then(|argument| argument.value.as_ref());
             let is_known = value.is_none_or(|value| self.facts.is_known(value.id));
-            if !is_known && (needs_known || !has_direction(parameter)) {
+            if !is_known && !has_direction(parameter) {
                 self.error(
                     span,
                     "the arguments of this action have to be known when the program is compiled",

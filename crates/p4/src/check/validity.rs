@@ -126,9 +126,7 @@ impl TypeChecker<'_> {
                 NominalKind::NewType(inner) => self.is_header_field(inner, false),
                 NominalKind::Aggregate(AggregateKind::Struct, _) => {
                     let fields = self.fields(id).map(|(_, fields)| fields).unwrap_or_default();
-                    let is_stack = |id: &TypeId| matches!(self.types.kind(*id), Stack(..));
-                    !fields.iter().any(|(_, field)| is_stack(field))
-                        && fields.iter().all(|(_, field)| self.is_header_field(*field, false))
+                    fields.iter().all(|(_, field)| self.is_header_field(*field, false))
                 }
                 _ => false,
             },

@@ -78,6 +78,8 @@ impl Preprocessor<'_> {
                     self.replace(&token, (name, definition), hidden, &mut pending, &mut output, depth);
                 }
                 Some(_) => {
+                    // Nothing more is expanded, which ends the work on all levels.
+                    self.budget = 0;
                     self.sink.error(token.span, "macros expand to too many tokens, or too deeply");
                     return output;
                 }
@@ -119,6 +121,8 @@ impl Preprocessor<'_> {
                     return;
                 };
                 let Some(arguments) = self.matched(token.span, &name, parameters, arguments) else { return };
+                let given: usize = arguments.iter().map(Vec::len).sum();
+                self.budget = self.budget.saturating_sub(given);
                 self.substitute(&definition.body, parameters, &arguments, depth)
             }
         };
