@@ -91,7 +91,7 @@ pub(crate) fn nearest<'c>(written: &str, candidates: impl IntoIterator<Item = &'
     let distance = |c: &str| strsim::osa_distance(&written, &c.to_ascii_lowercase());
     let near =
         candidates.into_iter().filter(|c| c.len() < 2 * written.len() + 2).map(|c| (distance(c), c)).min();
-    near.filter(|(distance, _)| *distance <= 1 + written.len() / 3).map(|(_, candidate)| candidate)
+    near.filter(|(distance, _)| *distance <= (written.len() + 1) / 3).map(|(_, candidate)| candidate)
 }
 
 /// Most errors that are kept; a program with more is cut off.

@@ -18,6 +18,7 @@ mod lex;
 mod parse;
 mod preprocess;
 mod source;
+pub mod statement;
 
 pub use architecture::architecture_file;
 pub use check::ExpressionFacts;

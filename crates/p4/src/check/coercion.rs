@@ -133,7 +133,7 @@ impl TypeChecker<'_> {
     pub(crate) fn coerces(&mut self, from: TypeId, to: TypeId) -> bool {
         let source = self.types.shallow(from);
         let target = self.types.shallow(to);
-        if source == target {
+        if source == target || source == UNKNOWN || target == UNKNOWN {
             return true;
         }
         use ValueType::*;

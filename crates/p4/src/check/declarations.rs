@@ -251,7 +251,12 @@ impl TypeChecker<'_> {
         self.scopes.insert(name.text.clone(), NamedEntity::Functions(list), name.span);
     }
 
-    fn action(&mut self, name: &SourceName, syntax: &[ParameterSyntax], body: &crate::ast::BlockSyntax) {
+    fn action(
+        &mut self,
+        name: &SourceName,
+        syntax: &[ParameterSyntax],
+        body: &crate::statement::BlockSyntax,
+    ) {
         let parameters = self.parameters(syntax, CheckedPart::Action);
         let has_direction = |p: &ParameterType| p.direction != ParameterDirection::Directionless;
         let first = parameters.iter().position(|p| !has_direction(p)).unwrap_or(parameters.len());

@@ -8,7 +8,7 @@ use crate::check::scope::NamedValue;
 use crate::check::types::{NominalKind, TypeId, UNKNOWN, ValueType};
 use crate::check::{CheckedPart, TypeChecker};
 use crate::diagnostic::SourceDiagnostic;
-use crate::expression::{ExpressionTree, TypeSyntax};
+use crate::expression::{ExpressionKind, ExpressionTree, TypeSyntax};
 use crate::source::Symbol;
 
 impl TypeChecker<'_> {
@@ -58,6 +58,11 @@ impl TypeChecker<'_> {
             Some(StateTransition::Direct(target)) => self.check_state(target, states),
             Some(StateTransition::Select(values, cases, _)) => {
                 let types: Vec<TypeId> = values.iter().map(|value| self.selected_type(value)).collect();
+                let last = cases.iter().position(|case| matches_all(&case.keyset)).unwrap_or(cases.len());
+                for case in cases.iter().skip(last + 1) {
+                    let message = "this case never matches: one in front of it matches everything";
+                    self.sink.push(SourceDiagnostic::warning(case.keyset.span, message));
+                }
                 for case in cases {
                     self.keyset(&case.keyset, &types, true);
                     self.check_state(&case.state, states);
@@ -135,5 +140,14 @@ impl TypeChecker<'_> {
         }
         let type_id = self.types.add(ValueType::Set(element_type));
         self.declare_value(name, NamedValue { is_writable: false, is_known: true, ..variable(type_id) });
+    }
+}
+
+/// Tells if a set has all values.
+fn matches_all(keyset: &ExpressionTree) -> bool {
+    match &keyset.kind {
+        ExpressionKind::Anything => true,
+        ExpressionKind::KeysetTuple(parts) => parts.iter().all(matches_all),
+        _ => false,
     }
 }

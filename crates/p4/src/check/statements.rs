@@ -1,15 +1,15 @@
 //! Statements. Source: P4_16 1.2.5, section 11.
 
-use crate::ast::{
-    BlockSyntax, ConditionalSyntax, DeclarationKind, ForInSyntax, ForLoopSyntax, SourceName, StatementKind,
-    StatementTree,
-};
+use crate::ast::{DeclarationKind, SourceName};
 use crate::check::arguments::CallSite;
 use crate::check::declarations::variable;
 use crate::check::types::{INTEGER, TypeId, UNKNOWN, VOID, ValueType};
 use crate::check::{CheckedPart, TypeChecker, TypedValue};
 use crate::expression::{BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
 use crate::source::SourceSpan;
+use crate::statement::{
+    BlockSyntax, ConditionalSyntax, ForInSyntax, ForLoopSyntax, StatementKind, StatementTree,
+};
 
 impl TypeChecker<'_> {
     /// Checks statements in the current scope; tells if they always return or exit.

@@ -1,12 +1,12 @@
 //! `switch`, on the action that a table ran and on values. Source: P4_16 1.2.5, section 11.7.
 
-use crate::ast::SwitchCase;
 use crate::check::constants::ConstantValue;
 use crate::check::types::{TypeId, ValueType};
 use crate::check::{CheckedPart, TypeChecker};
 use crate::diagnostic::SourceDiagnostic;
 use crate::expression::{ExpressionKind, ExpressionTree};
 use crate::source::{SourceSpan, Symbol};
+use crate::statement::SwitchCase;
 
 impl TypeChecker<'_> {
     /// Checks a `switch`; tells if all its cases return or exit.

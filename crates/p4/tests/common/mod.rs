@@ -3,11 +3,11 @@
 use millstream_p4::{CompileOptions, CompiledProgram, SourceLoader, compile};
 
 /// One file, and what is included beside it.
-pub struct TextLoader<'t> {
+pub(crate) struct TextLoader<'t> {
     /// Text of `program.p4`.
-    pub text: &'t str,
+    pub(crate) text: &'t str,
     /// Folder for other files, if any.
-    pub folder: Option<&'t std::path::Path>,
+    pub(crate) folder: Option<&'t std::path::Path>,
 }
 
 impl SourceLoader for TextLoader<'_> {
@@ -24,7 +24,7 @@ impl SourceLoader for TextLoader<'_> {
 ///
 /// # Panics
 /// If not.
-pub fn through(text: &str, folder: Option<&std::path::Path>) -> CompiledProgram {
+pub(crate) fn through(text: &str, folder: Option<&std::path::Path>) -> CompiledProgram {
     let program = compile("program.p4", &mut TextLoader { text, folder }, &CompileOptions::default());
     for diagnostic in &program.diagnostics {
         let file = program.sources.file(diagnostic.span.file);
