@@ -17,6 +17,7 @@ impl TypeChecker<'_> {
     pub(crate) fn declaration(&mut self, declaration: &DeclarationTree) {
         let name = &declaration.name;
         self.annotations(&declaration.annotations);
+        self.check_plane_name(declaration);
         match &declaration.kind {
             DeclarationKind::Constant(declared, value) => self.constant(name, declared, value),
             DeclarationKind::Variable(declared, value) => self.variable(name, declared, value.as_ref()),
@@ -304,7 +305,7 @@ impl TypeChecker<'_> {
         name: &SourceName,
         type_parameters: Vec<TypeId>,
         kind: NominalKind,
-    ) {
+    ) -> NominalId {
         let (text, span) = (name.text.clone(), name.span);
         let nominal = self.types.add_nominal(NominalType { name: text, span, type_parameters, kind });
         let existing = match self.scopes.find_innermost(&name.text) {
@@ -315,6 +316,7 @@ impl TypeChecker<'_> {
             Some(first) => self.overloads.entry(first).or_default().push(nominal),
             None => self.declare(name, NamedEntity::Nominal(nominal)),
         }
+        nominal
     }
 
     /// Tells if two types may have one name, since their constructors have different parameters.

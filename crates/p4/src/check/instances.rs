@@ -58,6 +58,11 @@ impl TypeChecker<'_> {
             return self.no_constructor(type_id, span);
         };
         let nominal = self.overload(nominal, arguments);
+        if let Some(has_instance) = self.absolute_blocks.get_mut(&nominal)
+            && std::mem::replace(has_instance, true)
+        {
+            self.error(span, "the tables of two instances have the same names for the control plane");
+        }
         let type_id = self.types.add(ValueType::Nominal(nominal, type_arguments.clone()));
         let declared = self.types.nominal(nominal).clone();
         let Some(parameters) = self.constructor(&declared, arguments, span) else {

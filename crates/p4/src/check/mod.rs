@@ -19,6 +19,7 @@ mod objects;
 mod operators;
 mod parser_graph;
 mod parsers;
+mod plane_names;
 mod same;
 mod scope;
 mod selection;
@@ -130,6 +131,12 @@ pub(crate) struct TypeChecker<'c> {
     this_type: Option<TypeId>,
     /// Parsers, controls and packages of the same name, by the first.
     overloads: FxHashMap<NominalId, Vec<NominalId>>,
+    /// Absolute names of tables and actions for the control plane.
+    plane_names: FxHashSet<(bool, Symbol)>,
+    /// The control that is being checked has a table with an absolute name.
+    has_absolute_table: bool,
+    /// Controls that have such tables, and if there is an instance.
+    absolute_blocks: FxHashMap<NominalId, bool>,
     /// `_` may be a type argument here.
     allows_anything: bool,
     /// Types whose parts were found to be allowed.
@@ -157,6 +164,9 @@ pub(crate) fn check(
         loops: 0,
         this_type: None,
         overloads: FxHashMap::default(),
+        plane_names: FxHashSet::default(),
+        has_absolute_table: false,
+        absolute_blocks: FxHashMap::default(),
         allows_anything: false,
         valid: FxHashMap::default(),
     };

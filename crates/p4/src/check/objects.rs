@@ -144,7 +144,10 @@ impl TypeChecker<'_> {
             }
             block
         });
-        self.declare_nominal(name, type_parameters, NominalKind::Block(block));
+        let nominal = self.declare_nominal(name, type_parameters, NominalKind::Block(block));
+        if std::mem::take(&mut self.has_absolute_table) {
+            self.absolute_blocks.insert(nominal, false);
+        }
     }
 
     pub(crate) fn enumeration(
