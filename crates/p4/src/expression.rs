@@ -2,8 +2,7 @@
 
 use num_bigint::BigInt;
 
-use crate::ast::SourceName;
-use crate::source::{SourceSpan, Symbol};
+use crate::source::{SourceName, SourceSpan, Symbol};
 
 /// Number of an expression in its program; the checker's tables use it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

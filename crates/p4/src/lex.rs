@@ -1,6 +1,6 @@
 //! Tokens of the language, which are also those of the preprocessor.
 //!
-//! What cannot be a token becomes [`TokenKind::Stray`], which only bodies of annotations may have.
+//! A character that begins no token becomes [`TokenKind::Stray`], which only bodies of annotations may have.
 //! Strings may have several lines.
 //! `>>` is two marks, as the specification's grammar wants it. Source: P4_16 1.2.5, section 6.3.
 

@@ -18,7 +18,6 @@ mod lex;
 mod parse;
 mod preprocess;
 mod source;
-pub mod statement;
 
 pub use architecture::architecture_file;
 pub use check::ExpressionFacts;
@@ -30,7 +29,7 @@ pub use check::types::{
 pub use diagnostic::{DiagnosticSeverity, RenderedDiagnostic, SourceDiagnostic};
 pub use lex::{SourceToken, TokenKind};
 pub use preprocess::SourceLoader;
-pub use source::{FileId, LinePlace, SourceFile, SourceMap, SourceSpan, Symbol};
+pub use source::{FileId, LinePlace, SourceFile, SourceMap, SourceName, SourceSpan, Symbol};
 
 use ast::DeclarationTree;
 use diagnostic::DiagnosticSink;

@@ -22,6 +22,15 @@ pub struct SourceSpan {
     pub end: u32,
 }
 
+/// A name with its place.
+#[derive(Clone, Debug)]
+pub struct SourceName {
+    /// The word.
+    pub text: Symbol,
+    /// Its place.
+    pub span: SourceSpan,
+}
+
 impl SourceSpan {
     /// Joins two places of a file: from the beginning of one to the end of the other.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use num_bigint::BigInt;
 
-use crate::check::types::NominalId;
+use crate::check::numbers::NominalId;
 use crate::expression::BinaryOperator;
 use crate::source::Symbol;
 

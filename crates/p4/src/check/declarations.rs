@@ -2,22 +2,28 @@
 
 use crate::ast::{
     AggregateSyntax, DeclarationKind, DeclarationTree, FunctionSignature, FunctionSyntax, ParameterDirection,
-    ParameterSyntax, SourceName,
+    ParameterSyntax,
 };
 use crate::check::scope::{ActionEntity, FunctionEntity, NamedEntity, NamedValue};
+use crate::check::type_names::container;
 use crate::check::types::{
     FunctionType, INTEGER, NominalId, NominalKind, NominalType, ParameterType, TEXT, TypeId, UNKNOWN, VOID,
     ValueType,
 };
-use crate::check::validity::container;
 use crate::check::{CheckedPart, TypeChecker};
 use crate::expression::{ExpressionTree, TypeSyntax};
+use crate::source::SourceName;
 
 impl TypeChecker<'_> {
     pub(crate) fn declaration(&mut self, declaration: &DeclarationTree) {
         let name = &declaration.name;
         self.annotations(&declaration.annotations);
-        self.check_plane_name(declaration);
+        if let Some(taken) = self.plane_names.add(declaration, self.part != CheckedPart::TopLevel) {
+            self.error(
+                name.span,
+                format!("another declaration has the name `{taken}` for the control plane"),
+            );
+        }
         match &declaration.kind {
             DeclarationKind::Constant(declared, value) => self.constant(name, declared, value),
             DeclarationKind::Variable(declared, value) => self.variable(name, declared, value.as_ref()),
@@ -252,12 +258,7 @@ impl TypeChecker<'_> {
         self.scopes.insert(name.text.clone(), NamedEntity::Functions(list), name.span);
     }
 
-    fn action(
-        &mut self,
-        name: &SourceName,
-        syntax: &[ParameterSyntax],
-        body: &crate::statement::BlockSyntax,
-    ) {
+    fn action(&mut self, name: &SourceName, syntax: &[ParameterSyntax], body: &crate::ast::BlockSyntax) {
         let parameters = self.parameters(syntax, CheckedPart::Action);
         let has_direction = |p: &ParameterType| p.direction != ParameterDirection::Directionless;
         let first = parameters.iter().position(|p| !has_direction(p)).unwrap_or(parameters.len());

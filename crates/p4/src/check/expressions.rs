@@ -1,4 +1,7 @@
-//! Expressions of all kinds.
+//! Expressions of all kinds, and the values of annotations (P4_16 1.2.5, sections 8 and 20).
+
+use crate::ast::{AnnotationBody, AnnotationTree};
+use rustc_hash::FxHashMap;
 
 use crate::check::constants::{ConstantValue, fits, wrapped};
 use crate::check::scope::NamedEntity;
@@ -8,7 +11,8 @@ use crate::check::types::{
 use crate::check::{TypeChecker, TypedValue};
 use crate::diagnostic::SourceDiagnostic;
 use crate::expression::{ExpressionKind, ExpressionTree, NumberLiteral, QualifiedName, UnaryOperator};
-use crate::source::SourceSpan;
+use crate::lex::{SourceToken, TokenKind};
+use crate::source::{SourceName, SourceSpan};
 
 impl TypeChecker<'_> {
     /// Checks an expression and keeps its type and value.
@@ -186,4 +190,108 @@ impl TypeChecker<'_> {
         let constant = constant.and_then(|constant| self.cast_constant(&constant, type_id));
         TypedValue { type_id, is_writable: false, is_known, constant }
     }
+}
+
+impl TypeChecker<'_> {
+    pub(crate) fn list_value(&mut self, elements: &[ExpressionTree]) -> TypedValue {
+        let values: Vec<TypedValue> = elements.iter().map(|e| self.data_expression(e)).collect();
+        let type_id = self.types.add(ValueType::ListExpression(values.iter().map(|v| v.type_id).collect()));
+        let is_known = values.iter().all(|value| value.is_known);
+        let constants: Option<Vec<ConstantValue>> = values.into_iter().map(|value| value.constant).collect();
+        TypedValue { type_id, is_writable: false, is_known, constant: constants.map(ConstantValue::List) }
+    }
+
+    pub(crate) fn record_value(
+        &mut self,
+        fields: &[(SourceName, ExpressionTree)],
+        has_rest: bool,
+    ) -> TypedValue {
+        self.distinct("the field", fields.iter().map(|(name, _)| name));
+        let values: Vec<TypedValue> = fields.iter().map(|(_, value)| self.data_expression(value)).collect();
+        let types = fields.iter().zip(&values).map(|((name, _), value)| (name.text.clone(), value.type_id));
+        let type_id = self.types.add(ValueType::RecordExpression(types.collect(), has_rest));
+        TypedValue {
+            type_id,
+            is_writable: false,
+            is_known: values.iter().all(|v| v.is_known),
+            constant: None,
+        }
+    }
+
+    /// Checks an expression that has to have a value.
+    fn data_expression(&mut self, expression: &ExpressionTree) -> TypedValue {
+        let value = self.expression(expression);
+        let kind = self.types.kind(self.types.shallow(value.type_id));
+        if matches!(kind, ValueType::Void | ValueType::Set(_) | ValueType::Action | ValueType::Table(_)) {
+            self.error(expression.span, "this has no value");
+            return TypedValue::unknown();
+        }
+        value
+    }
+}
+
+impl TypeChecker<'_> {
+    pub(crate) fn annotations(&mut self, annotations: &[AnnotationTree]) {
+        let mut structured: FxHashMap<&str, bool> = FxHashMap::default();
+        for annotation in annotations {
+            let is_structured = !matches!(annotation.body, AnnotationBody::Unstructured(_));
+            let name = &annotation.name;
+            let earlier = structured.insert(&name.text, is_structured);
+            if earlier.is_some_and(|earlier| earlier || is_structured) {
+                self.error(name.span, format!("the structured annotation `@{}` occurs twice", name.text));
+            }
+            self.annotation(annotation);
+        }
+    }
+
+    fn annotation(&mut self, annotation: &AnnotationTree) {
+        match &annotation.body {
+            AnnotationBody::Unstructured(tokens) => self.defined_annotation(annotation, tokens),
+            AnnotationBody::Expressions(list) => list.iter().for_each(|value| self.annotation_value(value)),
+            AnnotationBody::Pairs(pairs) => {
+                self.distinct("the key", pairs.iter().map(|(name, _)| name));
+                pairs.iter().for_each(|(_, value)| self.annotation_value(value));
+            }
+        }
+    }
+
+    fn defined_annotation(&mut self, annotation: &AnnotationTree, tokens: &[SourceToken]) {
+        let name = &annotation.name;
+        let is_right = match &*name.text {
+            "name" | "deprecated" => is_string(tokens),
+            "match" => matches!(tokens, [one] if matches!(one.kind, TokenKind::Word(_))),
+            "pkginfo" => !tokens.is_empty(),
+            _ => true,
+        };
+        if !is_right {
+            let expected = match &*name.text {
+                "match" => "a match kind in parentheses",
+                "pkginfo" => "keys and values in brackets",
+                _ => "a string in parentheses",
+            };
+            self.error(name.span, format!("`@{}` takes {expected}", name.text));
+        }
+    }
+
+    fn annotation_value(&mut self, expression: &ExpressionTree) {
+        let value = self.expression(expression);
+        if !matches!(value.type_id, BOOL | INTEGER | TEXT | UNKNOWN) && self.format(value.type_id).is_none() {
+            self.error(expression.span, "values of annotations are numbers, booleans and strings");
+        }
+        if !value.is_known {
+            self.error(
+                expression.span,
+                "the values of annotations have to be known when the program is compiled",
+            );
+        }
+    }
+}
+
+/// Tells if tokens are strings with `++` between them.
+fn is_string(tokens: &[SourceToken]) -> bool {
+    let is_text = |(n, token): (usize, &SourceToken)| match n % 2 {
+        0 => matches!(token.kind, TokenKind::Text(_)),
+        _ => token.kind == TokenKind::Mark("++"),
+    };
+    tokens.len() % 2 == 1 && tokens.iter().enumerate().all(is_text)
 }

@@ -1,9 +1,10 @@
 //! Calls of methods: of externs, headers, stacks, tables, parsers and controls, and sizes.
 
+use crate::ast::AggregateKind;
+use crate::source::SourceName;
 use num_bigint::BigInt;
 
-use crate::ast::{AggregateKind, SourceName};
-use crate::check::arguments::{CallSite, CalleeKind, matched};
+use crate::check::calls::{CallSite, CalleeKind, matched};
 use crate::check::coercion::substitution;
 use crate::check::constants::ConstantValue;
 use crate::check::types::{

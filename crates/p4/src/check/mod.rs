@@ -3,18 +3,14 @@
 //! Declarations are checked in their order, since a name has to be declared before its use. Bodies of generic
 //! declarations are checked once, with their type parameters as opaque types. Source: P4_16 1.2.5.
 
-mod annotations;
-mod arguments;
 mod calls;
-mod casts;
 mod coercion;
 pub(crate) mod constants;
 mod declarations;
 mod expressions;
-mod instances;
-mod literals;
 mod members;
 mod methods;
+mod numbers;
 mod objects;
 mod operators;
 mod parser_graph;
@@ -22,25 +18,21 @@ mod parsers;
 mod plane_names;
 mod same;
 mod scope;
-mod selection;
-mod slices;
 mod statements;
-mod switches;
 mod table_entries;
 mod tables;
 mod type_names;
 pub(crate) mod types;
-mod validity;
 
+use crate::ast::DeclarationTree;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ast::{DeclarationTree, SourceName};
 use crate::diagnostic::{DiagnosticSink, SourceDiagnostic};
 use crate::expression::{ExpressionId, ExpressionTree};
-use crate::source::{SourceSpan, Symbol};
+use crate::source::{SourceName, SourceSpan, Symbol};
 use constants::ConstantValue;
-use scope::{ActionEntity, FunctionEntity, NamedEntity, NamedValue, ScopeStack};
-use tables::TableEntity;
+use plane_names::PlaneNameTable;
+use scope::{ActionEntity, FunctionEntity, NamedEntity, NamedValue, ScopeStack, TableEntity};
 use types::{NominalId, NominalKind, TypeId, TypeTable, UNKNOWN, ValueType};
 
 /// Part of a program that is being checked; it decides what is allowed.
@@ -132,9 +124,7 @@ pub(crate) struct TypeChecker<'c> {
     /// Parsers, controls and packages of the same name, by the first.
     overloads: FxHashMap<NominalId, Vec<NominalId>>,
     /// Absolute names of tables and actions for the control plane.
-    plane_names: FxHashSet<(bool, Symbol)>,
-    /// The control that is being checked has a table with an absolute name.
-    has_absolute_table: bool,
+    plane_names: PlaneNameTable,
     /// Controls that have such tables, and if there is an instance.
     absolute_blocks: FxHashMap<NominalId, bool>,
     /// `_` may be a type argument here.
@@ -164,8 +154,7 @@ pub(crate) fn check(
         loops: 0,
         this_type: None,
         overloads: FxHashMap::default(),
-        plane_names: FxHashSet::default(),
-        has_absolute_table: false,
+        plane_names: PlaneNameTable::default(),
         absolute_blocks: FxHashMap::default(),
         allows_anything: false,
         valid: FxHashMap::default(),

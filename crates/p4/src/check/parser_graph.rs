@@ -1,24 +1,16 @@
 //! Ends of parsers: states from which no transition leads to `accept` or `reject`.
 
+use crate::ast::{ParserState, StateTransition};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ast::{ParserState, StateTransition};
-use crate::check::TypeChecker;
-
-impl TypeChecker<'_> {
-    /// Reports the first state that is reached from the start and never ends.
-    pub(crate) fn check_parser_ends(&mut self, states: &[ParserState]) {
-        let reached = closure("start", &successors(states));
-        let ending = closure("accept", &predecessors(states));
-        let endless = states.iter().find(|state| {
-            let name = &*state.name.text;
-            reached.contains(name) && !ending.contains(name)
-        });
-        if let Some(state) = endless {
-            let message = format!("the parser never ends from the state `{}` on", state.name.text);
-            self.error(state.name.span, message);
-        }
-    }
+/// Finds the first state that is reached from the start and never ends.
+pub(crate) fn endless_state(states: &[ParserState]) -> Option<&ParserState> {
+    let reached = closure("start", &successors(states));
+    let ending = closure("accept", &predecessors(states));
+    states.iter().find(|state| {
+        let name = &*state.name.text;
+        reached.contains(name) && !ending.contains(name)
+    })
 }
 
 /// States that follow each other.

@@ -1,26 +1,37 @@
 //! Names for the control plane: absolute ones have to differ. Source: P4_16 1.2.5, section 20.3.3.
 
-use crate::ast::{AnnotationBody, AnnotationTree, DeclarationKind, DeclarationTree, SourceName};
-use crate::check::{CheckedPart, TypeChecker};
-use crate::lex::TokenKind;
-use crate::source::Symbol;
+use rustc_hash::FxHashSet;
 
-impl TypeChecker<'_> {
-    /// Checks that no other action or table has the absolute name of a declaration.
-    pub(crate) fn check_plane_name(&mut self, declaration: &DeclarationTree) {
+use crate::ast::{AnnotationBody, AnnotationTree, DeclarationKind, DeclarationTree};
+use crate::lex::TokenKind;
+use crate::source::{SourceName, Symbol};
+
+/// Absolute names of tables and actions.
+#[derive(Debug, Default)]
+pub(crate) struct PlaneNameTable {
+    names: FxHashSet<(bool, Symbol)>,
+    /// A table with an absolute name was added since the last call of `take_table`.
+    has_table: bool,
+}
+
+impl PlaneNameTable {
+    /// Adds a declaration; gives its name if another one has it.
+    pub(crate) fn add(&mut self, declaration: &DeclarationTree, is_local: bool) -> Option<Symbol> {
         let is_table = match &declaration.kind {
             DeclarationKind::Action(..) => false,
             DeclarationKind::Table(_) => true,
-            _ => return,
+            _ => return None,
         };
-        let is_local = self.part != CheckedPart::TopLevel;
-        let Some(name) = absolute_name(&declaration.name, &declaration.annotations, is_local) else { return };
-        self.has_absolute_table |= is_table;
+        let name = absolute_name(&declaration.name, &declaration.annotations, is_local)?;
+        self.has_table |= is_table;
         // Programs that were translated from P4_14 declare the core library's action again.
-        if &*name != "NoAction" && !self.plane_names.insert((is_table, name.clone())) {
-            let message = format!("another declaration has the name `{name}` for the control plane");
-            self.error(declaration.name.span, message);
-        }
+        let is_taken = &*name != "NoAction" && !self.names.insert((is_table, name.clone()));
+        is_taken.then_some(name)
+    }
+
+    /// Tells if a table was added since the last call.
+    pub(crate) fn take_table(&mut self) -> bool {
+        std::mem::take(&mut self.has_table)
     }
 }
 

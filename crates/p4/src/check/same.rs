@@ -1,7 +1,7 @@
 //! Equality of expressions as they are written.
 
-use crate::ast::SourceName;
 use crate::expression::{CallArgument, ExpressionKind, ExpressionTree};
+use crate::source::SourceName;
 
 /// Tells if arguments are written the same.
 pub(crate) fn same_argument(left: &CallArgument, right: &CallArgument) -> bool {

@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::check::constants::ConstantValue;
 use crate::check::types::{FunctionType, NominalId, ParameterType, TypeId};
+use crate::expression::CallArgument;
 use crate::source::{SourceSpan, Symbol};
 
 /// Meaning of a name.
@@ -45,6 +46,34 @@ pub(crate) struct FunctionEntity {
 #[derive(Clone, Debug)]
 pub(crate) struct ActionEntity {
     pub(crate) parameters: Vec<ParameterType>,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableEntity {
+    pub(crate) keys: Vec<KeyEntity>,
+    pub(crate) actions: Vec<ListedAction>,
+}
+
+/// An element of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyEntity {
+    pub(crate) type_id: TypeId,
+    pub(crate) match_kind: Symbol,
+}
+
+/// An action of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedAction {
+    pub(crate) name: Symbol,
+    /// Index into the checker's list.
+    pub(crate) action: usize,
+    /// It may only be the default action.
+    pub(crate) is_default_only: bool,
+    /// It may only be an entry's action.
+    pub(crate) is_table_only: bool,
+    /// Arguments that the list binds.
+    pub(crate) bound: Vec<CallArgument>,
 }
 
 /// A name of a scope.

@@ -1,12 +1,13 @@
 //! Entries of tables. Source: P4_16 1.2.5, section 14.2.1.4.
 
+use crate::ast::{TableEntry, TableProperty, TablePropertyValue};
 use num_bigint::BigInt;
 use rustc_hash::FxHashSet;
 
-use crate::ast::{TableEntry, TableProperty, TablePropertyValue};
 use crate::check::TypeChecker;
 use crate::check::constants::ConstantValue;
-use crate::check::tables::{TableEntity, action_reference};
+use crate::check::scope::TableEntity;
+use crate::check::tables::action_reference;
 use crate::check::types::TypeId;
 use crate::expression::{BinaryOperator, ExpressionKind, ExpressionTree};
 

@@ -1,43 +1,16 @@
 //! Tables: keys, actions and properties. Source: P4_16 1.2.5, section 14.2.
 
+use crate::ast::{ParameterDirection, TableAction, TableKey, TableProperty, TablePropertyValue};
+use crate::source::SourceName;
 use rustc_hash::FxHashSet;
 
-use crate::ast::{ParameterDirection, SourceName, TableAction, TableKey, TableProperty, TablePropertyValue};
-use crate::check::arguments::matched;
+use crate::check::calls::matched;
 use crate::check::declarations::variable;
-use crate::check::scope::{NamedEntity, NamedValue};
-use crate::check::types::{BOOL, INTEGER, ParameterType, TypeId, UNKNOWN, ValueType};
+use crate::check::scope::{KeyEntity, ListedAction, NamedEntity, NamedValue, TableEntity};
+use crate::check::types::{BOOL, INTEGER, ParameterType, UNKNOWN, ValueType};
 use crate::check::{CheckedPart, TypeChecker};
 use crate::diagnostic::SourceDiagnostic;
 use crate::expression::{CallArgument, ExpressionKind, ExpressionTree, QualifiedName};
-
-/// A table.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TableEntity {
-    pub(crate) keys: Vec<KeyEntity>,
-    pub(crate) actions: Vec<ListedAction>,
-}
-
-/// An element of a key.
-#[derive(Clone, Debug)]
-pub(crate) struct KeyEntity {
-    pub(crate) type_id: TypeId,
-    pub(crate) match_kind: crate::source::Symbol,
-}
-
-/// An action of a table.
-#[derive(Clone, Debug)]
-pub(crate) struct ListedAction {
-    pub(crate) name: crate::source::Symbol,
-    /// Index into the checker's list.
-    pub(crate) action: usize,
-    /// It may only be the default action.
-    pub(crate) is_default_only: bool,
-    /// It may only be an entry's action.
-    pub(crate) is_table_only: bool,
-    /// Arguments that the list binds.
-    pub(crate) bound: Vec<CallArgument>,
-}
 
 impl TypeChecker<'_> {
     pub(crate) fn table(&mut self, name: &SourceName, properties: &[TableProperty]) {
@@ -161,7 +134,7 @@ impl TypeChecker<'_> {
             );
             return;
         }
-        let kind = crate::check::arguments::CalleeKind::Action;
+        let kind = crate::check::calls::CalleeKind::Action;
         self.check_arguments(kind, bound, arguments, span);
     }
 
@@ -250,7 +223,7 @@ impl TypeChecker<'_> {
         let rest: Vec<ParameterType> = parameters.iter().filter(|p| !has_direction(p)).cloned().collect();
         let is_whole = !listed.bound.is_empty() && arguments.len() > rest.len();
         let expected = if is_whole { &parameters } else { &rest };
-        let kind = crate::check::arguments::CalleeKind::Action;
+        let kind = crate::check::calls::CalleeKind::Action;
         if !self.check_arguments(kind, expected, arguments, span) {
             return;
         }

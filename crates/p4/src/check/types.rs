@@ -1,18 +1,11 @@
 //! Types of values, each kept once: equal types have equal numbers.
 
+use crate::ast::{AggregateKind, ParameterDirection};
 use rustc_hash::FxHashMap;
 
-use crate::ast::{AggregateKind, ParameterDirection};
 use crate::check::constants::ConstantValue;
+pub use crate::check::numbers::{NominalId, TypeId};
 use crate::source::{SourceSpan, Symbol};
-
-/// Number of a type in its [`TypeTable`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TypeId(pub u32);
-
-/// Number of a declared type.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NominalId(pub u32);
 
 /// A type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

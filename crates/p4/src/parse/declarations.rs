@@ -2,12 +2,12 @@
 
 use crate::ast::{
     AggregateKind, AggregateSyntax, AnnotationTree, DeclarationKind, DeclarationTree, FieldSyntax,
-    FunctionSignature, FunctionSyntax, InstanceSyntax, ParameterDirection, ParameterSyntax, SourceName,
+    FunctionSignature, FunctionSyntax, InstanceSyntax, ParameterDirection, ParameterSyntax,
 };
 use crate::diagnostic::SourceDiagnostic;
 use crate::expression::{QualifiedName, TypeSyntax, TypeSyntaxKind};
 use crate::parse::{Parsed, SyntaxFailure, SyntaxParser};
-use crate::source::SourceSpan;
+use crate::source::{SourceName, SourceSpan};
 
 impl SyntaxParser<'_> {
     pub(super) fn program(&mut self) -> Vec<DeclarationTree> {

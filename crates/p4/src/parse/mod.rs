@@ -17,13 +17,13 @@ mod statements;
 mod tables;
 mod types;
 
+use crate::ast::{AnnotationBody, AnnotationTree, DeclarationTree};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ast::{AnnotationBody, AnnotationTree, DeclarationTree, SourceName};
 use crate::diagnostic::{DiagnosticSink, SourceDiagnostic};
 use crate::expression::{ExpressionId, ExpressionKind, ExpressionTree};
 use crate::lex::{SourceToken, TokenKind};
-use crate::source::{SourceSpan, Symbol};
+use crate::source::{SourceName, SourceSpan, Symbol};
 
 /// A syntax error that is reported already.
 #[derive(Debug)]

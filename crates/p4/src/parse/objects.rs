@@ -2,9 +2,10 @@
 
 use crate::ast::{
     AnnotationTree, ControlBody, ControlSyntax, DeclarationKind, DeclarationTree, ExternSyntax, MethodSyntax,
-    ParameterSyntax, ParserBody, ParserState, ParserSyntax, SelectCase, SourceName, StateTransition,
+    ParameterSyntax, ParserBody, ParserState, ParserSyntax, SelectCase, StateTransition,
 };
 use crate::parse::{Parsed, SyntaxParser};
+use crate::source::SourceName;
 
 impl SyntaxParser<'_> {
     /// Reads an extern type or an extern function.

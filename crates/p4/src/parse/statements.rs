@@ -1,12 +1,12 @@
 //! Statements.
 
-use crate::ast::{AnnotationTree, DeclarationTree};
+use crate::ast::{
+    AnnotationTree, BlockSyntax, ConditionalSyntax, DeclarationTree, ForInSyntax, ForLoopSyntax,
+    StatementKind, StatementTree, SwitchCase,
+};
 use crate::diagnostic::SourceDiagnostic;
 use crate::expression::{BinaryOperator, ExpressionKind, ExpressionTree};
 use crate::parse::{Parsed, SyntaxFailure, SyntaxParser};
-use crate::statement::{
-    BlockSyntax, ConditionalSyntax, ForInSyntax, ForLoopSyntax, StatementKind, StatementTree, SwitchCase,
-};
 
 impl SyntaxParser<'_> {
     /// Reads statements within braces, in a scope of their own.

@@ -1,9 +1,9 @@
 //! Types.
 
-use crate::ast::SourceName;
 use crate::expression::{QualifiedName, TypeSyntax, TypeSyntaxKind};
 use crate::lex::TokenKind;
 use crate::parse::{Parsed, SyntaxParser};
+use crate::source::SourceName;
 
 /// Most sizes behind a type.
 const MOST_DIMENSIONS: usize = 8;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use crate::diagnostic::SourceDiagnostic;
 use crate::lex::{SourceToken, TokenKind, tokenize};
+use crate::preprocess::definition::MacroDefinition;
 use crate::preprocess::{Preprocessor, spelling};
 use crate::source::{SourceSpan, Symbol};
 
@@ -26,14 +27,6 @@ fn hides(mut set: &HideSet, name: &str) -> bool {
         set = &hidden.next;
     }
     false
-}
-
-/// A macro.
-#[derive(Clone)]
-pub(crate) struct MacroDefinition {
-    /// Names of the parameters of a function-like macro.
-    pub(crate) parameters: Option<Vec<Symbol>>,
-    pub(crate) body: Vec<SourceToken>,
 }
 
 /// Tokens that are still to be expanded, the next one last.

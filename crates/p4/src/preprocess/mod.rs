@@ -4,6 +4,7 @@
 //! that macros produce are limited by a budget that grows with the text.
 
 mod condition;
+mod definition;
 mod macros;
 
 use rustc_hash::FxHashMap;
@@ -11,7 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::diagnostic::{DiagnosticSink, SourceDiagnostic};
 use crate::lex::{SourceToken, SymbolTable, TokenKind, tokenize};
 use crate::source::{FileId, SourceMap, SourceSpan, Symbol};
-use macros::MacroDefinition;
+use definition::MacroDefinition;
 
 /// Access to source files. The front end itself reads none.
 pub trait SourceLoader {
