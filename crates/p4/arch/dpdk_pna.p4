@@ -17,6 +17,9 @@
     PNA_MeterColor_t dpdk_execute(in bit<32> pkt_len);
 #include <pna_blocks.p4>
 
+#ifndef MILLSTREAM_DPDK_PNA_P4
+#define MILLSTREAM_DPDK_PNA_P4
+
 enum ipsec_status { IPSEC_SUCCESS, IPSEC_ERROR }
 
 extern ipsec_accelerator {
@@ -27,3 +30,5 @@ extern ipsec_accelerator {
     void disable();
     bool from_ipsec(out ipsec_status status);
 }
+
+#endif

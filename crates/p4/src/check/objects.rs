@@ -123,6 +123,11 @@ impl TypeChecker<'_> {
         let list = self.parameters(parameters, CheckedPart::Control);
         let constructor_list = constructor.map(|constructor| {
             self.check_directionless(constructor);
+            let is_optional =
+                |p: &&ParameterSyntax| p.annotations.iter().any(|a| &*a.name.text == "optional");
+            if let Some(parameter) = constructor.iter().find(is_optional) {
+                self.error(parameter.name.span, "a parameter that a body reads cannot be optional");
+            }
             self.parameters(constructor, CheckedPart::TopLevel)
         });
         self.declare_parameters(parameters, &list, CheckedPart::Control);
