@@ -40,7 +40,7 @@ fn main() {
         }
     }
     for folder in folders {
-        check_folder(Path::new(&folder), &options, &report);
+        print!("{}", check_folder(Path::new(&folder), &options, &report));
     }
 }
 
@@ -49,10 +49,11 @@ fn definition(text: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-fn check_folder(folder: &Path, options: &CompileOptions, report: &SuiteReport) {
+fn check_folder(folder: &Path, options: &CompileOptions, report: &SuiteReport) -> String {
     let start = Instant::now();
     let files = walkdir::WalkDir::new(folder).sort_by_file_name().into_iter().filter_map(Result::ok);
     let (mut accepted, mut total) = (0usize, 0usize);
+    let mut text = String::new();
     for file in files.filter(|file| file.path().extension().is_some_and(|e| e == "p4")) {
         let path = file.path().to_string_lossy();
         let program = compile(&path, &mut FolderLoader, options);
@@ -60,15 +61,15 @@ fn check_folder(folder: &Path, options: &CompileOptions, report: &SuiteReport) {
         accepted += usize::from(program.is_accepted());
         let prints = if program.is_accepted() { report.accepted } else { report.rejected };
         if prints {
-            print_program(&path, &program);
+            text.push_str(&described(&path, &program));
         }
     }
-    println!("{}: {accepted} of {total} accepted, {:.2?}", folder.display(), start.elapsed());
+    text + &format!("{}: {accepted} of {total} accepted, {:.2?}\n", folder.display(), start.elapsed())
 }
 
-fn print_program(path: &str, program: &CompiledProgram) {
-    println!("{path}: {}", if program.is_accepted() { "accepted" } else { "rejected" });
-    for diagnostic in &program.diagnostics {
-        println!("  {}", diagnostic.render(&program.sources));
-    }
+fn described(path: &str, program: &CompiledProgram) -> String {
+    let verdict = if program.is_accepted() { "accepted" } else { "rejected" };
+    let lines =
+        program.diagnostics.iter().map(|diagnostic| format!("  {}\n", diagnostic.render(&program.sources)));
+    format!("{path}: {verdict}\n") + &lines.collect::<String>()
 }
