@@ -94,7 +94,7 @@ pub(crate) fn nearest<'c>(written: &str, candidates: impl IntoIterator<Item = &'
     near.filter(|(distance, _)| *distance <= (written.len() + 1) / 3).map(|(_, candidate)| candidate)
 }
 
-/// Most errors that are kept; a program with more is cut off.
+/// Most errors that are kept, and most warnings.
 const MOST: usize = 100;
 
 /// Diagnostics of one run.
@@ -106,13 +106,35 @@ pub(crate) struct DiagnosticSink {
 impl DiagnosticSink {
     /// Keeps a diagnostic, unless there are too many or its place has one of the same weight already.
     pub(crate) fn push(&mut self, diagnostic: SourceDiagnostic) {
-        let same = |d: &SourceDiagnostic| d.span == diagnostic.span && d.severity == diagnostic.severity;
-        if self.list.len() < MOST && !self.list.iter().any(same) {
+        let mut alike = self.list.iter().filter(|d| d.severity == diagnostic.severity);
+        let has_room = alike.clone().count() < MOST;
+        if has_room && !alike.any(|d| d.span == diagnostic.span) {
             self.list.push(diagnostic);
         }
     }
 
+    /// Tells if no further errors are kept.
+    pub(crate) fn is_full(&self) -> bool {
+        self.list.len() >= MOST && self.list.iter().filter(|d| d.is_error()).count() >= MOST
+    }
+
     pub(crate) fn error(&mut self, span: SourceSpan, message: impl Into<String>) {
         self.push(SourceDiagnostic::error(span, message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_warnings_do_not_hide_errors() {
+        let mut sink = DiagnosticSink::default();
+        for start in 0..1000 {
+            sink.push(SourceDiagnostic::warning(SourceSpan { start, ..SourceSpan::default() }, "warning"));
+        }
+        sink.error(SourceSpan::default(), "error");
+        assert_eq!(sink.list.len(), MOST + 1);
+        assert!(sink.list.iter().any(SourceDiagnostic::is_error) && !sink.is_full());
     }
 }

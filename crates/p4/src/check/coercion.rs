@@ -118,6 +118,19 @@ impl TypeChecker<'_> {
         Some((kind, fields.collect()))
     }
 
+    /// Finds a field of a struct, header or header union: its index and type.
+    pub(crate) fn field_type(&mut self, id: TypeId, name: &str) -> Option<(usize, TypeId)> {
+        let ValueType::Nominal(nominal, arguments) = self.types.kind(self.types.shallow(id)) else {
+            return None;
+        };
+        let declared = self.types.nominal(*nominal);
+        let NominalKind::Aggregate(_, fields) = &declared.kind else { return None };
+        let index = fields.iter().position(|(field, _)| &**field == name)?;
+        let map = substitution(&declared.type_parameters, arguments);
+        let field_type = fields[index].1;
+        Some((index, self.types.substitute(field_type, &map)))
+    }
+
     /// Type of the values of an enumeration, if it has one.
     pub(crate) fn underlying(&self, id: TypeId) -> Option<TypeId> {
         let ValueType::Nominal(nominal, _) = self.types.kind(self.types.shallow(id)) else { return None };

@@ -29,8 +29,8 @@ impl TypeChecker<'_> {
     }
 
     fn field(&mut self, value: &TypedValue, type_id: TypeId, member: &SourceName) -> TypedValue {
-        let fields = self.fields(type_id).map(|(_, fields)| fields).unwrap_or_default();
-        let Some(index) = fields.iter().position(|(name, _)| *name == member.text) else {
+        let Some((index, field_type)) = self.field_type(type_id, &member.text) else {
+            let fields = self.fields(type_id).map(|(_, fields)| fields).unwrap_or_default();
             let names: Vec<String> = fields.iter().map(|(name, _)| name.to_string()).collect();
             return self.no_member(type_id, member, &names);
         };
@@ -38,8 +38,8 @@ impl TypeChecker<'_> {
             Some(ConstantValue::List(list)) => list.get(index).cloned(),
             _ => None,
         };
-        let constant = constant.and_then(|constant| self.cast_constant(&constant, fields[index].1));
-        TypedValue { type_id: fields[index].1, constant, ..value.clone() }
+        let constant = constant.and_then(|constant| self.cast_constant(&constant, field_type));
+        TypedValue { type_id: field_type, constant, ..value.clone() }
     }
 
     pub(crate) fn no_member(&mut self, type_id: TypeId, member: &SourceName, names: &[String]) -> TypedValue {

@@ -172,6 +172,10 @@ impl TypeChecker<'_> {
 
     /// Reports that a name is not declared, with the nearest one.
     fn undeclared(&mut self, kind: &str, name: &SourceName) {
+        // The search for the nearest name takes time that grows with the program.
+        if self.sink.is_full() {
+            return;
+        }
         let diagnostic =
             SourceDiagnostic::error(name.span, format!("{kind} `{}` is not declared", name.text));
         let diagnostic = diagnostic.nearest(&name.text, self.scopes.names());
