@@ -1,5 +1,5 @@
-//! Configurations of Click: whatever text is read is taken apart, compiled to the IR if it makes sense, and what comes out is valid; what is
-//! wrong has a place in the text.
+//! Configurations of Click: whatever text is read is taken apart, compiled to the IR if it makes sense, and
+//! what comes out is valid; what is wrong has a place in the text.
 
 #![no_main]
 

@@ -9,6 +9,7 @@ use millstream_object as obj;
 use millstream_object::{MapOrigin, NewFunction, Object, RelocKind};
 use rustc_hash::FxHashMap;
 
+use crate::jit::TAIL_CALL;
 use crate::lift::{self, Left, LiftError, Signature, Source, Sym};
 use crate::lower::Lowered;
 
@@ -63,8 +64,6 @@ pub fn lift_program(object: &Object, program: ir::Func) -> Result<Lifted, LiftEr
 
 /// Returns true if a function makes a tail call.
 pub fn makes_tail_calls(function: &ir::Function) -> bool {
-    /// `bpf_tail_call` (`include/uapi/linux/bpf.h`).
-    const TAIL_CALL: i32 = 12;
     let is_tail_call = |inst| matches!(function.insts[inst].op, ir::Op::Helper { id: TAIL_CALL });
     function.insts_in_order().any(|(_, inst)| is_tail_call(inst))
 }

@@ -27,8 +27,8 @@ pub enum StoreError {
     },
     /// It was changed or cut after it was written.
     #[error(
-        "{name}: damaged: the checksum is {found} and should be {expected}; get the file again, or, if it was changed by \
-         hand, prove and write it anew with `millstream rules seal`"
+        "{name}: damaged: the checksum is {found} and should be {expected}; get the file again, \
+         or, if it was changed by hand, prove and write it anew with `millstream rules seal`"
     )]
     Checksum {
         /// The store.

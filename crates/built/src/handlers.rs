@@ -46,7 +46,8 @@ pub enum Error {
     Unwritable(String),
     /// The handler is a setting that is a constant in the code.
     #[error(
-        "handler {0:?} is a constant of the code: it can be written where a socket was asked for with `--control`, or `build` was told `--writable`"
+        "handler {0:?} is a constant of the code: it can be written where a socket was asked for with \
+         `--control`, or `build` was told `--writable`"
     )]
     Constant(String),
 }

@@ -38,7 +38,8 @@ pub fn header(symbol: &str, payload: &Payload) -> String {
     out.push_str(COMMON);
     let _ = write!(
         out,
-        "\n#ifndef {guard}\n#define {guard}\n\n#ifdef __cplusplus\nextern \"C\"\n#endif\nextern const struct millstream_program {symbol};\n\n"
+        "\n#ifndef {guard}\n#define {guard}\n\n#ifdef __cplusplus\nextern \"C\"\n#endif\n\
+         extern const struct millstream_program {symbol};\n\n"
     );
     if let Kind::Click { program, .. } = &payload.kind {
         let sources = program.sources.iter().map(|source| match source {

@@ -128,7 +128,8 @@ fn frames_of_ip_are_found_if_that_is_wanted() {
         "FromDump(a, STOP true, FORCE_IP true) -> i :: IPClassifier(udp, -) -> c :: Counter -> Discard;
         i[1] -> o :: Counter -> Discard;";
     reads(text, &frames, &[("c.count", "2"), ("o.count", "0")]);
-    let text = "f :: FromDump(a, FORCE_IP true) -> GetIPAddress(IP dst) -> c :: Counter -> Discard; f[1] -> o :: Counter -> Discard;";
+    let text = "f :: FromDump(a, FORCE_IP true) -> GetIPAddress(IP dst) -> c :: Counter -> Discard; \
+        f[1] -> o :: Counter -> Discard;";
     reads(text, &frames, &[("c.count", "2"), ("o.count", "4")]);
     // Without it, the header's place is unknown.
     let text = "FromDump(a) -> i :: IPClassifier(udp, -) -> c :: Counter -> Discard; i[1] -> o :: Counter -> Discard;";
@@ -150,16 +151,19 @@ fn an_unqueue_pulls_until_its_limit() {
 
 #[test]
 fn handlers_are_written_by_the_packet_that_makes_the_number_full() {
-    let switch = "InfiniteSource(LIMIT 100, STOP true) -> n :: Counter(COUNT_CALL 5 s.switch 1) -> s :: Switch -> c :: Counter
+    let switch = "InfiniteSource(LIMIT 100, STOP true) -> n :: Counter(COUNT_CALL 5 s.switch 1) \
+        -> s :: Switch -> c :: Counter
         -> d :: Discard; s[1] -> o :: Counter -> d;";
     reads(switch, &[], &[("c.count", "4"), ("o.count", "96"), ("s.switch", "1"), ("n.count", "100")]);
-    let bytes = "InfiniteSource(LENGTH 100, LIMIT 10) -> Counter(BYTE_COUNT_CALL 450 s.switch -1) -> s :: Switch -> c :: Counter -> Discard;";
+    let bytes = "InfiniteSource(LENGTH 100, LIMIT 10) -> Counter(BYTE_COUNT_CALL 450 s.switch -1) \
+        -> s :: Switch -> c :: Counter -> Discard;";
     reads(bytes, &[], &[("c.count", "4"), ("s.switch", "-1"), ("s.drops", "6")]);
     let stop = "InfiniteSource(LIMIT 100) -> c :: Counter(COUNT_CALL 7 stop) -> Discard;";
     reads(stop, &[], &[("c.count", "7")]);
     let own = "InfiniteSource(LIMIT 10) -> c :: Counter(COUNT_CALL 8 c.reset) -> Discard;";
     reads(own, &[], &[("c.count", "2")]);
-    let script = "InfiniteSource(LIMIT 10) -> c :: Counter(COUNT_CALL 4 s.run) -> Discard; s :: Script(TYPE PASSIVE, write stop);";
+    let script = "InfiniteSource(LIMIT 10) -> c :: Counter(COUNT_CALL 4 s.run) -> Discard; \
+        s :: Script(TYPE PASSIVE, write stop);";
     reads(script, &[], &[("c.count", "4")]);
     let within = "elementclass E { input -> Counter(COUNT_CALL 2 s.switch 1) -> s :: Switch -> output; s[1] -> Discard }
         InfiniteSource(LIMIT 9) -> E -> c :: Counter -> Discard;";
@@ -170,7 +174,8 @@ fn handlers_are_written_by_the_packet_that_makes_the_number_full() {
 fn packets_without_a_destination_are_dropped_by_those_who_would_ask_for_it() {
     let ask = |to: &str, more: &str| {
         format!(
-            "FromDump(a) -> Strip(14) -> MarkIPHeader(0) -> {to} a :: ARPQuerier(1.0.0.1/24, 2:1:1:1:1:1{more}) -> o :: ToDump(o); Idle -> [1] a;"
+            "FromDump(a) -> Strip(14) -> MarkIPHeader(0) \
+             -> {to} a :: ARPQuerier(1.0.0.1/24, 2:1:1:1:1:1{more}) -> o :: ToDump(o); Idle -> [1] a;"
         )
     };
     let sent = |text: &str| {
@@ -210,7 +215,8 @@ fn order(text: &str) -> Vec<u8> {
 
 #[test]
 fn schedulers_pull_from_sources_by_turns() {
-    let three = "i1 :: InfiniteSource(\\<01>, LIMIT 10) i2 :: InfiniteSource(\\<02>, LIMIT 10) i3 :: InfiniteSource(\\<03>, LIMIT 10)";
+    let three = "i1 :: InfiniteSource(\\<01>, LIMIT 10) i2 :: InfiniteSource(\\<02>, LIMIT 10) \
+        i3 :: InfiniteSource(\\<03>, LIMIT 10)";
     let by = |scheduler: &str| {
         order(&format!("{three} s :: {scheduler} i1 -> [0] s; i2 -> [1] s; i3 -> [2] s; s -> ToDump(o)"))
     };
@@ -221,14 +227,17 @@ fn schedulers_pull_from_sources_by_turns() {
     assert_eq!(by("PrioSched"), [[1; 10], [2; 10], [3; 10]].concat());
     // Schedulers behind one another, and a source that is pushed beside them.
     let nested = format!(
-        "{three} a :: RoundRobinSched i1 -> [0] a; i2 -> [1] a; p :: PrioSched i3 -> [0] p; a -> Null -> [1] p; p -> ToDump(o)"
+        "{three} a :: RoundRobinSched i1 -> [0] a; i2 -> [1] a; p :: PrioSched i3 -> [0] p; \
+         a -> Null -> [1] p; p -> ToDump(o)"
     );
     assert_eq!(order(&nested), [vec![3; 10], [1, 2].repeat(10)].concat());
 }
 
 #[test]
 fn rates_have_units_wherever_they_are_bandwidths() {
-    let text = "RatedSource(LENGTH 100, RATE 10, LIMIT 20) -> s :: BandwidthRatedSplitter(RATE 200Bps, BURST_BYTES 100) -> c :: Counter -> Discard; s[1] -> Discard;";
+    let text = "RatedSource(LENGTH 100, RATE 10, LIMIT 20) \
+        -> s :: BandwidthRatedSplitter(RATE 200Bps, BURST_BYTES 100) -> c :: Counter -> Discard; \
+        s[1] -> Discard;";
     let mut run = run(text, &[]);
     let passed: u64 = run.read("c.count").parse().expect("a number");
     assert!(
@@ -283,7 +292,8 @@ fn an_interface_gives_whole_frames_unless_told_otherwise() {
 fn an_interface_gives_what_its_filter_matches() {
     let count = |filter: &str, frames: &[Vec<u8>]| {
         let text = format!(
-            "FromDevice(eth0, METHOD PCAP, BPF_FILTER \"{filter}\") -> c :: Counter -> Discard; Idle -> DelayUnqueue(1) -> Discard"
+            "FromDevice(eth0, METHOD PCAP, BPF_FILTER \"{filter}\") -> c :: Counter -> Discard; \
+             Idle -> DelayUnqueue(1) -> Discard"
         );
         run(&text, frames).read("c.count")
     };

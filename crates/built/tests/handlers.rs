@@ -160,7 +160,8 @@ fn request(address: [u8; 4]) -> Vec<u8> {
 
 #[test]
 fn addresses_that_are_answered_for_come_and_go_and_the_first_prefix_answers() {
-    let text = "FromDump(a) -> r :: ARPResponder(10.1.0.0/16 2:2:2:2:2:2, 10.0.0.0/8 1:1:1:1:1:1, 10.0.0.0/8 3:3:3:3:3:3, 10.2.3.4 5:5:5:5:5:5) -> ToDump(0)";
+    let text = "FromDump(a) -> r :: ARPResponder(10.1.0.0/16 2:2:2:2:2:2, 10.0.0.0/8 1:1:1:1:1:1, \
+        10.0.0.0/8 3:3:3:3:3:3, 10.2.3.4 5:5:5:5:5:5) -> ToDump(0)";
     let answer = |bed: &mut Bed, address| bed.sent(&[request(address)]).first().map(|(_, bytes)| bytes[6]);
     for writers in [Writers::Scripts, Writers::Anybody] {
         let mut bed = Bed::by(text, writers);
@@ -183,7 +184,8 @@ fn addresses_that_are_answered_for_come_and_go_and_the_first_prefix_answers() {
 #[test]
 fn stations_and_flows_are_shown_and_forgotten() {
     let mut bed = Bed::new(
-        "FromDump(a) -> c :: Classifier(11/01, -); c[0] -> [0] s :: EtherSwitch; c[1] -> [1] s; s[0] -> ToDump(0); s[1] -> ToDump(1)",
+        "FromDump(a) -> c :: Classifier(11/01, -); c[0] -> [0] s :: EtherSwitch; c[1] -> [1] s; \
+         s[0] -> ToDump(0); s[1] -> ToDump(1)",
     );
     let frame = |to: u8, from: u8| [&[0, 0, 0, 0, 0, to, 0, 0, 0, 0, 0, from][..], &[0; 48]].concat();
     assert_eq!(bed.outputs(&[frame(2, 1), frame(1, 2)]), [1, 0]);
@@ -204,7 +206,8 @@ fn stations_and_flows_are_shown_and_forgotten() {
 
 #[test]
 fn settings_are_loaded_where_somebody_may_write_them_and_constants_elsewhere() {
-    let text = "FromDump(a) -> s :: Switch(1) -> p :: Paint(3) -> k :: CheckPaint(3) -> ToDump(0); s[1] -> ToDump(1); k[1] -> ToDump(2)";
+    let text = "FromDump(a) -> s :: Switch(1) -> p :: Paint(3) -> k :: CheckPaint(3) -> ToDump(0); \
+        s[1] -> ToDump(1); k[1] -> ToDump(2)";
     let mut bed = Bed::new(text);
     let one = [vec![0u8; 60]];
     assert_eq!((bed.outputs(&one), bed.read("s.switch")), (vec![1], "1".into()));
@@ -323,7 +326,8 @@ fn tickets_are_given_and_taken_while_packets_come() {
 #[test]
 fn what_makes_no_difference_is_remembered_for_scripts_that_tune_it() {
     let mut bed = Bed::new(
-        "s :: RatedSource(RATE 10, LIMIT 4) -> q :: Queue(7) -> h :: Shaper(100) -> b :: BandwidthShaper(1Mbps) -> Unqueue
+        "s :: RatedSource(RATE 10, LIMIT 4) -> q :: Queue(7) -> h :: Shaper(100) \
+            -> b :: BandwidthShaper(1Mbps) -> Unqueue
             -> p :: Print(ACTIVE false) -> CheckLength(10) -> Discard; Idle -> r :: RED(5, 50, 0.02) -> Discard",
     );
     let read = |bed: &mut Bed| {

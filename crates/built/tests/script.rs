@@ -95,7 +95,8 @@ fn an_active_script_begins_at_once_and_waits_for_its_time() {
 
 #[test]
 fn scripts_of_the_documentation_say_what_it_says() {
-    let loops = "s :: Script(set x 0, label begin_loop, printn $x, set x $(s.add $x 1), goto begin_loop $(lt $x 5), stop)";
+    let loops = "s :: Script(set x 0, label begin_loop, printn $x, set x $(s.add $x 1), \
+        goto begin_loop $(lt $x 5), stop)";
     assert_eq!(counted(loops).at(0), ("01234".into(), false));
     let quotes =
         "Script(set x $(c.count), print $x, set x \"$(c.count)\", printn $x, setq x \"$(c.count)\", print $x,
@@ -109,7 +110,8 @@ fn scripts_of_the_documentation_say_what_it_says() {
 fn sketches_are_asked_about_flows_and_begin_anew() {
     let mut bed = Bed::new(
         "FromDevice(a) -> MarkIPHeader -> s :: CountMinSketch(TOP 1) -> Discard;
-         Script(label l, print \"$(s.count) $(s.estimate 1.2.3.4 5 6.7.8.9 10 tcp) $(s.estimate 1.2.3.4 6.7.8.9 udp)\", printn $(s.top), wait 1, goto l);
+         Script(label l, print \"$(s.count) $(s.estimate 1.2.3.4 5 6.7.8.9 10 tcp) \
+             $(s.estimate 1.2.3.4 6.7.8.9 udp)\", printn $(s.top), wait 1, goto l);
          Script(TYPE PASSIVE, return $(s.estimate 1.2.3.4)); Script(wait 2.5, write s.reset)",
     );
     assert_eq!(bed.at(0).0, "0 0 0\n");
@@ -128,7 +130,8 @@ fn sketches_are_asked_about_flows_and_begin_anew() {
 #[test]
 fn a_driver_script_decides_when_the_run_ends() {
     let mut bed = counted(
-        "Script(wait 1, stop); DriverManager(print a, print \"begins\", wait, print \"stopped\", wait 2s, print \"ends\")",
+        "Script(wait 1, stop); DriverManager(print a, print \"begins\", wait, print \"stopped\", \
+         wait 2s, print \"ends\")",
     );
     assert_eq!(bed.at(0), ("begins\n".into(), true));
     assert_eq!(bed.complaints(), "DriverManager@5: there is no handler `a` to read\n");
@@ -137,7 +140,8 @@ fn a_driver_script_decides_when_the_run_ends() {
     assert_eq!(bed.at(3000), ("ends\n".into(), false));
     // Without more packets, time jumps.
     let mut bed = counted(
-        "DriverManager(wait, wait 5s, printn \"$(c.count) \", label l, printn \"once \", wait 1s, goto l, print \"never\")",
+        "DriverManager(wait, wait 5s, printn \"$(c.count) \", label l, printn \"once \", wait 1s, \
+         goto l, print \"never\")",
     );
     assert_eq!(bed.at(0), (String::new(), true));
     bed.packets(9);
@@ -165,8 +169,11 @@ fn mistakes_are_told_once_and_endless_loops_end() {
         assert_eq!(bed.at(1000 * second), ("1 ".into(), true));
     }
     assert_eq!(bed.complaints(), "s: there is no handler `nobody.rate` to write\n");
-    let mut bed = counted("s :: Script(set x 0, label l, set x $(add $x 1), goto l); t :: Script(TYPE PASSIVE, write t.run, write u.run);
-        u :: Script(TYPE PASSIVE, write t.run); Script(write t.run, error \"as said\")");
+    let mut bed = counted(
+        "s :: Script(set x 0, label l, set x $(add $x 1), goto l); \
+        t :: Script(TYPE PASSIVE, write t.run, write u.run);
+        u :: Script(TYPE PASSIVE, write t.run); Script(write t.run, error \"as said\")",
+    );
     assert_eq!(bed.at(0), (String::new(), true));
     let complaints = bed.complaints();
     assert!(complaints.starts_with("s: goes round without a pause, and is ended\n"), "{complaints}");
@@ -206,7 +213,8 @@ fn scripts_print_to_files_and_lines_have_one_end() {
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("said").display().to_string();
     let mut bed = counted(&format!(
-        "Script(print >{file} \"gone\", print >{file} \"one\", print >>{file} c.count, append c.class {file}, print c.handlers, print > - \"two\")"
+        "Script(print >{file} \"gone\", print >{file} \"one\", print >>{file} c.count, \
+         append c.class {file}, print c.handlers, print > - \"two\")"
     ));
     let (said, _) = bed.at(0);
     assert_eq!(std::fs::read_to_string(&file).expect("a file"), "one\n0\nCounter\n");

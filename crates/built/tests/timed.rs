@@ -166,7 +166,8 @@ fn full_queues_drop_what_comes_or_what_came_first() {
 #[test]
 fn delays_keep_annotations_and_what_was_stripped() {
     let mut bed = Bed::new(
-        "FromDump(a) -> Paint(3) -> Strip(14) -> Queue -> DelayUnqueue(50ms) -> p :: CheckPaint(3) -> Unstrip(14) -> ToDump(o); p[1] -> Discard",
+        "FromDump(a) -> Paint(3) -> Strip(14) -> Queue -> DelayUnqueue(50ms) -> p :: CheckPaint(3) \
+         -> Unstrip(14) -> ToDump(o); p[1] -> Discard",
     );
     let times = [0, 7, 20 * MS, 90 * MS];
     bed.run(&times, &frames(4, 80));
@@ -196,7 +197,8 @@ fn schedulers_choose_when_packets_leave() {
     let classes = "FromDump(a) -> c :: Classifier(0/01, -);";
     let order = |scheduler: &str| {
         let mut bed = Bed::new(&format!(
-            "{classes} c[0] -> Queue -> [0] s :: {scheduler}; c[1] -> Queue -> n :: Counter -> [1] s -> RatedUnqueue(1000, BURST_SIZE 1) -> ToDump(o)"
+            "{classes} c[0] -> Queue -> [0] s :: {scheduler}; c[1] -> Queue -> n :: Counter -> [1] s \
+             -> RatedUnqueue(1000, BURST_SIZE 1) -> ToDump(o)"
         ));
         let frames: Vec<Vec<u8>> = (0..8).map(|at| frame(u8::from(at >= 4), 60)).collect();
         bed.run(&[0; 8], &frames);
@@ -267,7 +269,8 @@ fn splitters_go_by_the_times_of_packets() {
 
 #[test]
 fn ways_to_pull_that_lead_back_have_an_end() {
-    let text = "FromDump(a) -> Queue -> [0] s :: RoundRobinSched -> p :: PathSpinlock; p[0] -> [1] s; p[1] -> [2] s; p[2] -> RatedUnqueue(1000) -> ToDump(o)";
+    let text = "FromDump(a) -> Queue -> [0] s :: RoundRobinSched -> p :: PathSpinlock; p[0] -> [1] s; \
+        p[1] -> [2] s; p[2] -> RatedUnqueue(1000) -> ToDump(o)";
     let mut bed = Bed::new(text);
     let ran = bed.run(&[0; 3], &frames(3, 60));
     assert_eq!((ran.sent.as_slice(), bed.dropped(Some("endless"))), (&[0][..], 3));
@@ -303,11 +306,13 @@ fn meters_choose_by_what_came_lately() {
 #[test]
 fn a_configuration_that_takes_anothers_place_has_its_packets() {
     let mut bed = Bed::new(
-        "FromDump(a) -> Paint(3) -> q :: Queue -> l :: LinkUnqueue(100ms, 60000) -> p :: CheckPaint(3) -> ToDump(o); p[1] -> Discard",
+        "FromDump(a) -> Paint(3) -> q :: Queue -> l :: LinkUnqueue(100ms, 60000) -> p :: CheckPaint(3) \
+         -> ToDump(o); p[1] -> Discard",
     );
     // Annotations lie elsewhere in the new one, which looks at more of them, and it delivers twice as fast.
     let (program, mut engine) = compiled(
-        "FromDump(a) -> Paint(3) -> SetIPAddress(1.2.3.4) -> q :: Queue -> Counter -> l :: LinkUnqueue(100ms, 120000) -> p :: CheckPaint(3) -> Counter
+        "FromDump(a) -> Paint(3) -> SetIPAddress(1.2.3.4) -> q :: Queue -> Counter \
+            -> l :: LinkUnqueue(100ms, 120000) -> p :: CheckPaint(3) -> Counter
             -> StoreIPAddress(16) -> ToDump(o); p[1] -> Discard",
     );
     assert_ne!(program.waits.kept, bed.program.waits.kept);

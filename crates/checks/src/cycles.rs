@@ -2,12 +2,9 @@
 //!
 //! An arrow leads from a module to each module whose item, or which itself, it names in a `use` declaration,
 //! a path, a macro or an attribute; through re-exports, to the module that defines the item. `mod x;` is no
-//! arrow. Nor is a re-export (`pub use`, also `pub(crate) use`) of what a module's own children define. A
+//! arrow. Nor is any use of a module below: a parent may call its children, which use the parent's types. A
 //! child that uses its parent's items has an arrow to the parent. A cycle is a strongly connected component
 //! of at least two modules.
-//!
-//! A parent that calls its children, which use the parent's types, is a cycle. The figures of sibling cycles
-//! leave those out: for them, no arrow leads from a module to one below it.
 
 use std::collections::BTreeMap;
 
@@ -19,56 +16,44 @@ use crate::repository::SourceRepository;
 /// Arrows from each module: the modules used, and the line of the first use.
 type ModuleArrows = Vec<BTreeMap<usize, usize>>;
 
-/// Arrows that count.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ArrowScope {
-    All,
-    /// All but those from a module to one below it.
-    NotBelow,
-}
-
 pub(crate) fn measure(repository: &SourceRepository) -> Vec<MeasuredFigure> {
-    let all = cycles(repository, ArrowScope::All);
-    let sibling = cycles(repository, ArrowScope::NotBelow);
+    let cycles = cycles(repository);
     vec![
-        MeasuredFigure::count("import_cycles", all.clone()),
-        MeasuredFigure::maximum("import_cycle_modules", all),
-        MeasuredFigure::count("sibling_import_cycles", sibling.clone()),
-        MeasuredFigure::maximum("sibling_import_cycle_modules", sibling),
+        MeasuredFigure::count("import_cycles", cycles.clone()),
+        MeasuredFigure::maximum("import_cycle_modules", cycles),
     ]
 }
 
-fn cycles(repository: &SourceRepository, scope: ArrowScope) -> Vec<FigurePlace> {
+fn cycles(repository: &SourceRepository) -> Vec<FigurePlace> {
     let mut found = Vec::new();
     for tree in repository.packages.iter().flat_map(|package| &package.trees) {
-        let arrows = arrows(tree, scope);
+        let arrows = arrows(tree);
         let cycles = components(&arrows).into_iter();
         found.extend(cycles.map(|cycle| finding(tree, &arrows, &cycle, &repository.files)));
     }
     found
 }
 
-fn arrows(tree: &ModuleTree, scope: ArrowScope) -> ModuleArrows {
+fn arrows(tree: &ModuleTree) -> ModuleArrows {
     let of_module = |module: usize| {
         let facts = &tree.nodes[module].facts;
         let mut arrows = BTreeMap::new();
-        let mut add = |path: &[String], line: usize, is_reexport: bool| {
+        let mut add = |path: &[String], line: usize| {
             let Some(target) = tree.resolve(module, path) else { return };
             let to = target.module();
-            if (is_reexport || scope == ArrowScope::NotBelow) && tree.is_within(to, module) {
+            if tree.is_within(to, module) {
                 return;
             }
             let first = arrows.entry(to).or_insert(line);
             *first = line.min(*first);
         };
         for import in &facts.imports {
-            add(&import.path, import.line, import.is_reexport);
+            add(&import.path, import.line);
         }
         // A single name is an item of the module itself, or one that an import brings.
         for reference in facts.references.iter().filter(|reference| reference.path.len() > 1) {
-            add(&reference.path, reference.line, false);
+            add(&reference.path, reference.line);
         }
-        arrows.remove(&module);
         arrows
     };
     (0..tree.nodes.len()).map(of_module).collect()
@@ -154,14 +139,9 @@ mod tests {
 
     /// Returns the modules of the cycles of a library.
     fn cycles(text: &str) -> Vec<String> {
-        cycles_of(text, 0)
-    }
-
-    /// The same by one of the figures.
-    fn cycles_of(text: &str, figure: usize) -> Vec<String> {
         let figures = measure(&sample(&[("crates/a/src/lib.rs", text)]));
         let first_line = |finding: &FigurePlace| finding.text.lines().next().unwrap_or_default().to_owned();
-        let lines = figures[figure].findings.iter().map(first_line);
+        let lines = figures[0].findings.iter().map(first_line);
         lines.map(|line| line.split_once(": ").unwrap().1.to_owned()).collect()
     }
 
@@ -186,13 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn reexports_of_children_are_no_arrows() {
+    fn a_parent_may_use_its_children() {
         let with =
-            |import: &str| cycles(&format!("{import}\nmod b {{ use super::R; pub struct B; }}\nstruct R;\n"));
-        assert_eq!(with("pub use b::B;"), [""; 0]);
-        assert_eq!(with("pub(crate) use b::*;"), [""; 0]);
-        assert_eq!(with("use b::B;"), ["a, a::b"]);
-        assert_eq!(with("fn f() { b::g(); }"), ["a, a::b"]);
+            |code: &str| cycles(&format!("{code}\nmod b {{ use super::R; pub struct B; }}\nstruct R;\n"));
+        for code in ["pub use b::B;", "pub(crate) use b::*;", "use b::B;", "fn f() { b::g(); }"] {
+            assert_eq!(with(code), [""; 0], "{code}");
+        }
     }
 
     #[test]
@@ -207,20 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn sibling_cycles_have_no_arrows_below() {
-        let text = "mod b { pub struct B; }\nstruct R;\nfn f() { b::g(); }\n";
-        assert_eq!(cycles_of(&text.replace("pub struct", "use super::R; pub struct"), 0), ["a, a::b"]);
-        assert_eq!(cycles_of(&text.replace("pub struct", "use super::R; pub struct"), 2), [""; 0]);
-        let text = "mod b { use super::c::C; pub struct B; }\nmod c { use super::b::B; pub struct C; }\n";
-        assert_eq!(cycles_of(text, 2), ["a::b, a::c"]);
-    }
-
-    #[test]
     fn cycles_are_counted_and_the_largest_is_measured() {
         let text = "mod b { use super::c::C; }\nmod c { use super::d::D; }\nmod d { use super::b::B; }\n\
                     mod e { use super::f::F; use super::b::B; }\nmod f { use super::e::E; }\n";
         let figures = measure(&sample(&[("crates/a/src/lib.rs", text), ("crates/a/src/bin/x.rs", "")]));
-        assert_eq!(figures.iter().map(MeasuredFigure::highest).collect::<Vec<_>>(), [2.0, 3.0, 2.0, 3.0]);
+        assert_eq!(figures.iter().map(MeasuredFigure::highest).collect::<Vec<_>>(), [2.0, 3.0]);
         assert_eq!(
             figures[0].findings[0].to_string(),
             "crates/a/src/lib.rs: 3 modules use each other: a::b, a::c, a::d\n    \

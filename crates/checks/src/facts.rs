@@ -25,8 +25,6 @@ pub(crate) struct ImportedName {
     pub(crate) name: String,
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
-    /// True if others can use it: `pub use`, also `pub(crate) use`.
-    pub(crate) is_reexport: bool,
 }
 
 /// A path in code.
@@ -66,8 +64,7 @@ impl ModuleFacts {
             }
             facts.items.extend(item_name(item));
             if let Item::Use(item) = item {
-                let is_reexport = !matches!(item.vis, Visibility::Inherited);
-                facts.import(&item.tree, &mut Vec::new(), is_reexport);
+                facts.import(&item.tree, &mut Vec::new());
             } else {
                 facts.visit_item(item);
             }
@@ -75,16 +72,16 @@ impl ModuleFacts {
         facts
     }
 
-    fn import(&mut self, tree: &UseTree, prefix: &mut Vec<String>, is_reexport: bool) {
+    fn import(&mut self, tree: &UseTree, prefix: &mut Vec<String>) {
         let line = line(tree.span());
         let mut bind = |name: String, last: Option<String>| {
             let path = prefix.iter().cloned().chain(last).collect();
-            self.imports.push(ImportedName { name, path, line, is_reexport });
+            self.imports.push(ImportedName { name, path, line });
         };
         match tree {
             UseTree::Path(path) => {
                 prefix.push(path.ident.to_string());
-                self.import(&path.tree, prefix, is_reexport);
+                self.import(&path.tree, prefix);
                 prefix.pop();
             }
             UseTree::Name(name) if name.ident == "self" => {
@@ -96,7 +93,7 @@ impl ModuleFacts {
             UseTree::Glob(_) => bind("*".to_owned(), None),
             UseTree::Group(group) => {
                 for tree in &group.items {
-                    self.import(tree, prefix, is_reexport);
+                    self.import(tree, prefix);
                 }
             }
         }
@@ -163,7 +160,7 @@ impl<'ast> Visit<'ast> for ModuleFacts {
     /// A `use` inside a function: it binds nothing for the module.
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let mut inner = ModuleFacts::default();
-        inner.import(&item.tree, &mut Vec::new(), false);
+        inner.import(&item.tree, &mut Vec::new());
         let paths =
             inner.imports.into_iter().map(|import| PathReference { path: import.path, line: import.line });
         self.references.extend(paths);
@@ -336,9 +333,9 @@ mod tests {
         let imports: Vec<String> = facts
             .imports
             .iter()
-            .map(|import| format!("{} {} {}", import.name, import.path.join("::"), import.is_reexport))
+            .map(|import| format!("{} {}", import.name, import.path.join("::")))
             .collect();
-        assert_eq!(imports, ["a a true", "* a::b true", "d a::c true", "e super::e false"]);
+        assert_eq!(imports, ["a a", "* a::b", "d a::c", "e super::e"]);
     }
 
     #[test]

@@ -213,11 +213,11 @@ mod tests {
     fn what_is_written_is_read_again() {
         let mut limits = FigureLimits::default();
         let figures =
-            [whole("type_names_shared", 20.01), whole("crate_lines", 4321.0), pages(&[("a.md", 21.0)])];
+            [whole("type_names_shared", 20.01), whole("function_lines", 43.2), pages(&[("a.md", 21.0)])];
         limits.bless(&figures);
         let text = limits.text();
-        assert!(text.contains("%; goal 8\ntype_names_shared = 20.1\n"), "{text}");
-        assert!(text.contains("no goal is set\ncrate_lines = 5000\n"), "{text}");
+        assert!(text.contains("%; goal 10\ntype_names_shared = 21\n"), "{text}");
+        assert!(text.contains("no goal is set\nfunction_lines = 44\n"), "{text}");
         assert!(text.contains("goal 18\n[page_sentence_mean]\n\"a.md\" = 21.0\n"), "{text}");
         assert_eq!(parse(&text), limits);
     }

@@ -56,8 +56,6 @@ checks! {
     page_words_per_heading,
     import_cycles,
     import_cycle_modules,
-    sibling_import_cycles,
-    sibling_import_cycle_modules,
     crate_lines,
     struct_fields,
     impl_files,

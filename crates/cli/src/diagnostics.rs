@@ -4,12 +4,27 @@
 //! The renderer counts columns in 16 bits and is slow with long lines, and a configuration may be one line of
 //! megabytes. So it is never given more than [`MOST`] bytes on either side of a place, whatever the text is.
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 
-use miette::{MietteError, MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents};
+use miette::{
+    MietteError, MietteHandlerOpts, MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents,
+};
 
 /// Bytes shown in front of a place and behind its beginning.
 const MOST: usize = 160;
+
+/// Sets the form of reports of this process. Messages are wrapped at the columns of a terminal only: in a file or a
+/// pipe, a line break inside a message would keep people and scripts from finding it.
+pub(crate) fn install() {
+    if !std::io::stderr().is_terminal() {
+        let whole = |_: &dyn miette::Diagnostic| -> Box<dyn miette::ReportHandler> {
+            Box::new(MietteHandlerOpts::new().wrap_lines(false).build())
+        };
+        // It fails if a hook is there already, which wraps its messages.
+        let _ = miette::set_hook(Box::new(whole));
+    }
+}
 
 /// Writes a report to standard error, in one write. A closed stream is ignored.
 pub(crate) fn emit(report: &Report) {

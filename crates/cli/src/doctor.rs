@@ -305,7 +305,8 @@ fn hooks() -> Vec<Check> {
             probe::fetching_atomics(),
             Status::Limited,
             "writes that leave specialised code of other tables running",
-            "use Linux 5.12 or later; before, each write to a table stops all specialised code of its program until that is approved again",
+            "use Linux 5.12 or later; before, each write to a table stops all specialised code of its \
+             program until that is approved again",
         ),
         Check::probed(
             "coarse clock",

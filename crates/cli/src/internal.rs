@@ -31,7 +31,8 @@ pub(crate) fn contain(command: impl FnOnce() -> ExitCode) -> ExitCode {
         };
         errln!(
             "millstream: internal error{thread}{place}: {}\n  \
-             this is a defect of Millstream's: please report it, with the command, its input and what RUST_BACKTRACE=1 shows{backtrace}",
+             this is a defect of Millstream's: please report it, with the command, its input and what \
+             RUST_BACKTRACE=1 shows{backtrace}",
             message(info.payload())
         );
     }));

@@ -220,7 +220,8 @@ fn text(d: &Document) -> String {
     let r = &d.descriptor;
     let _ = writeln!(
         out,
-        "{} bytes each, {} of them for what is fetched ahead; {} are written when a packet comes; a batch of {BATCH} has cache lines: {}\n\
+        "{} bytes each, {} of them for what is fetched ahead; {} are written when a packet comes; \
+         a batch of {BATCH} has cache lines: {}\n\
          with all fields: {} bytes, {} written, cache lines: {}",
         r.stride, r.notes, r.received, r.lines, r.whole_stride, r.whole_received, r.whole_lines
     );
@@ -248,8 +249,10 @@ fn text(d: &Document) -> String {
             let Waiting { inputs, unpacked_bytes, bytes, written, all_written, lines } = w;
             let _ = writeln!(
                 out,
-                "\n{bytes} bytes of the buffer of a packet that waits, cache lines: {lines}; else annotations are in registers\n\
-                 not packed: {unpacked_bytes} bytes; inputs at which packets go on: {inputs}; annotations written for all of them: {written} of {all_written}"
+                "\n{bytes} bytes of the buffer of a packet that waits, cache lines: {lines}; \
+                 else annotations are in registers\n\
+                 not packed: {unpacked_bytes} bytes; inputs at which packets go on: {inputs}; annotations \
+                 written for all of them: {written} of {all_written}"
             );
         }
     }

@@ -173,6 +173,7 @@ pub fn definition() -> clap::Command {
 
 /// Runs the command line of this process, or the program that it was built from; returns its exit code.
 pub fn main() -> ExitCode {
+    diagnostics::install();
     let code = internal::contain(|| {
         build::run_if_built().unwrap_or_else(|| {
             with(std::env::args_os(), |command| {

@@ -88,8 +88,9 @@ fn sections(others: &[String]) -> String {
         let _ = writeln!(out, ".TP\n\\fB{}\\fR\n{text}", exit as u8);
     }
     out.push_str(
-        ".SH ENVIRONMENT\n.TP\n\\fBMILLSTREAM_LOG\\fR, \\fBRUST_LOG\\fR\nwhat is logged to standard error, by the first \
-         that is set: \\fIerror\\fR, \\fIwarn\\fR (if none is set), \\fIinfo\\fR (if none is set, of the daemon), \
+        ".SH ENVIRONMENT\n.TP\n\\fBMILLSTREAM_LOG\\fR, \\fBRUST_LOG\\fR\n\
+         what is logged to standard error, by the first that is set: \\fIerror\\fR, \
+         \\fIwarn\\fR (if none is set), \\fIinfo\\fR (if none is set, of the daemon), \
          \\fIdebug\\fR or \\fItrace\\fR, or these by module, as in \\fIinfo,millstream_loader=debug\\fR\n\
          .TP\n\\fBNO_COLOR\\fR\nif it is set, nothing is printed in colours\n",
     );

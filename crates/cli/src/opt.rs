@@ -8,6 +8,7 @@ use std::sync::Arc;
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_bpf::cost::Table as CycleTable;
 use millstream_isa::generation::{Generation, KernelRange, VersionError};
+use millstream_lab::environment::mitigations;
 use millstream_object::Object;
 use millstream_opt::{
     Check, Costs, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramCosts,
@@ -62,7 +63,8 @@ pub(crate) struct Args {
     /// (`balanced`)
     #[arg(long, value_name = "GOAL", default_value_t)]
     goal: Goal,
-    /// Predict cycles with this table, written by `millstream lab calibrate`
+    /// Predict cycles with this table, written by `millstream lab calibrate`; with `--for here` the built-in
+    /// table for this kernel's mitigations is the default
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     /// Apply the rules of this store in place of the built-in ones of its kind, terms or windows; each is
@@ -165,8 +167,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let names: Vec<&str> = registry().map(|pass| pass.name()).collect();
         return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no pass `{name}`"));
     }
-    if let Some(path) = &args.costs {
-        install(path)?;
+    match &args.costs {
+        Some(path) => install(path)?,
+        None if args.kernels == Kernels::Here => {
+            CycleTable::install(CycleTable::of_mitigations(&mitigations()).clone());
+        }
+        None => {}
     }
     let object = args.common.section.read(input)?;
     let team = crate::rules::admitted(&args.rules, &args.common.solving)?;

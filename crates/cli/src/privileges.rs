@@ -103,17 +103,18 @@ macro_rules! system_calls {
 
 /// System calls that no command needs.
 const NEVER: &[SystemCall] = system_calls! {
-    SYS_acct SYS_add_key SYS_adjtimex SYS_clock_adjtime SYS_clock_settime SYS_delete_module SYS_fanotify_init SYS_finit_module
-    SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_kcmp SYS_kexec_file_load SYS_kexec_load SYS_keyctl
-    SYS_lookup_dcookie SYS_mount_setattr SYS_open_by_handle_at SYS_pidfd_getfd SYS_pivot_root SYS_process_vm_readv
-    SYS_process_vm_writev SYS_ptrace SYS_quotactl SYS_reboot SYS_request_key SYS_setdomainname SYS_sethostname SYS_settimeofday
-    SYS_swapoff SYS_swapon SYS_syslog SYS_userfaultfd SYS_vhangup
+    SYS_acct SYS_add_key SYS_adjtimex SYS_clock_adjtime SYS_clock_settime SYS_delete_module SYS_fanotify_init
+    SYS_finit_module SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_kcmp
+    SYS_kexec_file_load SYS_kexec_load SYS_keyctl SYS_lookup_dcookie SYS_mount_setattr SYS_open_by_handle_at
+    SYS_pidfd_getfd SYS_pivot_root SYS_process_vm_readv SYS_process_vm_writev SYS_ptrace SYS_quotactl
+    SYS_reboot SYS_request_key SYS_setdomainname SYS_sethostname SYS_settimeofday SYS_swapoff SYS_swapon
+    SYS_syslog SYS_userfaultfd SYS_vhangup
 };
 
 /// System calls that only commands with kernel access or namespaces need.
 const WITHOUT_KERNEL: &[SystemCall] = system_calls! {
-    SYS_bpf SYS_chroot SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_mount SYS_move_mount SYS_open_tree SYS_perf_event_open
-    SYS_setns SYS_umount2 SYS_unshare
+    SYS_bpf SYS_chroot SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_mount SYS_move_mount SYS_open_tree
+    SYS_perf_event_open SYS_setns SYS_umount2 SYS_unshare
 };
 
 /// Gives up unneeded privileges. A failure is logged, and the privilege is kept: a command is no worse off

@@ -292,7 +292,8 @@ pub(crate) fn text(report: &Report) -> String {
         Report::Moved { interfaces } => format!("now on {}", places(interfaces)),
         Report::Specialised { .. } => specialised(report),
         Report::StandsBy { generation, compile_us, load_us, slots } => format!(
-            "generation {generation} stands by, with no table in code: {slots} slots; compiled {:.1} ms, loaded {:.1} ms",
+            "generation {generation} stands by, with no table in code: {slots} slots; \
+             compiled {:.1} ms, loaded {:.1} ms",
             ms(*compile_us),
             ms(*load_us)
         ),

@@ -208,7 +208,8 @@ fn text(done: &Superoptimized, interrupted: bool) -> String {
         let windows: Vec<String> = s.windows.iter().map(|(e, n)| format!("{n} by {}", engine(*e))).collect();
         let _ = writeln!(
             out,
-            "  search: {} replaced; windows: {}; {} candidates; proven by form {}, solver asked {}; store {} of {} look-ups; {:.2} s",
+            "  search: {} replaced; windows: {}; {} candidates; proven by form {}, solver asked {}; \
+             store {} of {} look-ups; {:.2} s",
             p.found.len(),
             if windows.is_empty() { "none".into() } else { windows.join(", ") },
             s.candidates,

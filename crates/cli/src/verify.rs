@@ -362,7 +362,8 @@ fn failed(row: &mut Row, session: &Session<'_>, linked: &LinkedProgram, e: &Prog
         ProgramError::Prepare(Error::Read { path, .. }) if path.starts_with("/sys/kernel/btf") => {
             row.verdict = Verdict::Unsupported;
             row.hint = Some(
-                "it needs the types of a kernel built with CONFIG_DEBUG_INFO_BTF; `millstream doctor` says what this machine permits",
+                "it needs the types of a kernel built with CONFIG_DEBUG_INFO_BTF; `millstream doctor` says \
+                 what this machine permits",
             );
         }
         e if e.is_the_machines() => row.verdict = Verdict::Unsupported,

@@ -33,7 +33,8 @@ fn a_built_configuration_writes_the_same_packets_and_account() {
     let (conf, built) = (files.path("router.click"), files.path("router"));
     let text = "define($out x.pcap) FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false)
         -> rt :: RadixIPLookup(10.0.0.0/8 0, 192.168.0.0/16 10.0.0.1 1, 0.0.0.0/0 2) -> DecIPTTL -> t :: Tee
-        -> ToDump($out); t[1] -> Discard; rt[1] -> nat :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDump($out);
+        -> ToDump($out); t[1] -> Discard; \
+            rt[1] -> nat :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDump($out);
         rt[2] -> c :: Counter -> Discard";
     std::fs::write(&conf, text).expect("written");
     let sent = |name: &str| format!("out={}", files.path(name));
@@ -114,7 +115,8 @@ fn an_object_file_has_one_name_and_a_header_that_c_takes() {
         ("#define A_ROUTER_PROGRAM_FROM_0 1 /* eth7 */", "#define A_ROUTER_PROGRAM_TO_0 0 /* out */");
     assert!(header.contains(from) && header.contains(to) && header.contains("read c.count"), "{header}");
     let source = format!(
-        "#include \"{}\"\n#include \"{}\"\nconst void *p(void) {{ return A_ROUTER_PROGRAM_FROM_0 ? &a_router_program : 0; }}\n",
+        "#include \"{}\"\n#include \"{}\"\nconst void *p(void) {{ \
+         return A_ROUTER_PROGRAM_FROM_0 ? &a_router_program : 0; }}\n",
         files.path("a-router.h"),
         files.path("a-router.h")
     );

@@ -72,7 +72,8 @@ fn long_packets_go_through_graphs_with_short_ones() {
     let lengths = [60, 9_000, 1_500, 65_535, 3_521, 60, 200_000, 100];
     let frames: Vec<(usize, usize)> = lengths.iter().map(|length| (*length, *length)).collect();
     std::fs::write(files.path("in.pcap"), snapped(&frames)).expect("written");
-    let text = "FromDump(in.pcap, STOP true) -> t :: Tee(2) -> c :: Counter -> ToDump(o.pcap, SNAPLEN 0); t[1] -> d :: Counter -> Discard";
+    let text = "FromDump(in.pcap, STOP true) -> t :: Tee(2) -> c :: Counter -> ToDump(o.pcap, SNAPLEN 0); \
+        t[1] -> d :: Counter -> Discard";
     for more in [&[][..], &["--workers", "2"]] {
         let args = [&["--handler", "c.count", "--handler", "d.byte_count"][..], more].concat();
         let out = report(&click(&files, text, &args));
@@ -136,7 +137,8 @@ fn packets_of_ip_begin_with_their_header() {
     }
     file.extend(&packet);
     std::fs::write(files.path("in.pcap"), &file).expect("written");
-    let text = "f :: FromDump(in.pcap) -> IPPrint -> IPClassifier(udp) -> c :: Counter -> ToDump(o.pcap, USE_ENCAP_FROM f)";
+    let text = "f :: FromDump(in.pcap) -> IPPrint -> IPClassifier(udp) -> c :: Counter \
+        -> ToDump(o.pcap, USE_ENCAP_FROM f)";
     let out = click(&files, text, &["--handler", "c.count", "--handler", "f.encap"]);
     let report = report(&out);
     assert_eq!(

@@ -30,7 +30,8 @@ fn click(name: &str, text: &str, args: &[&str]) -> Output {
 
 #[test]
 fn a_configuration_runs_and_its_account_adds_up() {
-    let text = "define($n 1000) InfiniteSource(DATA \\<00 01>, LIMIT $n) -> t :: Tee(2) -> c :: Counter -> Queue -> ToDevice(eth0); t[1] -> Discard";
+    let text = "define($n 1000) InfiniteSource(DATA \\<00 01>, LIMIT $n) -> t :: Tee(2) -> c :: Counter \
+        -> Queue -> ToDevice(eth0); t[1] -> Discard";
     let out = click("account", text, &["n=500", "--json", "--handler", "c.count", "--handler", "c.class"]);
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
     let dropped: u64 =
@@ -48,7 +49,8 @@ fn interfaces_of_this_machine_lend_their_names() {
     if !testing::require() {
         return;
     }
-    let text = "InfiniteSource(LIMIT 1) -> MarkIPHeader -> rt :: LinearIPLookup(lo 0, lo:ipnet 0, lo:bcast 0) -> Discard";
+    let text = "InfiniteSource(LIMIT 1) -> MarkIPHeader \
+        -> rt :: LinearIPLookup(lo 0, lo:ipnet 0, lo:bcast 0) -> Discard";
     let run = || {
         set_up(interface_index("lo").unwrap()).unwrap();
         click("interfaces", text, &["--json", "--handler", "rt.table"])
@@ -65,10 +67,13 @@ fn interfaces_of_this_machine_lend_their_names() {
 
 /// Annotations and stripped headers that are needed behind queues, copies, a queue behind another, a path
 /// beside all queues, and a table that one stage fills and the other one reads.
-const QUEUES: &str = "FromDump($IN, STOP true) -> c :: Classifier(12/0800, -); c[1] -> ToDump($OTHER, SNAPLEN 0);
-    c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1) -> q :: Queue -> Unqueue
+const QUEUES: &str =
+    "FromDump($IN, STOP true) -> c :: Classifier(12/0800, -); c[1] -> ToDump($OTHER, SNAPLEN 0);
+    c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) \
+        -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1) -> q :: Queue -> Unqueue
         -> p :: CheckPaint(3) -> Unstrip(14) -> t :: Tee(2) -> n :: Counter -> ToDump($OUT, SNAPLEN 0);
-    t[1] -> Queue(5) -> Unqueue -> Strip(14) -> m :: Counter -> DecIPTTL -> Discard; p[1] -> Discard; rw[1] -> q; k[1] -> Discard;";
+    t[1] -> Queue(5) -> Unqueue -> Strip(14) -> m :: Counter -> DecIPTTL -> Discard; p[1] -> Discard; \
+        rw[1] -> q; k[1] -> Discard;";
 
 #[test]
 fn what_stages_send_is_what_one_worker_does() {
@@ -114,8 +119,10 @@ fn packets_wait_for_elements_of_time_the_same_in_every_run() {
     let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
     // Ten packets, a second apart. The file shows the delay of a fifth of a second, and packets that find a
     // queue full are dropped.
-    let text = "FromDump($IN, STOP true) -> t :: Tee(3) -> Queue -> DelayUnqueue(200ms) -> ToDump($OUT, SNAPLEN 0);
-        t[1] -> q :: Queue(2) -> RatedUnqueue(1, BURST_SIZE 1) -> Discard; t[2] -> Queue(5) -> Shaper(0, BURST_SIZE 1) -> Unqueue -> Discard";
+    let text =
+        "FromDump($IN, STOP true) -> t :: Tee(3) -> Queue -> DelayUnqueue(200ms) -> ToDump($OUT, SNAPLEN 0);
+        t[1] -> q :: Queue(2) -> RatedUnqueue(1, BURST_SIZE 1) -> Discard; \
+            t[2] -> Queue(5) -> Shaper(0, BURST_SIZE 1) -> Unqueue -> Discard";
     std::fs::write(&conf, text).expect("written");
     let frames: Vec<Vec<u8>> = (0..10).map(|n| vec![n; 60]).collect();
     std::fs::write(&input, capture(&frames)).expect("written");
@@ -182,8 +189,10 @@ fn sources_send_at_their_times_and_no_time_passes_unless_it_is_asked_for() {
     // Beside a capture time begins with that: 5 us, 1.000005 s and 2.000005 s.
     let text = format!(
         "r :: RatedSource(RATE 10, LIMIT 50) -> ToDevice(out); TimedSource(0.25, LIMIT 8) -> ToDump({ticks}, SNAPLEN 0);
-            ICMPPingSource(10.0.0.1, 10.0.0.2, LIMIT 3) -> ToDump({echoes}, SNAPLEN 0); FromDump({input}, STOP true) -> b :: ToDump({both}, SNAPLEN 0);
-            RatedSource(RATE 2, LIMIT 4) -> b; FastUDPFlows(RATE 3, LIMIT 4, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1,
+            ICMPPingSource(10.0.0.1, 10.0.0.2, LIMIT 3) -> ToDump({echoes}, SNAPLEN 0); \
+                FromDump({input}, STOP true) -> b :: ToDump({both}, SNAPLEN 0);
+            RatedSource(RATE 2, LIMIT 4) -> b; FastUDPFlows(RATE 3, LIMIT 4, LENGTH 64, SRCETH 1:1:1:1:1:1, \
+                DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1,
             DSTIP 10.0.0.2, FLOWS 4, FLOWSIZE 8) -> ToDump({flows}, SNAPLEN 0)"
     );
     let rated = files.path("rated.pcap");
@@ -298,7 +307,8 @@ fn the_flat_form_is_a_configuration() {
 fn the_layout_says_what_is_kept_and_what_is_dead() {
     let files = Files::new("click-layout");
     let conf = files.path("test.click");
-    let text = "FromDevice(a) -> Paint($color) -> t :: Tee(2) -> ToDPDKDevice(b); t[1] -> CheckPaint(3) -> ToDPDKDevice(c)";
+    let text = "FromDevice(a) -> Paint($color) -> t :: Tee(2) -> ToDPDKDevice(b); \
+        t[1] -> CheckPaint(3) -> ToDPDKDevice(c)";
     std::fs::write(&conf, text).expect("written");
     let run = |flags: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
@@ -356,8 +366,10 @@ fn what_tables_hold_says_how_they_are_searched_and_the_report_says_why() {
     let hosts: Vec<String> = (1..40).map(|n| format!("2001:db8::{n:x}/128 0")).collect();
     let rules: Vec<String> = (1..80).map(|n| format!("allow src host 10.0.0.{n}")).collect();
     let text = format!(
-        "FromDevice(in) -> c :: Classifier(12/0800, -) -> Strip(14) -> r :: RadixIPLookup(10.0.0.0/8 0, 0/0 0) -> MarkIPHeader
-            -> a :: IPFilter({rules}) -> b :: IPFilter({rules}) -> EtherEncap(0x800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> out :: ToDPDKDevice(out);
+        "FromDevice(in) -> c :: Classifier(12/0800, -) -> Strip(14) \
+            -> r :: RadixIPLookup(10.0.0.0/8 0, 0/0 0) -> MarkIPHeader
+            -> a :: IPFilter({rules}) -> b :: IPFilter({rules}) \
+                -> EtherEncap(0x800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> out :: ToDPDKDevice(out);
         c[1] -> Strip(14) -> GetIP6Address(24) -> six :: LookupIP6Route({hosts}) -> out",
         rules = rules.join(", "),
         hosts = hosts.join(", ")
@@ -446,11 +458,13 @@ fn packets_that_wait_stay_where_the_next_configuration_has_their_queue() {
     };
     let first = conf(
         "1.click",
-        "FromDevice(in) -> Paint(2) -> q :: Queue(100) -> r :: RatedUnqueue(0, BURST_SIZE 1) -> k :: CheckPaint(2) -> c :: Counter -> Discard; k[1] -> Discard",
+        "FromDevice(in) -> Paint(2) -> q :: Queue(100) -> r :: RatedUnqueue(0, BURST_SIZE 1) \
+         -> k :: CheckPaint(2) -> c :: Counter -> Discard; k[1] -> Discard",
     );
     let second = conf(
         "2.click",
-        "FromDevice(in) -> Paint(2) -> SetIPAddress(1.2.3.4) -> q :: Queue(100) -> Strip(14) -> r :: RatedUnqueue(1000000, BURST_SIZE 1)
+        "FromDevice(in) -> Paint(2) -> SetIPAddress(1.2.3.4) -> q :: Queue(100) -> Strip(14) \
+            -> r :: RatedUnqueue(1000000, BURST_SIZE 1)
             -> p :: CheckPaint(2) -> StoreIPAddress(16) -> c :: Counter -> Discard; p[1] -> d :: Discard",
     );
     let third = conf("3.click", "FromDevice(in) -> Discard");
@@ -528,7 +542,8 @@ fn metrics_say_what_elements_count_and_drop() {
 fn metrics(name: &str, flags: &[&str]) {
     let files = Files::new(&format!("click-metrics-{name}"));
     let (conf, address) = (files.path("test.click"), scrape::free_address());
-    let text = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter -> Queue -> Unqueue -> d :: Discard";
+    let text = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter -> Queue \
+        -> Unqueue -> d :: Discard";
     std::fs::write(&conf, text).expect("written");
     let flags = [flags, &["--metrics", &address]].concat();
     let mut spoken = Spoken::new(&conf, &files.path("control"), &flags);
@@ -557,9 +572,11 @@ fn settings_and_tables_are_changed_while_packets_come() {
 fn settings(name: &str, flags: &[&str]) {
     let files = Files::new(&format!("click-settings-{name}"));
     let conf = files.path("test.click");
-    let text = "FromDevice(in) -> s :: Switch -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> Queue -> Unqueue -> r :: RadixIPLookup(0/0 0) -> Queue -> Unqueue -> a :: Counter -> Discard;
+    let text = "FromDevice(in) -> s :: Switch -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> Queue \
+        -> Unqueue -> r :: RadixIPLookup(0/0 0) -> Queue -> Unqueue -> a :: Counter -> Discard;
         r[1] -> b :: Counter -> Discard; s[1] -> c :: Counter -> Discard;
-        InfiniteSource(LIMIT 5) -> i :: Counter -> Discard; p :: InfiniteSource(LIMIT 7, ACTIVE false) -> j :: Counter -> Discard";
+        InfiniteSource(LIMIT 5) -> i :: Counter -> Discard; p :: InfiniteSource(LIMIT 7, ACTIVE false) \
+            -> j :: Counter -> Discard";
     std::fs::write(&conf, text).expect("written");
     let mut spoken = Spoken::new(&conf, &files.path("control"), flags);
     while spoken.number("a.count") < 1000 {}
@@ -601,7 +618,8 @@ fn settings(name: &str, flags: &[&str]) {
 
 #[test]
 fn scripts_print_write_handlers_and_end_the_run() {
-    let text = "InfiniteSource(LIMIT 640) -> Queue -> Unqueue -> c :: Counter -> Discard; Script(print \"begins with $(c.count)\", write c.reset);
+    let text = "InfiniteSource(LIMIT 640) -> Queue -> Unqueue -> c :: Counter -> Discard; \
+        Script(print \"begins with $(c.count)\", write c.reset);
         DriverManager(wait, print \"$(c.count) packets\", print $(mul 2 $(c.count)))";
     let said = |name: &str, text: &str, args: &[&str]| {
         let out = click(name, text, args);
@@ -629,8 +647,10 @@ fn scripts_print_write_handlers_and_end_the_run() {
 fn flows_that_are_made_up_are_sent_as_often_as_said() {
     let flows = |limit: &str| {
         format!(
-            "flows :: FastUDPFlows(RATE 0, LIMIT {limit}, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1, DSTIP 10.0.0.2,
-                FLOWS 4, FLOWSIZE 8) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> CheckUDPHeader -> c :: Counter -> Discard"
+            "flows :: FastUDPFlows(RATE 0, LIMIT {limit}, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, \
+                SRCIP 10.0.0.1, DSTIP 10.0.0.2,
+                FLOWS 4, FLOWSIZE 8) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> CheckUDPHeader \
+                    -> c :: Counter -> Discard"
         )
     };
     for (limit, args, expected) in [("20000", &[][..], 20_000), ("-1", &["--packets", "17000"], 17_000)] {

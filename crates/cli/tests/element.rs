@@ -77,8 +77,10 @@ fn data_planes_between_elements_do_what_they_do_in_the_kernel() {
         }
         writer.finish().expect("written");
         let conf = files.path("element.click");
-        let text = "FromDump($dir/in.pcap) -> Counter -> Unstrip(2) -> Strip(2) -> b :: BPF($file) -> c :: Counter
-            -> ToDump($dir/2.pcap); b[1] -> t :: Tee -> ToDump($dir/3.pcap); t[1] -> Discard; b[2] -> ToDump($dir/4.pcap)";
+        let text =
+            "FromDump($dir/in.pcap) -> Counter -> Unstrip(2) -> Strip(2) -> b :: BPF($file) -> c :: Counter
+            -> ToDump($dir/2.pcap); b[1] -> t :: Tee -> ToDump($dir/3.pcap); t[1] -> Discard; \
+                b[2] -> ToDump($dir/4.pcap)";
         std::fs::write(&conf, text).expect("written");
         let out = Command::new(env!("CARGO_BIN_EXE_millstream"))
             .args([

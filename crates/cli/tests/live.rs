@@ -66,7 +66,8 @@ fn come(wires: &[PacketSocket], tap: bool) -> Vec<usize> {
 fn serve(way: &str, files: &Files) -> (Value, Vec<usize>) {
     let (conf, dump) = (files.path("test.click"), files.path("out.pcap"));
     let text = format!(
-        "FromDevice(msc0) -> c :: Counter -> Queue -> ToDevice(msc1); FromDevice(msc1) -> t :: Tee(2) -> ToDPDKDevice(msc0);
+        "FromDevice(msc0) -> c :: Counter -> Queue -> ToDevice(msc1); \
+        FromDevice(msc1) -> t :: Tee(2) -> ToDPDKDevice(msc0);
         t[1] -> ToDump({dump}); InfiniteSource(DATA \\<{}>, LIMIT 5) -> ToDump({dump})",
         "01".repeat(60)
     );
@@ -148,7 +149,8 @@ fn devices_exchange_frames() {
     }
     let files = Files::new("live-exchange");
     let conf = files.path("test.click");
-    let text = "FromDevice(msc0) -> c :: Counter -> Queue -> ToDevice(msc1); FromDevice(msc1) -> t :: Tee(2) -> ToDPDKDevice(msc0); t[1] -> ToDPDKDevice(msc0)";
+    let text = "FromDevice(msc0) -> c :: Counter -> Queue -> ToDevice(msc1); FromDevice(msc1) -> t :: Tee(2) \
+        -> ToDPDKDevice(msc0); t[1] -> ToDPDKDevice(msc0)";
     std::fs::write(&conf, text).unwrap();
     for (way, workers) in [("xdp", "1"), ("xdp", "2"), ("raw", "2"), ("tap", "2")] {
         let args = ["--io", way, "--packets", "200", "--handler", "c.count", "--workers", workers];
@@ -185,8 +187,10 @@ fn devices_are_served_in_two_stages() {
     // Headers that are stripped in front of a queue and put back behind it go through the ring with the
     // packet.
     let text = format!(
-        "FromDevice(msc0) -> c :: Counter -> Strip(14) -> Paint(3) -> q :: Queue -> CheckPaint(3) -> Unstrip(14) -> ToDevice(msc1);
-        FromDevice(msc1) -> t :: Tee(3) -> ToDPDKDevice(msc0); t[1] -> Queue -> Unqueue -> k :: Classifier(12/88b5, -) -> Queue -> n :: Counter -> ToDevice(msc0);
+        "FromDevice(msc0) -> c :: Counter -> Strip(14) -> Paint(3) -> q :: Queue -> CheckPaint(3) \
+        -> Unstrip(14) -> ToDevice(msc1);
+        FromDevice(msc1) -> t :: Tee(3) -> ToDPDKDevice(msc0); t[1] -> Queue -> Unqueue \
+            -> k :: Classifier(12/88b5, -) -> Queue -> n :: Counter -> ToDevice(msc0);
         k[1] -> Discard; t[2] -> Queue -> ToDump({dump}); InfiniteSource(DATA \\<{}>, LIMIT 5) -> ToDump({dump})",
         "01".repeat(60)
     );
@@ -234,7 +238,8 @@ fn a_tunnel_has_packets_without_frames() {
     }
     let files = Files::new("live-tun");
     let conf = files.path("tun.click");
-    let text = "t :: KernelTun(10.9.8.1/24, DEVNAME mstun) -> c :: CheckIPHeader(CHECKSUM false) -> IPMirror -> t; c[1] -> Discard;
+    let text = "t :: KernelTun(10.9.8.1/24, DEVNAME mstun) -> c :: CheckIPHeader(CHECKSUM false) \
+        -> IPMirror -> t; c[1] -> Discard;
         e :: KernelTap(10.9.7.1/24, DEVNAME mstap) -> k :: Classifier(12/88b5, -) -> EtherMirror -> e; k[1] -> Discard";
     std::fs::write(&conf, text).unwrap();
     let (document, back, frames) = Namespace::new()
@@ -357,7 +362,8 @@ fn stages_are_replaced_without_losing_a_packet() {
             let path = files.path(name);
             // Others, such as the stack, send into the interfaces, too.
             let text = format!(
-                "FromDevice(msc0) -> k :: Classifier(12/88b5, -) -> c :: Counter {behind} -> ToDevice(msc1); k[1] -> Discard"
+                "FromDevice(msc0) -> k :: Classifier(12/88b5, -) -> c :: Counter {behind} \
+                 -> ToDevice(msc1); k[1] -> Discard"
             );
             std::fs::write(&path, text).unwrap();
             path

@@ -28,7 +28,8 @@ fn run(name: &str, text: &str, handler: &str) -> (String, String) {
 
 #[test]
 fn a_script_lets_packets_come_when_there_are_no_others() {
-    let text = "i :: InfiniteSource(ACTIVE false, LIMIT 5) -> c :: Counter -> Discard; DriverManager(wait 0.1s, write i.active true, wait 0.1s)";
+    let text = "i :: InfiniteSource(ACTIVE false, LIMIT 5) -> c :: Counter -> Discard; \
+        DriverManager(wait 0.1s, write i.active true, wait 0.1s)";
     assert_eq!(run("active", text, "c.count"), ("5".into(), String::new()));
     let again = "i :: InfiniteSource(LIMIT 5) -> c :: Counter -> Discard;
         Script(wait 1s, write i.reset, wait 1s, write i.reset, wait 1s, print c.count, stop)";
@@ -40,18 +41,22 @@ fn a_script_lets_packets_come_when_there_are_no_others() {
 
 #[test]
 fn scripts_and_elements_go_by_one_clock() {
-    let text = "RatedSource(RATE 100, LIMIT 1000) -> c :: Counter -> Discard; Script(wait 5s, print c.count, print $(sub $(now) 1), stop)";
+    let text = "RatedSource(RATE 100, LIMIT 1000) -> c :: Counter -> Discard; \
+        Script(wait 5s, print c.count, print $(sub $(now) 1), stop)";
     assert_eq!(run("wait", text, "c.count"), ("500".into(), "500\n5\n".into()));
-    let times = "RatedSource(RATE 1, LIMIT 3) -> Print(TIMESTAMP true, CONTENTS none) -> Discard; Script(label l, wait 1s, print $(now), goto l)";
+    let times = "RatedSource(RATE 1, LIMIT 3) -> Print(TIMESTAMP true, CONTENTS none) -> Discard; \
+        Script(label l, wait 1s, print $(now), goto l)";
     let (_, printed) = run("times", times, "version");
     assert_eq!(printed, "1.000000:   69\n2.000000\n2.000000:   69\n3.000000\n3.000000:   69\n4.000000\n");
 }
 
 #[test]
 fn a_handler_is_called_at_the_end_of_a_source() {
-    let text = "InfiniteSource(LIMIT 10, END_CALL s.run) -> c :: Counter -> Discard; s :: Script(TYPE PASSIVE, print \"done $(c.count)\", write stop)";
+    let text = "InfiniteSource(LIMIT 10, END_CALL s.run) -> c :: Counter -> Discard; \
+        s :: Script(TYPE PASSIVE, print \"done $(c.count)\", write stop)";
     assert_eq!(run("end", text, "c.count"), ("10".into(), "done 10\n".into()));
-    let on = "InfiniteSource(LIMIT 2, END_CALL i.active true) -> Discard; i :: InfiniteSource(LIMIT 3, ACTIVE false) -> c :: Counter -> Discard";
+    let on = "InfiniteSource(LIMIT 2, END_CALL i.active true) -> Discard; \
+        i :: InfiniteSource(LIMIT 3, ACTIVE false) -> c :: Counter -> Discard";
     assert_eq!(run("on", on, "c.count"), ("3".into(), String::new()));
     let out = click("both", "InfiniteSource(LIMIT 1, STOP true, END_CALL s.run) -> Discard", &[]);
     assert_eq!(out.status.code(), Some(2), "{}", flat(&out.stderr));
@@ -59,7 +64,8 @@ fn a_handler_is_called_at_the_end_of_a_source() {
 
 #[test]
 fn the_end_of_a_source_may_be_that_of_the_run() {
-    let script = "-> c :: Counter -> Discard; Script(wait 1s, print \"late\"); DriverManager(wait 9s, print c.count, wait 1s, print \"end\")";
+    let script = "-> c :: Counter -> Discard; Script(wait 1s, print \"late\"); \
+        DriverManager(wait 9s, print c.count, wait 1s, print \"end\")";
     let stops = format!("InfiniteSource(LIMIT 4, STOP true) {script}");
     assert_eq!(run("stop", &stops, "c.count"), ("4".into(), "4\nlate\nend\n".into()));
     let goes_on = format!("InfiniteSource(LIMIT 4) {script}");
@@ -73,7 +79,8 @@ fn the_end_of_a_source_may_be_that_of_the_run() {
 fn elements_print_on_standard_error_and_to_files() {
     let files = Files::new("scripts-print");
     let conf = files.path("test.click");
-    let text = "InfiniteSource(DATA \\<45000014 00000000 40630000 01000001 01000002>, LIMIT 2) -> MarkIPHeader -> p :: Print(a)
+    let text = "InfiniteSource(DATA \\<45000014 00000000 40630000 01000001 01000002>, LIMIT 2) \
+        -> MarkIPHeader -> p :: Print(a)
         -> IPPrint(b, TIMESTAMP false, OUTFILE out.txt) -> Discard; Script(write p.active false)";
     std::fs::write(&conf, text).expect("written");
     let run = |more: &[&str]| {

@@ -225,7 +225,8 @@ fn ctrl_c_in_mid_search_writes_the_best_so_far_and_exits_with_0() {
 }
 
 /// A rule of windows that holds, and one that does not.
-const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] r0:p0.0+0 @ r0 @ here, fires 0";
+const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] \
+    r0:p0.0+0 @ r0 @ here, fires 0";
 const WRONG: &str = "r0 += {a} => r0 -= {a} @ a:[0x0,0xff] r0:n0[0x0,0xffff] @ r0 @ here, fires 0";
 
 /// Optimizes with stores of rules and one solver; returns the exit code and the output.

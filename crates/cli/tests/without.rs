@@ -19,9 +19,11 @@ use common::Files;
 const GRAPH: &str = "
     FromDump($IN, STOP true) -> c :: Classifier(12/0800, -);
     c[1] -> t :: Tee(2) -> Discard; t[1] -> Strip(4) -> bad :: Counter -> Unstrip(4) -> ToDump($OTHER, SNAPLEN 0);
-    c[0] -> Paint(7) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM true) -> rt :: RadixIPLookup(0.0.0.0/1 10.0.0.2 0, 128.0.0.0/1 10.0.0.3 1);
+    c[0] -> Paint(7) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM true) \
+        -> rt :: RadixIPLookup(0.0.0.0/1 10.0.0.2 0, 128.0.0.0/1 10.0.0.3 1);
     k[1] -> Unstrip(14) -> ToDump($OTHER, SNAPLEN 0);
-    rt[0] -> DecIPTTL -> p :: CheckPaint(7) -> EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> out :: ToDump($OUT, SNAPLEN 0);
+    rt[0] -> DecIPTTL -> p :: CheckPaint(7) -> EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2) \
+        -> out :: ToDump($OUT, SNAPLEN 0);
     rt[1] -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> l :: Counter -> Unstrip(14) -> out;
     p[1] -> Discard;";
 

@@ -172,7 +172,8 @@ fn measure(config: &Config, flows: &Flows) -> Result<(), String> {
         let found = engine.templates.iter().find(|chosen| chosen.table == "f");
         let template = found.map_or(*name, |chosen| chosen.template.as_str());
         println!(
-            "  \"{name}\": {{\"template\": \"{template}\", \"ns\": {ns:.1}, \"skewed_ns\": {skewed:.1}, \"compile_ms\": {compiled:.0}, \"object_bytes\": {bytes}, \"maps\": {maps}}}{comma}"
+            "  \"{name}\": {{\"template\": \"{template}\", \"ns\": {ns:.1}, \"skewed_ns\": {skewed:.1}, \
+             \"compile_ms\": {compiled:.0}, \"object_bytes\": {bytes}, \"maps\": {maps}}}{comma}"
         );
     }
     println!("}}");

@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn numbers_are_found_in_arguments() {
-        let text = "FromDevice(in) -> Classifier(12/0800 20/0x0001, -) -> Strip(14) -> StoreIPAddress(10.0.0.1, src) -> Discard";
+        let text = "FromDevice(in) -> Classifier(12/0800 20/0x0001, -) -> Strip(14) \
+            -> StoreIPAddress(10.0.0.1, src) -> Discard";
         let graph = flatten(&parse(text).unwrap(), &[]).unwrap();
         let of = |class: &str| said(graph.elements.iter().find(|e| e.class == class).unwrap());
         assert_eq!(of("Strip"), FxHashSet::from_iter([14]));

@@ -33,7 +33,8 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (
         &["*Grid*", "DSDV*", "FixSrcLoc", "LookupLocalGridRoute*"],
-        "it is a routing protocol of wireless meshes, which makes messages of its state by a clock: packets wait for their time here, but no element makes any of what it knows",
+        "it is a routing protocol of wireless meshes, which makes messages of its state by a clock: \
+         packets wait for their time here, but no element makes any of what it knows",
     ),
     (&["IPsec*", "RadixIPsecLookup"], "there is no cryptography here"),
     (
@@ -62,11 +63,13 @@ const REFUSED: &[(&[&str], &str)] = &[
             "CopyTCPSeq",
             "CopyFlowID",
         ],
-        "it is an end of TCP connections, with timers for each of them: packets wait for their time here, but connections have none",
+        "it is an end of TCP connections, with timers for each of them: packets wait for their time here, \
+         but connections have none",
     ),
     (
         &["IPRateMonitor", "IPFlexMonitor", "Block"],
-        "it goes by rates of addresses and their prefixes, which nobody keeps here: `CountMinSketch` says how much each flow had",
+        "it goes by rates of addresses and their prefixes, which nobody keeps here: `CountMinSketch` says \
+         how much each flow had",
     ),
     (&["Rewriter"], "`IPRewriter` has taken its place, with other arguments"),
     (&["ProtocolTranslator"], "`ProtocolTranslator64` and `ProtocolTranslator46` have taken its place"),

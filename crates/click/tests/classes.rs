@@ -106,7 +106,8 @@ fn where_packets_see_what_others_left_they_run_in_order_and_it_is_said() {
     let frames = frames(&mut Rng::new(4), 300, &[IP, IP6, ARP]);
     for (graph, why) in [
         (
-            "Strip(14) -> CheckIPHeader(CHECKSUM false) -> IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDump(0);",
+            "Strip(14) -> CheckIPHeader(CHECKSUM false) -> IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) \
+             -> ToDump(0);",
             "",
         ),
         ("RoundRobinSwitch -> ToDump(0);", "adding"),

@@ -76,7 +76,8 @@ fn datagram() -> Vec<u8> {
 
 #[test]
 fn packets_are_classified_counted_and_dropped() {
-    let text = "FromDevice(a) -> c :: Classifier(12/0800 23/11, 12/08?? 40/01, !0/00) -> ip :: Counter -> Queue -> ToDevice(b);
+    let text = "FromDevice(a) -> c :: Classifier(12/0800 23/11, 12/08?? 40/01, !0/00) -> ip :: Counter \
+        -> Queue -> ToDevice(b);
         c[1] -> Discard; c[2] -> d :: Discard";
     let short = vec![0; 13];
     let ran = run(text, &[datagram(), short.clone(), vec![1; 60], vec![0; 60]]);
@@ -151,7 +152,8 @@ fn too_many_copies_are_counted_and_no_stall() {
 
 #[test]
 fn arp_requests_are_answered() {
-    let text = "FromDump(a) -> r :: ARPResponder(18.26.4.24 18.26.7.0/24 00-00-C0-AE-67-EF); r[0] -> ToDump(b); r[1] -> ToDump(c)";
+    let text = "FromDump(a) -> r :: ARPResponder(18.26.4.24 18.26.7.0/24 00-00-C0-AE-67-EF); \
+        r[0] -> ToDump(b); r[1] -> ToDump(c)";
     let request = |wanted: &str| {
         hex(&format!(
             "ffffffffffff 0a0b0c0d0e0f 0806 0001 0800 06 04 0001 0a0b0c0d0e0f 121a0401 000000000000 {wanted} 00000000"
@@ -166,7 +168,8 @@ fn arp_requests_are_answered() {
 
 #[test]
 fn errors_carry_the_packet_they_speak_of() {
-    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader -> Paint(1) -> ICMPError(18.26.4.24, unreachable, needfrag, PMTU 1400)
+    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader -> Paint(1) \
+        -> ICMPError(18.26.4.24, unreachable, needfrag, PMTU 1400)
         -> FixIPSrc(5.6.7.8) -> ToDump(b)";
     let mut icmp = datagram();
     // An ICMP error (type 3), which no error may be sent about, and a fragment.
@@ -183,7 +186,8 @@ fn errors_carry_the_packet_they_speak_of() {
 
 #[test]
 fn long_packets_are_cut_into_fragments_in_order() {
-    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPFragmenter(70) -> ToDump(b); f[1] -> ToDump(c)";
+    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPFragmenter(70) \
+        -> ToDump(b); f[1] -> ToDump(c)";
     let mut frame = datagram()[..34].to_vec();
     frame.extend((0..98u8).collect::<Vec<_>>());
     (frame[16], frame[17], frame[20]) = (0, 118, 0);
@@ -349,7 +353,8 @@ fn routed(graph: &Graph) -> Vec<(u32, [u8; 4])> {
 #[test]
 fn a_name_is_rather_an_address_than_its_prefix() {
     let text = "AddressInfo(here 10.1.18.3/20, there 10.2.0.0/16, both 10.3.0.0/16 10.3.0.9);
-        FromDump(a) -> MarkIPHeader -> rt :: LinearIPLookup(here 0, here:ipnet 0, here:bcast 0, here:gw 0, there 0, both 0, both:net 0) -> Discard";
+        FromDump(a) -> MarkIPHeader -> rt :: LinearIPLookup(here 0, here:ipnet 0, here:bcast 0, here:gw 0, \
+            there 0, both 0, both:net 0) -> Discard";
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let expected = [
         (32, [10, 1, 18, 3]),
@@ -398,8 +403,10 @@ fn interfaces_lend_their_names_what_is_not_said_of_these() {
 #[test]
 fn cut_and_foreign_packets_are_never_read_beyond_their_end() {
     let text = "FromDump(a) -> c :: Classifier(12/0800, -); c[1] -> ARPResponder(0/0 1:1:1:1:1:1) -> Discard;
-        c -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> IPClassifier(tcp opt syn, src port 5, icmp type echo, -) => i :: Null, i, i, i;
-        k[1] -> Discard; i -> DecIPTTL -> ICMPError(1.2.3.4, timeexceeded) -> FixIPSrc(4.5.6.7) -> StripIPHeader -> Discard";
+        c -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) \
+            -> IPClassifier(tcp opt syn, src port 5, icmp type echo, -) => i :: Null, i, i, i;
+        k[1] -> Discard; i -> DecIPTTL -> ICMPError(1.2.3.4, timeexceeded) -> FixIPSrc(4.5.6.7) \
+            -> StripIPHeader -> Discard";
     let whole = datagram();
     let mut frames: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
     for header in 0..16 {
@@ -482,7 +489,8 @@ fn a_checksum_that_is_set_is_right() {
     let mut wrong = datagram();
     wrong[24] ^= 0x55;
     let fixed = run(
-        "FromDevice(in) -> Strip(14) -> MarkIPHeader -> s :: SetIPChecksum -> CheckIPHeader(CHECKSUM true) -> Unstrip(14)
+        "FromDevice(in) -> Strip(14) -> MarkIPHeader -> s :: SetIPChecksum \
+        -> CheckIPHeader(CHECKSUM true) -> Unstrip(14)
         -> ToDPDKDevice(a)",
         &[wrong.clone(), wrong[..30].to_vec()],
     );
@@ -493,7 +501,8 @@ fn a_checksum_that_is_set_is_right() {
 #[test]
 fn pullers_may_be_copied_from_and_averages_count() {
     let text = "FromDevice(in) -> MarkMACHeader -> Align(4, 2) -> SetTimestamp -> Queue -> t :: PullTee
-        -> c :: AverageCounter(IGNORE 1) -> ToDevice(a); t[1] -> ToDPDKDevice(b); ControlSocket(TCP, 7777); DPDKInfo(65536)";
+        -> c :: AverageCounter(IGNORE 1) -> ToDevice(a); t[1] -> ToDPDKDevice(b); \
+            ControlSocket(TCP, 7777); DPDKInfo(65536)";
     let out = run(text, &[datagram(), datagram()]);
     assert_eq!(out.sent.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [0, 1, 0, 1]);
     // Nothing comes behind the first second.

@@ -113,7 +113,13 @@ fn what_definitions_multiply_to_is_limited() {
     assert!(errors(&text).ends_with("variables become more text than 256 MiB"), "{}", errors(&text));
     // Each is tried with two inputs first, so that all below it is made twice.
     let nested: String = (1..60)
-        .map(|n| format!("elementclass C{n} {{ input -> C{0} -> output; input[1] -> Discard || input -> C{0} -> output }}", n - 1))
+        .map(|n| {
+            let inner = n - 1;
+            format!(
+                "elementclass C{n} {{ input -> C{inner} -> output; input[1] -> Discard \
+                 || input -> C{inner} -> output }}"
+            )
+        })
         .collect();
     let text = format!("elementclass C0 {{ input -> Null -> output }} {nested} Idle -> C59 -> Discard");
     assert!(errors(&text).contains("more than"), "{}", errors(&text));

@@ -102,6 +102,7 @@ fn what_packets_here_do_not_have_is_refused() {
     let graph = flatten(&parse(CONF).expect("parsed"), &[]).expect("flattened");
     // `priority` of `struct __sk_buff`.
     let errors = compile_with(&graph, &|_, _| Ok(program(32))).expect_err("no such field");
-    let message = "program `classify` of `x.o` cannot be an element: it reads byte 32 of its context, which packets here do not have";
+    let message = "program `classify` of `x.o` cannot be an element: it reads byte 32 of its context, \
+        which packets here do not have";
     assert_eq!(errors.iter().map(|e| e.message.as_str()).collect::<Vec<_>>(), [message]);
 }

@@ -9,9 +9,11 @@ const CLIENT: [u8; 4] = [10, 0, 0, 2];
 const SERVER: [u8; 4] = [198, 51, 100, 9];
 const OUTSIDE: [u8; 4] = [192, 0, 2, 101];
 
-const CONFIGURATION: &str = "FromDump(a) -> MarkIPHeader -> f :: FTPPortMapper(control, data, 0) -> control :: TCPRewriter(pattern 192.0.2.101 4000-4000 - - 0 1, drop)
+const CONFIGURATION: &str = "FromDump(a) -> MarkIPHeader -> f :: FTPPortMapper(control, data, 0) \
+    -> control :: TCPRewriter(pattern 192.0.2.101 4000-4000 - - 0 1, drop)
     -> ToDump(0); data :: IPRewriter(pattern 192.0.2.101 50001-50009# - - 0 1, drop);
-    FromDump(b) -> MarkIPHeader -> c :: IPClassifier(src port 20, -) -> [1] data; c[1] -> [1] control; control[1] -> ToDump(1); data[1] -> ToDump(2);
+    FromDump(b) -> MarkIPHeader -> c :: IPClassifier(src port 20, -) -> [1] data; c[1] -> [1] control; \
+        control[1] -> ToDump(1); data[1] -> ToDump(2);
     Idle -> data; data[0] -> Discard";
 
 /// A segment with numbers and text.

@@ -134,7 +134,8 @@ const WORDS: &[&str] = &[
     "UDPIPEncap(1.1.1.1, 1, 2.2.2.2, 2)",
     "ICMPPingSource(1.1.1.1, 2.2.2.2)",
     "KernelTap(1.1.1.1/24)",
-    "FastUDPFlows(RATE 0, LIMIT 5, LENGTH 60, SRCETH 1:1:1:1:1:1, SRCIP 1.1.1.1, DSTETH 1:1:1:1:1:1, DSTIP 1.1.1.1, FLOWS 2, FLOWSIZE 1)",
+    "FastUDPFlows(RATE 0, LIMIT 5, LENGTH 60, SRCETH 1:1:1:1:1:1, SRCIP 1.1.1.1, DSTETH 1:1:1:1:1:1, \
+     DSTIP 1.1.1.1, FLOWS 2, FLOWSIZE 1)",
     "Script(label l, wait 1s, print \"$(a.count)\", goto l $(lt 1 2), end)",
     "Script(goto nowhere)",
     "Script(TYPE PACKET)",

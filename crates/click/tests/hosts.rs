@@ -45,7 +45,8 @@ fn packet(protocol: u8, rest: &[u8]) -> Vec<u8> {
 fn flows_change_ports_after_their_packets_and_are_the_same_in_every_run() {
     let text = |more: &str| {
         format!(
-            "FastUDPFlows(RATE 0, LIMIT 12, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1, DSTIP 10.0.0.2, FLOWS 2,
+            "FastUDPFlows(RATE 0, LIMIT 12, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, \
+                SRCIP 10.0.0.1, DSTIP 10.0.0.2, FLOWS 2,
                 FLOWSIZE 3, SEQUENTIAL true{more}) -> Discard"
         )
     };
@@ -178,8 +179,10 @@ fn echo_requests_are_answered_and_addresses_stored() {
 #[test]
 fn packets_go_into_others_with_a_header_of_their_own() {
     let mut bed = Bed::new(
-        "FromDevice(a) -> MarkIPHeader -> GetIPAddress(16) -> IPEncap(ipip, 9.8.7.6, DST_ANNO, TTL 9, DSCP 3, ECT 2, DF true)
-        -> rt :: StaticIPLookup(2.0.0.2/32 0, 0/0 1) -> CheckIPHeader(CHECKSUM true) -> ToDPDKDevice(a); rt[1] -> Discard;
+        "FromDevice(a) -> MarkIPHeader -> GetIPAddress(16) \
+        -> IPEncap(ipip, 9.8.7.6, DST_ANNO, TTL 9, DSCP 3, ECT 2, DF true)
+        -> rt :: StaticIPLookup(2.0.0.2/32 0, 0/0 1) -> CheckIPHeader(CHECKSUM true) \
+            -> ToDPDKDevice(a); rt[1] -> Discard;
         FromDevice(b) -> IPEncap(99, 1.1.1.1, 5.5.5.5) -> CheckIPHeader(CHECKSUM true) -> ToDPDKDevice(b)",
     );
     let inner = packet(17, b"abcdefgh");
@@ -215,7 +218,8 @@ fn packets_are_made_longer_with_zeros_and_cut() {
 #[test]
 fn outputs_take_turns() {
     let mut bed = Bed::new(
-        "FromDevice(a) -> rr :: RoundRobinSwitch -> ToDPDKDevice(0); rr[1] -> ToDPDKDevice(1); rr[2] -> ToDPDKDevice(2); FromDevice(b) -> Discard",
+        "FromDevice(a) -> rr :: RoundRobinSwitch -> ToDPDKDevice(0); rr[1] -> ToDPDKDevice(1); \
+         rr[2] -> ToDPDKDevice(2); FromDevice(b) -> Discard",
     );
     let all = vec![vec![1; 60]; 5];
     let turns = |bed: &mut Bed| bed.at(1, [&all, NONE]).iter().map(|(output, _)| *output).collect::<Vec<_>>();

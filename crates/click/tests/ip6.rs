@@ -48,10 +48,12 @@ fn headers_are_checked_and_padding_is_cut_off() {
 #[test]
 fn the_longest_prefix_of_all_four_words_says_where_packets_go() {
     let mut bed = Bed::new(
-        "FromDevice(a) -> MarkIPHeader -> GetIP6Address(24) -> rt :: LookupIP6Route(3ffe:1ce1:2::200:5/128 0, 3ffe:1ce1:2::/80 ::0 1,
+        "FromDevice(a) -> MarkIPHeader -> GetIP6Address(24) \
+            -> rt :: LookupIP6Route(3ffe:1ce1:2::200:5/128 0, 3ffe:1ce1:2::/80 ::0 1,
             3ffe:1ce1::/32 3ffe:1ce1:2::200:9 2); rt[0] -> ToDPDKDevice(a); rt[1] -> ToDPDKDevice(b);
             // Where the gateway leads.
-            rt[2] -> gw :: LookupIP6Route(3ffe:1ce1:2::200:9/128 0, ::/0 1); gw -> ToDPDKDevice(c); gw[1] -> ToDPDKDevice(d)",
+            rt[2] -> gw :: LookupIP6Route(3ffe:1ce1:2::200:9/128 0, ::/0 1); gw -> ToDPDKDevice(c); \
+                gw[1] -> ToDPDKDevice(d)",
     );
     let mut packets =
         [packet(17, 64, 5, &[]), packet(17, 64, 6, &[]), packet(17, 64, 5, &[]), packet(17, 64, 5, &[])];
@@ -157,7 +159,8 @@ fn advertisement(host: u8) -> Vec<u8> {
 #[test]
 fn a_packet_waits_until_its_neighbour_has_said_where_it_is() {
     let mut bed = Bed::new(
-        "n :: IP6NDSolicitor(3ffe:1ce1:2::1, 2:0:0:0:0:1); FromDevice(in) -> GetIP6Address(24) -> [0] n; FromDevice(out) -> [1] n;
+        "n :: IP6NDSolicitor(3ffe:1ce1:2::1, 2:0:0:0:0:1); FromDevice(in) -> GetIP6Address(24) -> [0] n; \
+            FromDevice(out) -> [1] n;
             n -> ToDPDKDevice(out)",
     );
     let one = [packet(17, 64, 5, &[1, 2, 3])];

@@ -74,7 +74,8 @@ fn compound_elements_are_taken_apart() {
 
 #[test]
 fn definitions_are_chosen_by_ports_and_arguments() {
-    let class = "elementclass Q { input -> A -> output || $cap | input -> B($cap) -> output || $cap, N $n | C($cap, $n) -> output || ... }";
+    let class = "elementclass Q { input -> A -> output || $cap | input -> B($cap) -> output || \
+        $cap, N $n | C($cap, $n) -> output || ... }";
     assert_eq!(arguments(&format!("{class} x :: X -> Q -> x"))[1], "");
     assert_eq!(arguments(&format!("{class} x :: X -> Q(5) -> x"))[1], "5");
     assert_eq!(arguments(&format!("{class} Q(5, N 6) -> x :: X"))[0], "5|6");
@@ -100,7 +101,8 @@ fn parameters_and_definitions_are_lexical() {
 
 #[test]
 fn configuration_strings_balance_parentheses() {
-    let text = "C1(simple) C2(with (balanced) parens) C3(with \")quoted\" paren) C4(// end )\n going!) C5(/* :) */ and \\) C6('(')";
+    let text = "C1(simple) C2(with (balanced) parens) C3(with \")quoted\" paren) C4(// end )\n going!) \
+        C5(/* :) */ and \\) C6('(')";
     assert_eq!(
         arguments(text),
         ["simple", "with (balanced) parens", "with \")quoted\" paren", "going!", "and \\", "'('"]

@@ -13,7 +13,8 @@ fn annotation<'l>(layout: &'l Layout, name: &str) -> &'l Annotation {
 
 #[test]
 fn what_nobody_looks_at_is_dead_and_constants_are_known() {
-    let text = "FromDevice(a) -> Paint(3) -> s :: PaintSwitch -> Discard; s[1] -> Discard; s[2] -> Discard; s[3] -> ToDPDKDevice(b)";
+    let text = "FromDevice(a) -> Paint(3) -> s :: PaintSwitch -> Discard; s[1] -> Discard; s[2] -> Discard; \
+        s[3] -> ToDPDKDevice(b)";
     let layout = self::layout(text);
     let paint = annotation(&layout, "paint");
     assert_eq!((paint.live, paint.constant, paint.kept_at), (1, 1, None), "{layout:?}");
@@ -51,8 +52,10 @@ fn packets_that_wait_keep_what_is_looked_at_behind_that() {
 #[test]
 fn what_is_kept_lies_densely_the_longest_first_and_nothing_across_a_boundary() {
     let layout = layout(
-        "FromDevice(a) -> MarkIPHeader(14) -> GetIPAddress(IP dst) -> Paint(1) -> SetVLANAnno(5) -> t :: Tee(2) -> ToDPDKDevice(b);
-         t[1] -> p :: CheckPaint(1) -> VLANEncap(VLAN_TCI ANNO) -> Strip(18) -> r :: LinearIPLookup(0.0.0.0/0 0) -> CheckIPHeader
+        "FromDevice(a) -> MarkIPHeader(14) -> GetIPAddress(IP dst) -> Paint(1) -> SetVLANAnno(5) \
+         -> t :: Tee(2) -> ToDPDKDevice(b);
+         t[1] -> p :: CheckPaint(1) -> VLANEncap(VLAN_TCI ANNO) -> Strip(18) \
+             -> r :: LinearIPLookup(0.0.0.0/0 0) -> CheckIPHeader
               -> ToDPDKDevice(c)",
     );
     let mut kept: Vec<(u32, u32, &str)> =

@@ -26,52 +26,82 @@ const NOW: u64 = 1_000_000_000_000;
 const GRAPHS: &[&str] = &[
     "-> c :: Classifier(12/0800, 12/0806 20/0001, -) -> Strip(14) -> k :: CheckIPHeader -> ToDump(0); k[1] -> ToDump(1);
         c[1] -> ARPResponder(18.0.0.0/8 1:1:1:1:1:1) -> ToDump(2); c[2] -> EtherMirror -> ToDump(3)",
-    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rt :: RadixIPLookup(1.0.0.0/8 0, 1.2.0.0/16 9.9.9.9 1, 0/0 2) -> DecIPTTL
-        -> EtherEncap(0x800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> ToDump(0); rt[1] -> o :: IPGWOptions(9.8.7.6) -> ToDump(1); o[1] -> ToDump(3);
+    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) \
+        -> rt :: RadixIPLookup(1.0.0.0/8 0, 1.2.0.0/16 9.9.9.9 1, 0/0 2) -> DecIPTTL
+        -> EtherEncap(0x800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> ToDump(0); rt[1] -> o :: IPGWOptions(9.8.7.6) \
+            -> ToDump(1); o[1] -> ToDump(3);
         rt[2] -> ICMPError(1.2.3.4, timeexceeded) -> FixIPSrc(4.5.6.7) -> ToDump(2)",
     "-> Strip(14) -> MarkIPHeader(0) -> f :: IPClassifier(tcp, udp, icmp, -); f[0] -> CheckTCPHeader -> ToDump(0);
-        f[1] -> CheckUDPHeader -> ToDump(1); f[2] -> CheckICMPHeader -> ToDump(2); f[3] -> IPFilter(allow ip proto 4 && dst net 1.0.0.0/8,
+        f[1] -> CheckUDPHeader -> ToDump(1); f[2] -> CheckICMPHeader -> ToDump(2); \
+            f[3] -> IPFilter(allow ip proto 4 && dst net 1.0.0.0/8,
         deny src host 1.2.3.4, allow ip[3] 7 or ip frag) -> ToDump(3)",
     "-> VLANDecap -> EtherRewrite(1:1:1:1:1:1, 2:2:2:2:2:2) -> v :: Classifier(12/8100, -) -> StoreData(3, \\<010203>)
         -> StoreData(40, \\<a1a2a3a4a5a6a7a8a9>, MASK \\<0f00ff>) -> ToDump(0);
         v[1] -> VLANEncap(VLAN_ID 7) -> StoreData(30, \\<b1b2b3b4b5b6b7b8>, GROW true) -> CheckLength(90) -> ToDump(1)",
-    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0); rw[1] -> ToDump(1)",
+    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) \
+     -> ToDump(0); rw[1] -> ToDump(1)",
     "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPClassifier(icmp type echo or icmp type echo-reply, icmp, -)
         -> ping :: ICMPPingRewriter(pattern 192.0.2.1 1024-1026# - - 0 1) -> ToDump(0); ping[1] -> ToDump(1);
         f[1] -> errors :: ICMPRewriter(rw pairs hosts:0 ping) -> ToDump(2); errors[1] -> ToDump(3);
-        f[2] -> c :: IPClassifier(src host 1.2.0.4, src host 1.2.1.4, -) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0);
-        c[1] -> pairs :: IPAddrPairRewriter(pattern - 192.0.2.1 0 1) -> ToDump(0); c[2] -> hosts :: IPAddrRewriter(pattern 192.0.2.0/29# - 0 1)
+        f[2] -> c :: IPClassifier(src host 1.2.0.4, src host 1.2.1.4, -) \
+            -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0);
+        c[1] -> pairs :: IPAddrPairRewriter(pattern - 192.0.2.1 0 1) -> ToDump(0); \
+            c[2] -> hosts :: IPAddrRewriter(pattern 192.0.2.0/29# - 0 1)
         -> ToDump(0); rw[1] -> ToDump(1); pairs[1] -> ToDump(1); hosts[1] -> ToDump(1)",
-    "-> Strip(14) -> MarkIPHeader -> ICMPPingRewriter(pattern 192.0.2.1 1024-1026? - - 0 0) -> IPAddrRewriter(pattern 192.0.2.1-192.0.2.2# - 0 0)
-        -> IPAddrPairRewriter(keep 0 0) -> e :: ICMPRewriter(none) -> ToDump(0); e[1] -> none :: TCPRewriter(pass 0) -> ToDump(1)",
-    "-> Pad(90, MAXLENGTH 200) -> FlowStrip(14) -> MarkIPHeader -> c :: IPClassifier(icmp, -) -> ResetIPChecksum(L4 true)
-        -> rr :: RoundRobinSwitch -> IPEncap(ipip, 1.2.3.4, DST_ANNO, TTL 9, DSCP 3, ECT 2, DF true) -> ToDump(0); rr[1] -> ToDump(1);
-        rr[2] -> p :: PathSpinlock -> FlowUnstrip(14) -> ToDump(2); c[1] -> Pad(MAXLENGTH 70) -> [1] p; p[1] -> ResetIPChecksum -> ToDump(3)",
-    "-> Strip(14) -> MarkIPHeader -> FlowIPManagerIMP -> FlowCounter -> c :: IPClassifier(tcp, -) -> FlowIPNAT(SIP 192.0.2.1) -> ToDump(0);
+    "-> Strip(14) -> MarkIPHeader -> ICMPPingRewriter(pattern 192.0.2.1 1024-1026? - - 0 0) \
+        -> IPAddrRewriter(pattern 192.0.2.1-192.0.2.2# - 0 0)
+        -> IPAddrPairRewriter(keep 0 0) -> e :: ICMPRewriter(none) -> ToDump(0); \
+            e[1] -> none :: TCPRewriter(pass 0) -> ToDump(1)",
+    "-> Pad(90, MAXLENGTH 200) -> FlowStrip(14) -> MarkIPHeader -> c :: IPClassifier(icmp, -) \
+        -> ResetIPChecksum(L4 true)
+        -> rr :: RoundRobinSwitch -> IPEncap(ipip, 1.2.3.4, DST_ANNO, TTL 9, DSCP 3, ECT 2, DF true) \
+            -> ToDump(0); rr[1] -> ToDump(1);
+        rr[2] -> p :: PathSpinlock -> FlowUnstrip(14) -> ToDump(2); c[1] -> Pad(MAXLENGTH 70) -> [1] p; \
+            p[1] -> ResetIPChecksum -> ToDump(3)",
+    "-> Strip(14) -> MarkIPHeader -> FlowIPManagerIMP -> FlowCounter -> c :: IPClassifier(tcp, -) \
+        -> FlowIPNAT(SIP 192.0.2.1) -> ToDump(0);
         c[1] -> FlowCounter -> ToDump(1)",
-    "-> Strip(14) -> MarkIPHeader -> CountMinSketch(0.1, 0.1, TOP 2) -> CountSketch(0.3, 0.2, TOP 1, BYTES true) -> ToDump(0)",
-    "-> Strip(14) -> d :: CTXDispatcher(9/06 20/0050 1, 9/06 drop, 9/11 0, -) -> h :: HashSwitch(12, 4) -> ToDump(0); h[1] -> ToDump(1);
-        h[2] -> ToDump(2); d[1] -> s :: StrideSwitch(3, 1) -> ToDump(1); s[1] -> ToDump(3); d[2] -> [0] u :: Suppressor -> RandomSwitch -> ToDump(2)",
-    "-> HashSwitch(3, 2) => [0] a :: Suppressor, [1] a; a[0] -> VLANDecap -> VLANEncap(ANNO) -> r :: RatedSplitter(3000, BURST_SIZE 7) -> ToDump(0);
-        r[1] -> ToDump(1); a[1] -> SetVLANAnno(VLAN_ID 5, VLAN_PCP 3) -> VLANEncap(ANNO, NATIVE_VLAN 7) -> b :: BandwidthRatedSplitter(90000) -> ToDump(2); b[1] -> ToDump(3)",
-    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> StoreData(20, \\<1234 0015 00000001 00000002 5018 0100 0000 0000>) -> StoreData(40, \"PORT 1,2,1,4,\")
-        -> f :: FTPPortMapper(rw, rw, 0) -> rw :: TCPRewriter(pattern 192.0.2.200 1024-1027# - - 0 1) -> ToDump(0); rw[1] -> ToDump(1)",
-    "-> NumberPacket(20, NET_ORDER true) -> RecordTimestamp(N 8, OFFSET 22) -> t :: TimestampDiff(r, OFFSET 5) -> ToDump(0);
+    "-> Strip(14) -> MarkIPHeader -> CountMinSketch(0.1, 0.1, TOP 2) \
+     -> CountSketch(0.3, 0.2, TOP 1, BYTES true) -> ToDump(0)",
+    "-> Strip(14) -> d :: CTXDispatcher(9/06 20/0050 1, 9/06 drop, 9/11 0, -) -> h :: HashSwitch(12, 4) \
+        -> ToDump(0); h[1] -> ToDump(1);
+        h[2] -> ToDump(2); d[1] -> s :: StrideSwitch(3, 1) -> ToDump(1); s[1] -> ToDump(3); \
+            d[2] -> [0] u :: Suppressor -> RandomSwitch -> ToDump(2)",
+    "-> HashSwitch(3, 2) => [0] a :: Suppressor, [1] a; a[0] -> VLANDecap -> VLANEncap(ANNO) \
+        -> r :: RatedSplitter(3000, BURST_SIZE 7) -> ToDump(0);
+        r[1] -> ToDump(1); a[1] -> SetVLANAnno(VLAN_ID 5, VLAN_PCP 3) -> VLANEncap(ANNO, NATIVE_VLAN 7) \
+            -> b :: BandwidthRatedSplitter(90000) -> ToDump(2); b[1] -> ToDump(3)",
+    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) \
+        -> StoreData(20, \\<1234 0015 00000001 00000002 5018 0100 0000 0000>) \
+        -> StoreData(40, \"PORT 1,2,1,4,\")
+        -> f :: FTPPortMapper(rw, rw, 0) -> rw :: TCPRewriter(pattern 192.0.2.200 1024-1027# - - 0 1) \
+            -> ToDump(0); rw[1] -> ToDump(1)",
+    "-> NumberPacket(20, NET_ORDER true) -> RecordTimestamp(N 8, OFFSET 22) \
+        -> t :: TimestampDiff(r, OFFSET 5) -> ToDump(0);
         t[1] -> r :: RecordTimestamp(N 8) -> ToDump(1)",
     "-> Strip(14) -> k :: CheckIP6Header -> ProtocolTranslator64 -> CheckIPHeader -> ToDump(0);
         k[1] -> j :: CheckIPHeader -> ProtocolTranslator46 -> CheckIP6Header -> ToDump(1); j[1] -> ToDump(2)",
-    "-> Strip(14) -> CheckIP6Header -> c :: Classifier(39/01, 38/0002, 39/03, -) -> [0] a :: AddressTranslator(1, 0, 102:304::1 ::9, 1, 1, 0, ::1 5000 5003);
-        c[1] -> [1] a; c[2] -> [0] b :: AddressTranslator(0, 1, 0, 0, ::1, ::2); c[3] -> [1] b; a -> ToDump(0); a[1] -> ToDump(1); b -> ToDump(2); b[1] -> ToDump(3)",
+    "-> Strip(14) -> CheckIP6Header -> c :: Classifier(39/01, 38/0002, 39/03, -) \
+        -> [0] a :: AddressTranslator(1, 0, 102:304::1 ::9, 1, 1, 0, ::1 5000 5003);
+        c[1] -> [1] a; c[2] -> [0] b :: AddressTranslator(0, 1, 0, 0, ::1, ::2); c[3] -> [1] b; \
+            a -> ToDump(0); a[1] -> ToDump(1); b -> ToDump(2); b[1] -> ToDump(3)",
     "-> side :: Classifier(5/00%01, -) -> s :: EtherSwitch -> ToDump(0); side[1] -> [1] s; s[1] -> ToDump(1)",
-    "-> c :: Classifier(12/0806, -) -> [1] q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); c[1] -> Strip(14) -> GetIPAddress(16) -> q",
-    "-> Strip(14) -> k :: CheckIP6Header -> GetIP6Address(24) -> rt :: LookupIP6Route(1::/16 0, 102::/15 3ffe::1 1, ::/0 2) -> DecIP6HLIM
-        -> ToDump(0); rt[1] -> d :: DecIP6HLIM -> ICMP6Error(3ffe::2, 137, 0) -> ToDump(1); d[1] -> ICMP6Error(3ffe::1, 3, 0) -> ToDump(1);
+    "-> c :: Classifier(12/0806, -) -> [1] q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); \
+     c[1] -> Strip(14) -> GetIPAddress(16) -> q",
+    "-> Strip(14) -> k :: CheckIP6Header -> GetIP6Address(24) \
+        -> rt :: LookupIP6Route(1::/16 0, 102::/15 3ffe::1 1, ::/0 2) -> DecIP6HLIM
+        -> ToDump(0); rt[1] -> d :: DecIP6HLIM -> ICMP6Error(3ffe::2, 137, 0) -> ToDump(1); \
+            d[1] -> ICMP6Error(3ffe::1, 3, 0) -> ToDump(1);
         rt[2] -> ICMP6Error(3ffe::1, 2, 0) -> ToDump(2); k[1] -> ToDump(3)",
     "-> c :: Classifier(12/86dd 54/87, 12/86dd 54/88, -) -> IP6NDAdvertiser(100::/8 1:1:1:1:1:1) -> ToDump(0);
-        c[1] -> [1] n :: IP6NDSolicitor(3ffe::1, 2:0:0:0:0:1) -> ToDump(1); c[2] -> Strip(14) -> GetIP6Address(24) -> n",
-    "-> Strip(14) -> MarkIPHeader -> f :: IPClassifier(tcp, udp, icmp, -) -> SetTCPChecksum(true) -> IPMirror -> ToDump(0);
-        f[1] -> u :: SetUDPChecksum -> IPMirror -> UDPIPEncap(1.2.3.4, 5, 6.7.8.9, 10) -> ToDump(1); u[1] -> StoreIPAddress(5) -> ToDump(2);
-        f[2] -> p :: ICMPPingResponder -> ToDump(3); p[1] -> s :: StoreIPAddress(1.2.3.4, 50) -> ToDump(1); s[1] -> ToDump(2); f[3] -> IPMirror -> ToDump(2)",
+        c[1] -> [1] n :: IP6NDSolicitor(3ffe::1, 2:0:0:0:0:1) -> ToDump(1); \
+            c[2] -> Strip(14) -> GetIP6Address(24) -> n",
+    "-> Strip(14) -> MarkIPHeader -> f :: IPClassifier(tcp, udp, icmp, -) -> SetTCPChecksum(true) \
+        -> IPMirror -> ToDump(0);
+        f[1] -> u :: SetUDPChecksum -> IPMirror -> UDPIPEncap(1.2.3.4, 5, 6.7.8.9, 10) -> ToDump(1); \
+            u[1] -> StoreIPAddress(5) -> ToDump(2);
+        f[2] -> p :: ICMPPingResponder -> ToDump(3); p[1] -> s :: StoreIPAddress(1.2.3.4, 50) -> ToDump(1); \
+            s[1] -> ToDump(2); f[3] -> IPMirror -> ToDump(2)",
 ];
 
 /// Orders of packets and stages; small tables are fetched for, too.
@@ -310,7 +340,9 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4))]
     #[test]
-    fn native_code_does_what_the_interpreter_does(frames in prop::collection::vec(frame(), 1..80), first in 0..SCHEDULES.len()) {
+    fn native_code_does_what_the_interpreter_does(
+        frames in prop::collection::vec(frame(), 1..80), first in 0..SCHEDULES.len()
+    ) {
         for (graph, schedule) in GRAPHS.iter().zip(SCHEDULES.iter().cycle().skip(first)) {
             let text = format!("FromDump(a) -> Strip({half}) -> Strip({half}) {graph}", half = FRONT / 2);
             let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");

@@ -19,9 +19,11 @@ use millstream_programs::rng::Rng;
 /// Annotations and stripped headers that are needed behind queues, copies, a queue behind another, a path
 /// beside all queues, and a table that one stage fills and both look up in.
 const QUEUES: &str = "FromDump(a) -> c :: Classifier(12/0800, -); c[1] -> ToDump(1);
-    c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1)
+    c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) \
+        -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1)
         -> q :: Queue -> Unqueue -> p :: CheckPaint(3) -> Unstrip(14) -> t :: Tee(2) -> n :: Counter -> ToDump(0);
-    t[1] -> Queue(5) -> Unqueue -> Strip(14) -> DecIPTTL -> Queue -> Unqueue -> ToDump(2); p[1] -> Discard; rw[1] -> q; k[1] -> Discard;";
+    t[1] -> Queue(5) -> Unqueue -> Strip(14) -> DecIPTTL -> Queue -> Unqueue -> ToDump(2); p[1] -> Discard; \
+        rw[1] -> q; k[1] -> Discard;";
 
 /// No function asks for the engine.
 const NEVER: Option<fn(&mut Engine) -> bool> = None;
@@ -122,7 +124,8 @@ fn a_stage_that_fails_ends_the_others() {
 /// packets with wrong marks go to output 1.
 fn painted(color: u32, more: [&str; 2]) -> Program {
     let text = format!(
-        "FromDump(a) -> Paint({color}) {} -> Queue -> Unqueue -> p :: CheckPaint({color}) -> a :: Counter -> Queue -> Unqueue -> {} b :: Counter -> ToDump(0); p[1] -> ToDump(1)",
+        "FromDump(a) -> Paint({color}) {} -> Queue -> Unqueue -> p :: CheckPaint({color}) -> a :: Counter \
+         -> Queue -> Unqueue -> {} b :: Counter -> ToDump(0); p[1] -> ToDump(1)",
         more[0], more[1]
     );
     staged(&flatten(&parse(&text).expect("parsed"), &[]).expect("flattened"))

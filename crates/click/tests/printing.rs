@@ -95,7 +95,8 @@ fn print_prints_what_is_there_of_each_packet() {
 /// The interpreter makes no copies of packets.
 #[test]
 fn copies_are_printed_in_the_order_in_which_they_are_worked_on() {
-    let text = "FromDump(a) -> t :: Tee(3) -> Print(a) -> Discard; t[1] -> Print(b) -> Discard; t[2] -> Print(c) -> Discard";
+    let text = "FromDump(a) -> t :: Tee(3) -> Print(a) -> Discard; t[1] -> Print(b) -> Discard; \
+        t[2] -> Print(c) -> Discard";
     let found = native(&program(text), &[vec![1], vec![2], vec![3], vec![4]]);
     let expected: Vec<String> =
         (1..=4).flat_map(|n| ["a", "b", "c"].map(|label| format!("{label}:    1 | 0{n}"))).collect();
@@ -104,8 +105,10 @@ fn copies_are_printed_in_the_order_in_which_they_are_worked_on() {
 
 #[test]
 fn ipprint_sees_headers_that_were_marked_also_in_front_of_the_packet() {
-    let text = "FromDump(a) -> Paint(5) -> IPPrint(none) -> MarkIPHeader(14) -> IPPrint(marked, TIMESTAMP false) -> Strip(14)
-        -> IPPrint(stripped, PAINT true, TTL true) -> Strip(20) -> IPPrint(behind, CONTENTS hex, TIMESTAMP false) -> Discard";
+    let text = "FromDump(a) -> Paint(5) -> IPPrint(none) -> MarkIPHeader(14) \
+        -> IPPrint(marked, TIMESTAMP false) -> Strip(14)
+        -> IPPrint(stripped, PAINT true, TTL true) -> Strip(20) \
+            -> IPPrint(behind, CONTENTS hex, TIMESTAMP false) -> Discard";
     assert_eq!(
         both(text, &[datagram()]),
         [

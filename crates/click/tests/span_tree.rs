@@ -28,7 +28,8 @@ fn text(address: &str, ports: usize) -> String {
     for port in 0..ports {
         text += &format!(
             "FromDump(p{port}) -> f{port} :: Classifier(14/4242, -); w{port} :: ToDump(w{port});
-            f{port}[0] -> [{port}] st [{port}] -> w{port}; f{port}[1] -> [{port}] in [{port}] -> [{port}] s [{port}] -> [{port}] out [{port}] -> w{port};"
+            f{port}[0] -> [{port}] st [{port}] -> w{port}; f{port}[1] -> [{port}] in [{port}] \
+                -> [{port}] s [{port}] -> [{port}] out [{port}] -> w{port};"
         );
     }
     text

@@ -79,7 +79,8 @@ fn a_dispatcher_takes_outputs_from_its_rules() {
 #[test]
 fn those_that_pull_from_one_output_have_packets_by_turns() {
     let mut bed = Bed::new(
-        "FromDump(a) -> p :: PathSpinlock; p -> Unqueue -> ToDump(0); p -> Unqueue -> ToDump(1); p -> Unqueue -> ToDump(2);
+        "FromDump(a) -> p :: PathSpinlock; p -> Unqueue -> ToDump(0); p -> Unqueue -> ToDump(1); \
+        p -> Unqueue -> ToDump(2);
         FromDump(b) -> Discard",
     );
     assert_eq!(outputs(&mut bed, 1, 7), [0, 1, 2, 0, 1, 2, 0]);

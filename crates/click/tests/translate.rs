@@ -162,7 +162,8 @@ fn address(text: &str) -> Vec<u8> {
 
 fn translator(arguments: &str) -> Bed {
     Bed::new(&format!(
-        "FromDump(a) -> MarkIPHeader -> t :: AddressTranslator({arguments}) -> ToDump(0); FromDump(b) -> MarkIPHeader -> [1] t; t[1] -> ToDump(1)"
+        "FromDump(a) -> MarkIPHeader -> t :: AddressTranslator({arguments}) -> ToDump(0); \
+         FromDump(b) -> MarkIPHeader -> [1] t; t[1] -> ToDump(1)"
     ))
 }
 

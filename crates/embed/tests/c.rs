@@ -215,7 +215,10 @@ fn a_configuration_in_c_sends_what_it_sends_here_and_has_its_handlers() {
     .expect("memory");
     let mut input = String::new();
     lines(&mut input, &frames);
-    input.push_str("account\nread c.count\nread nobody.count\nwrite c.count\nwrite c.reset_counts\nread c.count\nread c.class\n");
+    input.push_str(
+        "account\nread c.count\nread nobody.count\nwrite c.count\nwrite c.reset_counts\n\
+         read c.count\nread c.class\n",
+    );
     let said = linked.say(&input);
     let expected: String = sent.iter().map(|batch| format!("run 0\n{}", batch.concat())).collect();
     let (runs, rest) = said.split_once("account ").expect("an account");

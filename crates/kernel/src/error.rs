@@ -93,7 +93,8 @@ fn hint(call: &str, errno: i32) -> Option<&'static str> {
         libc::EPERM if netlink => "changing an interface needs root or CAP_NET_ADMIN",
         libc::EPERM if call == "bpf(MAP_UPDATE_ELEM)" => "the map is frozen or read-only to user space",
         libc::EPERM => {
-            "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; `millstream doctor` says what this kernel permits"
+            "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; `millstream doctor` says \
+             what this kernel permits"
         }
         libc::ENODEV => "no such interface in this network namespace; `ip link` lists them",
         libc::EBUSY if call == "bpf(LINK_CREATE)" || netlink => {

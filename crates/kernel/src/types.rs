@@ -5,7 +5,10 @@
 use std::fmt;
 
 macro_rules! numbered {
-    ($(#[$doc:meta])* $name:ident, $what:literal, { $($(#[$idoc:meta])* $ident:ident = $value:literal $text:literal),* $(,)? }) => {
+    (
+        $(#[$doc:meta])* $name:ident, $what:literal,
+        { $($(#[$idoc:meta])* $ident:ident = $value:literal $text:literal),* $(,)? }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
         pub struct $name(pub u32);

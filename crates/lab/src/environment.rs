@@ -48,22 +48,28 @@ impl Environment {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpu: field("model name").unwrap_or_else(|| "unknown".into()),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            mitigations: mitigations(|name| read(&format!("/sys/devices/system/cpu/vulnerabilities/{name}"))),
+            mitigations: mitigations(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 }
 
-/// Mitigations that are paid for by each call, return or indirect jump, from the kernel's files of these names
-/// (Documentation/admin-guide/hw-vuln): what stands before the first semicolon.
-fn mitigations(read: impl Fn(&str) -> String) -> String {
+/// Mitigations of this machine's kernel that make each call, return or indirect jump slower, by the names that
+/// the kernel gives them (Documentation/admin-guide/hw-vuln); empty if there are none.
+pub fn mitigations() -> String {
+    let path = |name: &str| format!("/sys/devices/system/cpu/vulnerabilities/{name}");
+    named(|name| fs::read_to_string(path(name)).unwrap_or_default())
+}
+
+/// The same from the kernel's files of these names: the text before the first semicolon.
+fn named(read: impl Fn(&str) -> String) -> String {
     let files = ["spectre_v2", "retbleed", "spec_rstack_overflow"];
-    let named = files.iter().filter_map(|name| {
+    let kept = files.iter().filter_map(|name| {
         let text = read(name);
         let kept = text.split(';').next().unwrap_or_default().trim();
         (!kept.is_empty() && kept != "Not affected").then(|| format!("{name}: {kept}"))
     });
-    named.collect::<Vec<_>>().join("; ")
+    kept.collect::<Vec<_>>().join("; ")
 }
 
 /// Refuses to measure while the kernel counts the run time of each program, which costs 44 ns a packet.
@@ -97,7 +103,7 @@ fn utc(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Environment, mitigations, utc};
+    use super::{Environment, named, utc};
 
     #[test]
     fn mitigations_are_named_by_what_the_kernel_does() {
@@ -107,10 +113,10 @@ mod tests {
             _ => "Vulnerable: Safe RET, no microcode\n".to_owned(),
         };
         assert_eq!(
-            mitigations(amd),
+            named(amd),
             "spectre_v2: Mitigation: Retpolines; spec_rstack_overflow: Vulnerable: Safe RET, no microcode"
         );
-        assert_eq!(mitigations(|_| String::new()), "");
+        assert_eq!(named(|_| String::new()), "");
     }
 
     #[test]

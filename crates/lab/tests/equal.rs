@@ -76,7 +76,10 @@ fn mutants_are_told_apart() {
     let (found, tried) = told_apart(&router, ROUTER.function, compares);
     assert!(found.len() * 2 > tried, "{} of {tried}", found.len());
     assert!(found.iter().any(|o| matches!(o, Observable::ReturnValue { .. })), "{found:?}");
-    let adds = |i: &Insn| matches!(i, Insn::Alu { op: AluOp::Add, src: Operand::Imm(_), dst, .. } if *dst != Reg::R2 && *dst != Reg::R3);
+    let adds = |i: &Insn| match i {
+        Insn::Alu { op: AluOp::Add, src: Operand::Imm(_), dst, .. } => *dst != Reg::R2 && *dst != Reg::R3,
+        _ => false,
+    };
     let (found, _) = told_apart(&router, ROUTER.function, adds);
     let seen = |o: &Observable| matches!(o, Observable::Packet(_) | Observable::Map { .. });
     assert!(found.iter().any(seen), "{found:?}");

@@ -239,7 +239,10 @@ fn table(args: &[String]) -> Result<Table, String> {
             let lengths = lengths.map_err(|e| e.to_string())?;
             Ok(drawn(number(bytes)? as usize, number(count)?, &lengths, trie))
         }
-        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `keys TEMPLATE BYTES ENTRIES`, `prefixes FILE`, `packed FILE` or `drawn multibit|packed|lengths|list BYTES ENTRIES LENGTHS`".into()),
+        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, \
+            `keys TEMPLATE BYTES ENTRIES`, `prefixes FILE`, `packed FILE` or \
+            `drawn multibit|packed|lengths|list BYTES ENTRIES LENGTHS`"
+            .into()),
     }
 }
 

@@ -190,7 +190,8 @@ mod tests {
     fn a_context_that_cannot_be_followed_has_all_fields_looked_at() {
         let text = |param: &str, then: &str| {
             let text = format!(
-                "fn0 \"program\" static returns {{\nblock0(v0: {param}):\n  v1: i64 = const.2\n{then}\n  return v1\n}}\n"
+                "fn0 \"program\" static returns {{\nblock0(v0: {param}):\n  v1: i64 = const.2\n\
+                 {then}\n  return v1\n}}\n"
             );
             let module = parse_module(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
             let programs: Vec<Func> = module.funcs.keys().collect();

@@ -235,7 +235,8 @@ impl fmt::Display for Schedule {
         let (pattern, trials) = (self.pattern.name(), if self.trials { "on" } else { "off" });
         write!(
             f,
-            "batch={batch},pattern={pattern},distance={distance},sub-batch={sub_batch},unroll={unroll},headers={headers},fetch={fetch},from={from},trials={trials},classes={}",
+            "batch={batch},pattern={pattern},distance={distance},sub-batch={sub_batch},unroll={unroll},\
+             headers={headers},fetch={fetch},from={from},trials={trials},classes={}",
             self.classes.name()
         )
     }

@@ -110,7 +110,8 @@ fn tracing_programs_differ_by_what_the_kernel_holds() {
     };
     let given = |at: u32| {
         format!(
-            "r3 = *(u64 *)(r1 + 112)\nr3 += {at}\nr1 = r10\nr1 += -8\nr2 = 8\ncall probe_read_kernel\nr0 = *(u64 *)(r10 - 8)\nexit"
+            "r3 = *(u64 *)(r1 + 112)\nr3 += {at}\nr1 = r10\nr1 += -8\nr2 = 8\ncall probe_read_kernel\n\
+             r0 = *(u64 *)(r10 - 8)\nexit"
         )
     };
     let who = |shift: u32| format!("call get_current_pid_tgid\nr0 >>= {shift}\nexit");

@@ -171,7 +171,8 @@ fn what_earlier_comparisons_decide_need_not_be_asked() {
     // In a loop only the facts that hold in each round count.
     let rounds = |body: &str| {
         format!(
-            "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = 0\nagain:\n{body}r0 += 1\nif r0 != r3 goto again\nout:\nexit"
+            "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = 0\nagain:\n{body}r0 += 1\n\
+             if r0 != r3 goto again\nout:\nexit"
         )
     };
     let test = "if r2 > 7 goto out\nif r2 > 8 goto out\n";
@@ -239,7 +240,8 @@ fn functions_of_the_c_library_do_what_c_says() {
         assert!(!judged("memset", &other, by_hand), "{other}");
     }
     assert!(!judged("memfrob", &set(-16, 8), by_hand));
-    let copied = "r6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - 8) = r6\n*(u64 *)(r10 - 16) = 1\nr1 = r10\nr1 += -16\nr2 = r10\n\
+    let copied = "r6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - 8) = r6\n*(u64 *)(r10 - 16) = 1\n\
+                  r1 = r10\nr1 += -16\nr2 = r10\n\
                   r2 += -8\nr3 = 4\ncall kernel-function#0\nr0 = *(u32 *)(r0 + 0)\nexit";
     let loaded = "r0 = *(u32 *)(r1 + 12)\nexit";
     assert!(judged("memcpy", copied, loaded));
@@ -319,8 +321,8 @@ fn what_a_way_says_of_bits_holds_for_all_that_is_made_of_them() {
     // If all bits are zero, so are some of them; bits from a mask are not tested again.
     let again = |first: u32, second: u32| {
         format!(
-            "{start}r4 = r2\nr4 &= {first}\nif r4 != 0 goto set\nr4 = r2\nr4 &= {second}\nif r4 != 0 goto more\ngoto out\n\
-             set:\nr0 = 4\ngoto out\nmore:\nr0 = 5\nout:\nr0 += r3\nexit"
+            "{start}r4 = r2\nr4 &= {first}\nif r4 != 0 goto set\nr4 = r2\nr4 &= {second}\n\
+             if r4 != 0 goto more\ngoto out\nset:\nr0 = 4\ngoto out\nmore:\nr0 = 5\nout:\nr0 += r3\nexit"
         )
     };
     let once = |mask: u32| format!("{start}r2 &= {mask}\nif r2 == 0 goto out\nr0 = 4\nout:\nr0 += r3\nexit");
@@ -329,8 +331,8 @@ fn what_a_way_says_of_bits_holds_for_all_that_is_made_of_them() {
     // A number with one possible value, and that value.
     let stored = |value: u32, put: &str| {
         format!(
-            "{start}r4 = 0\nif r2 == 7 goto on\nr4 = 1\non:\nif r3 == 11 goto out\nif r4 == {value} goto out\nr0 = {put}\n\
-             if r3 == 9 goto out\nr0 += r3\nout:\nexit"
+            "{start}r4 = 0\nif r2 == 7 goto on\nr4 = 1\non:\nif r3 == 11 goto out\n\
+             if r4 == {value} goto out\nr0 = {put}\nif r3 == 9 goto out\nr0 += r3\nout:\nexit"
         )
     };
     assert!(equivalent(kind, &stored(1, "r4"), &stored(1, "0"), &by_steps()));
@@ -504,7 +506,8 @@ fn a_byte_of_the_stack_that_was_never_written_is_any_but_one() {
     // A called function finds unknown bytes, fresh ones each time.
     let twice = |between: &str| {
         format!(
-            "goto main\nbody:\nr0 = *(u8 *)(r10 - 8)\nexit\nmain:\ncall body\nr6 = r0\n{between}call body\nr0 -= r6\nexit"
+            "goto main\nbody:\nr0 = *(u8 *)(r10 - 8)\nexit\nmain:\ncall body\nr6 = r0\n\
+             {between}call body\nr0 -= r6\nexit"
         )
     };
     assert!(!equivalent(kind, &twice(""), &twice("r7 = 1\n"), &Limits::default()));
@@ -660,14 +663,18 @@ fn a_function_that_is_given_the_stack_may_find_pointers_there() {
     // A pointer to the context, and a number behind it, which grows by a field of the program's context.
     let found = |at: u32, pointer: &str, body: &str| {
         placed(&format!(
-            "goto main\nbody:\n{body}r0 = 0\nexit\nmain:\nr6 = *(u32 *)(r1 + 12)\nr7 = r1\n*(u64 *)(r10 - {number}) = r6\n\
-             *(u64 *)(r10 - 64) = r6\nr8 = {pointer}\n*(u64 *)(r10 - {at}) = r8\nr1 = r6\nr3 = r10\nr3 += -{at}\nr4 = 0\n\
-             r2 = subprog[FUNCTION]\ncall loop\nr1 = *(u64 *)(r10 - {number})\nr2 = *(u64 *)(r10 - 64)\nr0 += r1\nr0 += r2\nexit",
+            "goto main\nbody:\n{body}r0 = 0\nexit\nmain:\nr6 = *(u32 *)(r1 + 12)\nr7 = r1\n\
+             *(u64 *)(r10 - {number}) = r6\n\
+             *(u64 *)(r10 - 64) = r6\nr8 = {pointer}\n*(u64 *)(r10 - {at}) = r8\nr1 = r6\n\
+             r3 = r10\nr3 += -{at}\nr4 = 0\n\
+             r2 = subprog[FUNCTION]\ncall loop\nr1 = *(u64 *)(r10 - {number})\nr2 = *(u64 *)(r10 - 64)\n\
+             r0 += r1\nr0 += r2\nexit",
             number = at - 8
         ))
     };
     let proven = |a: &str, b: &str| judged("", a, b);
-    let grows = "r3 = *(u64 *)(r2 + 0)\nr3 = *(u32 *)(r3 + 16)\nr4 = *(u64 *)(r2 + 8)\nr4 += r3\n*(u64 *)(r2 + 8) = r4\n";
+    let grows = "r3 = *(u64 *)(r2 + 0)\nr3 = *(u32 *)(r3 + 16)\nr4 = *(u64 *)(r2 + 8)\nr4 += r3\n\
+        *(u64 *)(r2 + 8) = r4\n";
     let other = grows.replace("r4 += r3", "r3 += r4\nr4 = r3");
     assert!(proven(&found(16, "r7", grows), &found(32, "r7", &other)));
     for (a, b) in [
@@ -699,8 +706,10 @@ fn functions_that_are_called_for_each_entry_are_compared_on_any() {
     // A count over the values of a map, some of which are set.
     let each = |map: u32, at: u32, body: &str| {
         placed(&format!(
-            "goto main\nbody:\n{body}r0 = 0\nexit\nmain:\nr6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - {at}) = r6\nr1 = {map} ll\n\
-             r3 = r10\nr3 += -{at}\nr4 = 0\nr2 = subprog[FUNCTION]\ncall for_each_map_elem\nr1 = *(u64 *)(r10 - {at})\nr0 += r1\nexit"
+            "goto main\nbody:\n{body}r0 = 0\nexit\nmain:\nr6 = *(u32 *)(r1 + 12)\n\
+             *(u64 *)(r10 - {at}) = r6\nr1 = {map} ll\n\
+             r3 = r10\nr3 += -{at}\nr4 = 0\nr2 = subprog[FUNCTION]\ncall for_each_map_elem\n\
+             r1 = *(u64 *)(r10 - {at})\nr0 += r1\nexit"
         ))
     };
     let proven = |a: &str, b: &str| judged("", a, b);
@@ -725,7 +734,8 @@ fn functions_that_are_called_for_each_entry_are_compared_on_any() {
         assert!(!proven(&a, &b), "{a}\n{b}");
     }
     // Twice is not once, and a value read afterwards is not the earlier one.
-    let looked_up = "*(u64 *)(r10 - 64) = 0\n*(u64 *)(r10 - 56) = 0\n*(u64 *)(r10 - 48) = 0\n*(u64 *)(r10 - 40) = 0\nr1 = 1 ll\n\
+    let looked_up = "*(u64 *)(r10 - 64) = 0\n*(u64 *)(r10 - 56) = 0\n*(u64 *)(r10 - 48) = 0\n\
+         *(u64 *)(r10 - 40) = 0\nr1 = 1 ll\n\
          r2 = r10\nr2 += -64\ncall map_lookup_elem\nif r0 == 0 goto out\nr6 = *(u8 *)(r0 + 1)\n";
     let around = |first: &str, last: &str| {
         let a = each(1, 8, sums);
@@ -744,7 +754,8 @@ fn the_function_of_a_timer_is_part_of_what_a_program_does() {
     let timed = |at: u32, body: &str| {
         placed(&format!(
             "goto main\nbody:\n{body}r0 = 0\nexit\nmain:\n{zeros}r1 = 1 ll\nr2 = r10\nr2 += -32\ncall map_lookup_elem\n\
-             if r0 == 0 goto out\nr1 = r0\nr1 += {at}\nr2 = subprog[FUNCTION]\ncall timer_set_callback\nout:\nr0 = 2\nexit"
+             if r0 == 0 goto out\nr1 = r0\nr1 += {at}\nr2 = subprog[FUNCTION]\n\
+             call timer_set_callback\nout:\nr0 = 2\nexit"
         ))
     };
     let proven = |a: &str, b: &str| judged("", a, b);
@@ -798,7 +809,8 @@ fn loops_over_functions_that_do_the_same_do_the_same() {
     // Facts before the loop need not hold in its second round.
     let known = format!("{}r0 = *(u8 *)(r0 + 0)\nif r0 != 5 goto out\n", looked_up("out\n"));
     let asks = format!(
-        "{}r1 = *(u8 *)(r0 + 0)\n*(u8 *)(r0 + 0) = 6\nr0 = 0\nif r1 == 5 goto done\nr0 = 1\ndone:\nexit\nnone:\nr0 = 0\n",
+        "{}r1 = *(u8 *)(r0 + 0)\n*(u8 *)(r0 + 0) = 6\nr0 = 0\nif r1 == 5 goto done\nr0 = 1\n\
+         done:\nexit\nnone:\nr0 = 0\n",
         looked_up("none\n")
     );
     let (asked, never) =
@@ -877,7 +889,8 @@ fn bits_that_were_found_to_be_zero_are_stored_as_zero() {
         format!(
             "r8 = *(u32 *)(r1 + 12)\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 64\nr0 = 0\n\
              if r4 > r3 goto out\nif r8 < 7 goto on\nr5 = *(u8 *)(r2 + 3)\nr6 = r5\nr6 &= 48\nr7 = r5\nr5 &= {tested}\n\
-             if r5 != 0 goto out\n{value}*(u8 *)(r2 + 9) = r5\non:\nr0 = *(u8 *)(r2 + 9)\nif r0 == 4 goto out\nr0 = 5\nout:\nexit"
+             if r5 != 0 goto out\n{value}*(u8 *)(r2 + 9) = r5\non:\nr0 = *(u8 *)(r2 + 9)\n\
+             if r0 == 4 goto out\nr0 = 5\nout:\nexit"
         )
     };
     let plain = stored(32, "");

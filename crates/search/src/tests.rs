@@ -390,7 +390,8 @@ fn by_rules(rules: &str, body: &str) -> (Vec<String>, Vec<String>) {
 }
 
 /// Two stores of one number become one of twice the size, at any place and with any constant.
-const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] r0:p0.0+0 @ r0 @ here, fires 0";
+const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] \
+    r0:p0.0+0 @ r0 @ here, fires 0";
 
 #[test]
 fn a_rule_is_applied_with_other_registers_constants_and_displacements() {

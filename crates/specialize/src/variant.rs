@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cranelift_entity::EntityRef;
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::{self, LowerError, Strategy};
-use millstream_bpf::module::{self, Lifted, lift_program, new_function};
+use millstream_bpf::module::{self, Lifted, lift_object, new_function};
 use millstream_ir as ir;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, ObjectError};
 use millstream_opt::running_kernels;
@@ -140,7 +140,8 @@ impl Compiler {
         let mut object = object.clone();
         let described = choose(&object, program)?.clone();
         let added = Added::to(&mut object);
-        let lifted = lift_program(&object, module::func(described.func))?;
+        // All of them: a program that is not understood might write any map.
+        let lifted = lift_object(&object)?;
         let unfolds = transform::unfolds(&lifted.module);
         let other = unfolds
             .then(|| Compiler::prepared(&object, &described, &added, lifted.clone(), Callbacks::Called));
@@ -763,6 +764,25 @@ mod tests {
     use millstream_ir::text::parse_module;
 
     use super::*;
+
+    /// It might write a map that is in the code of a variant.
+    #[test]
+    fn an_object_with_a_program_that_is_not_understood_is_refused() {
+        let known = millstream_programs::ROUTER;
+        let mut object = Object::parse(known.name, known.object).expect("our own");
+        assert!(Compiler::new(&object, Some(known.name)).is_ok());
+        let (mut function, mut program) = (object.functions[0].clone(), object.programs[0].clone());
+        program.func = obj::FuncId(object.functions.len() as u32);
+        program.name = "unknown".to_owned();
+        function.name.clone_from(&program.name);
+        // No version of the instruction set has this opcode.
+        function.insns = vec![millstream_isa::Raw { code: 0xfd, dst: 0, src: 0, off: 0, imm: 0 }];
+        function.relocs.clear();
+        function.line_info.clear();
+        object.functions.push(function);
+        object.programs.push(program);
+        assert!(matches!(Compiler::new(&object, Some(known.name)), Err(VariantError::Lift(_))));
+    }
 
     #[test]
     fn what_goes_round_is_counted() {

@@ -215,6 +215,11 @@ impl Whole {
         &self.insns[self.starts[f]..self.starts[f + 1]]
     }
 
+    /// Returns true if another program has the same instructions, maps and symbols.
+    pub(super) fn has_code_of(&self, other: &Whole) -> bool {
+        self.insns == other.insns && self.symbols == other.symbols && self.maps == other.maps
+    }
+
     pub(super) fn insns(&self) -> &[Insn] {
         &self.insns
     }

@@ -98,7 +98,8 @@ fn a_load_of_pieces_waits_longer_than_one_of_a_whole() {
 #[test]
 fn one_more_instruction_with_an_unused_result_never_costs_less() {
     let base = code(
-        "r2 = *(u32 *)(r1 +0)\n r3 = *(u32 *)(r1 +4)\n r4 = r2\n r4 += 14\n if r4 > r3 goto out\n r5 = *(u16 *)(r2 +12)\n \
+        "r2 = *(u32 *)(r1 +0)\n r3 = *(u32 *)(r1 +4)\n r4 = r2\n r4 += 14\n if r4 > r3 goto out\n \
+         r5 = *(u16 *)(r2 +12)\n \
          r5 *= r5\n r5 <<= 3\n *(u64 *)(r10 -8) = r5\n r0 = *(u64 *)(r10 -8)\n exit\n out:\n r0 = 1\n exit",
     );
     let before = window_cycles(&base);
@@ -131,7 +132,8 @@ fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
     let straight = cost(&code("r1 = 9\n r0 *= r0\n r1 += -1\n exit"), &[], &Weights::Static);
     assert!(one.cycles > 2 * straight.cycles, "{one} against {straight}");
     let two = code(
-        "r1 = 9\n outer:\n r2 = 9\n inner:\n r0 *= r0\n r2 += -1\n if r2 != 0 goto inner\n r1 += -1\n if r1 != 0 goto outer\n exit",
+        "r1 = 9\n outer:\n r2 = 9\n inner:\n r0 *= r0\n r2 += -1\n if r2 != 0 goto inner\n r1 += -1\n \
+         if r1 != 0 goto outer\n exit",
     );
     assert!(cost(&two, &[], &Weights::Static).cycles > 3 * one.cycles);
 }
@@ -196,7 +198,8 @@ fn whole(text: &str) -> Whole {
 fn a_test_that_is_made_twice_makes_what_is_behind_it_no_rarer() {
     let text = |again: &str| {
         format!(
-            "r6 = r1\n r7 = *(u32 *)(r1 +0)\n if r7 == 5 goto end\n r8 = 1\n{again} r1 = r6\n call ktime_get_ns\n r6 *= r6\n r6 *= r6\n
+            "r6 = r1\n r7 = *(u32 *)(r1 +0)\n if r7 == 5 goto end\n r8 = 1\n{again} r1 = r6\n \
+            call ktime_get_ns\n r6 *= r6\n r6 *= r6\n
             r6 *= r6\n r6 *= r6\n end:\n r0 = 0\n exit"
         )
     };
@@ -210,7 +213,8 @@ fn a_test_that_is_made_twice_makes_what_is_behind_it_no_rarer() {
 #[test]
 fn beside_itself_a_program_costs_what_it_costs() {
     let text = "r6 = r1\n r7 = 9\n again:\n r0 *= r0\n r1 = r6\n call ktime_get_ns\n r7 += -1\n if r7 != 0 goto again\n
-        if r0 == 3 goto other\n r1 = r6\n call get_prandom_u32\n goto end\n other:\n r1 = r6\n call get_smp_processor_id\n end:\n r0 = 0\n exit";
+        if r0 == 3 goto other\n r1 = r6\n call get_prandom_u32\n goto end\n other:\n r1 = r6\n \
+            call get_smp_processor_id\n end:\n r0 = 0\n exit";
     let program = whole(text);
     let (before, after) = program.cycles_beside(&program, Table::built_in());
     assert!(before.abs_diff(after) * 1000 < after, "{before}, {after}");
@@ -231,6 +235,7 @@ fn lookups_cost_what_their_map_costs() {
 fn a_table_says_where_it_is_wrong_and_the_built_in_one_is_not() {
     let at = |text| Table::parse(text).map_err(|e| e.line);
     assert_eq!(at(include_str!("built-in.costs")).as_ref(), Ok(Table::built_in()));
+    assert_eq!(at(include_str!("thunks.costs")).as_ref(), Ok(Table::with_thunks()));
     assert_eq!(at("# only a remark\n\nalu 1.0 0.2 # scatter\nspeed 5"), Err(4));
     assert_eq!(at("mul many"), Err(1));
     assert_eq!(at("mul -1"), Err(1));
@@ -278,5 +283,20 @@ fn waits_are_those_of_an_independent_analyser_within_a_quarter_or_a_cycle_and_a_
         let block = Code { insns: &insns, symbols: &[], maps: &[] }.blocks(&waiting, &Weights::Static)[0];
         let off = block.cycles.abs_diff(recorded * 1000);
         assert!(off <= (recorded * 250).max(1500), "{} against {recorded} cycles: {text}", block.cycles);
+    }
+}
+
+#[test]
+fn the_table_follows_the_mitigations_of_the_kernel() {
+    let thunks = Table::with_thunks();
+    assert_ne!(thunks, Table::built_in());
+    for text in [
+        "spectre_v2: Mitigation: Retpolines; spec_rstack_overflow: Mitigation: Safe RET",
+        "spectre_v2: Mitigation: Retpolines",
+    ] {
+        assert_eq!(Table::of_mitigations(text), thunks);
+    }
+    for text in ["", "spectre_v2: Mitigation: Enhanced / Automatic IBRS"] {
+        assert_eq!(Table::of_mitigations(text), Table::built_in());
     }
 }

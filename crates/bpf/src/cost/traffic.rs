@@ -32,7 +32,7 @@ impl Whole {
     pub fn costs_beside(&self, rewritten: &Whole, table: &Table) -> [Cost; 2] {
         // Frequencies are guessed anew where several blocks have one anchor, so the same code would differ
         // from itself.
-        if self.insns() == rewritten.insns() {
+        if self.has_code_of(rewritten) {
             return [self.cost(table, None); 2];
         }
         let beside = || {

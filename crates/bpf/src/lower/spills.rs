@@ -187,7 +187,8 @@ mod tests {
     #[test]
     fn what_the_next_store_overwrites_is_not_stored() {
         let left = straight(
-            "*(u64 *)(r10 -8) = r1\nr1 += 20\n*(u64 *)(r10 -8) = r1\nr1 *= 3\ncall bpf_ktime_get_ns#5\nr0 = *(u64 *)(r10 -8)",
+            "*(u64 *)(r10 -8) = r1\nr1 += 20\n*(u64 *)(r10 -8) = r1\nr1 *= 3\n\
+             call bpf_ktime_get_ns#5\nr0 = *(u64 *)(r10 -8)",
         );
         assert_eq!(left[0], "r1 += 20");
         assert_eq!(left.len(), 5);
@@ -203,7 +204,8 @@ mod tests {
 
     #[test]
     fn what_was_changed_or_clobbered_is_loaded() {
-        let text = "r1 = *(u64 *)(r10 -8)\nr6 = *(u64 *)(r10 -16)\ncall bpf_ktime_get_ns#5\nw6 += 1\nr1 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -16)";
+        let text = "r1 = *(u64 *)(r10 -8)\nr6 = *(u64 *)(r10 -16)\ncall bpf_ktime_get_ns#5\nw6 += 1\n\
+            r1 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -16)";
         assert_eq!(straight(text).len(), 6);
         // A part of a slot, or a word that is no slot, is none of it.
         let text =

@@ -170,7 +170,8 @@ mod tests {
     /// A program whose value is undefined on one of two ways, with so many others alive that it is spilled.
     fn undefined_on_one_way(others: usize) -> String {
         let mut text = String::from(
-            "fn0 \"f\" program(6) returns {\nblock0(v0: ptr(ctx)):\n  v1: any = undef\n  v2: i32 = load.w.u.12.plain v0\n",
+            "fn0 \"f\" program(6) returns {\nblock0(v0: ptr(ctx)):\n  v1: any = undef\n  \
+             v2: i32 = load.w.u.12.plain v0\n",
         );
         let loaded: Vec<usize> = (3..3 + others).collect();
         for v in &loaded {
@@ -277,9 +278,9 @@ mod tests {
     fn a_value_without_a_definition_on_every_way_is_refused() {
         // The definition is in one side of a branch, the use behind both.
         let func = function(
-            "fn0 \"f\" program(6) returns {\nblock0(v0: ptr(ctx)):\n  v1: i32 = load.w.u.12.plain v0\n  v2: i64 = const.1\n  \
-             br.eq.w64 v1, v2, block1, block2\nblock1:\n  v3: i32 = load.w.u.16.plain v0\n  jump block2\nblock2:\n  \
-             return v3\n}\n",
+            "fn0 \"f\" program(6) returns {\nblock0(v0: ptr(ctx)):\n  v1: i32 = load.w.u.12.plain v0\n  \
+             v2: i64 = const.1\n  br.eq.w64 v1, v2, block1, block2\nblock1:\n  \
+             v3: i32 = load.w.u.16.plain v0\n  jump block2\nblock2:\n  return v3\n}\n",
         );
         let refused = lower(&func);
         assert!(matches!(refused, Err(LowerError::Invalid { .. })), "{refused:?}");

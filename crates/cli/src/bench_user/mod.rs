@@ -57,13 +57,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SCHEDULE;...", value_delimiter = ';')]
     schedules: Vec<Schedule>,
     /// Batch sizes to measure, in packets
-    #[arg(long, value_name = "B,...", value_delimiter = ',', default_value = "1,4,16,32,64,128,256", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(
+        long,
+        value_name = "B,...",
+        value_delimiter = ',',
+        default_value = "1,4,16,32,64,128,256",
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
     batches: Vec<u32>,
     /// Frame sizes to pad packets to, without the frame check sequence
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "64,128,256,512,1024,1472", value_parser = clap::value_parser!(u32).range(60..=3520))]
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        default_value = "64,128,256,512,1024,1472",
+        value_parser = clap::value_parser!(u32).range(60..=3520)
+    )]
     sizes: Vec<u32>,
     /// Offered loads, in percent of the throughput without pacing
-    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "10,25,50,75,90,95,100,110", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "PERCENT,...",
+        value_delimiter = ',',
+        default_value = "10,25,50,75,90,95,100,110",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     loads: Vec<u32>,
     /// Duration of each point's measurement, all rounds together
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]

@@ -158,7 +158,8 @@ pub(super) fn of_graph(
     if engine.workers() > 1 && !stages {
         let Some(ends) = only_wires(&ports, &sources, &outputs) else {
             return Err(miette!(
-                "--io {}: files, packets that are made up, and interfaces by AF_XDP beside others are served by one worker: leave --workers out",
+                "--io {}: files, packets that are made up, and interfaces by AF_XDP beside others are served \
+                 by one worker: leave --workers out",
                 specs[0]
             ));
         };

@@ -395,11 +395,7 @@ pub(crate) fn execute(
     let replayed =
         ports.is_none() && interfaces.is_none() && engine.workers() == 1 && program.waits.is_timed();
     let kept = kept(&args.taking, ports.is_some(), interfaces.is_some())?;
-    let packets = match (&ports, &interfaces) {
-        (Some(ports), _) => io::of_ports(ports.descriptions()),
-        (None, Some(interfaces)) => interfaces.packets(),
-        (None, None) => io::open(&args.io, &program, args.packets, &gates)?,
-    };
+    let packets = packets_of(args, &program, &gates, ports.as_ref(), interfaces.as_ref())?;
     let sinks = match interfaces {
         Some(_) => io::Sinks::none(),
         None => io::Sinks::open(&packets, &program)?,
@@ -477,6 +473,21 @@ pub(crate) fn execute(
     let document =
         report::Document::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
     printed(&document, args.json)
+}
+
+/// The packets of a run: of DPDK ports, of interfaces, or of memory and files.
+fn packets_of(
+    args: &Running,
+    program: &Program,
+    gates: &Gates,
+    ports: Option<&dpdk::Ports>,
+    interfaces: Option<&live::Ports>,
+) -> Result<Vec<io::Packets>> {
+    match (ports, interfaces) {
+        (Some(ports), _) => Ok(io::of_ports(ports.descriptions())),
+        (None, Some(interfaces)) => Ok(interfaces.packets()),
+        (None, None) => io::open(&args.io, program, args.packets, gates),
+    }
 }
 
 /// Prints the result of a run.

@@ -13,28 +13,36 @@ const STYLE: &str = "
   --added: #dafbe1; --changed: #fff8c5; --cause: #ddf4ff; }
 @media (prefers-color-scheme: dark) { :root { --back: #0d1117; --text: #e6edf3; --dim: #8b949e; --line: #30363d;
   --removed: #4b1c1f; --added: #173a22; --changed: #453a10; --cause: #0f2f4d; } }
-body { background: var(--back); color: var(--text); font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem;
+body { background: var(--back); color: var(--text); font: 15px/1.45 system-ui, sans-serif; \
+margin: 2rem auto; max-width: 90rem;
   padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
-table { border-collapse: collapse; width: 100%; } td, th { padding: .1rem .5rem; text-align: left; vertical-align: top; }
+table { border-collapse: collapse; width: 100%; } \
+td, th { padding: .1rem .5rem; text-align: left; vertical-align: top; }
 .code { table-layout: fixed; font: 13px/1.4 ui-monospace, monospace; }
-.code td { overflow-wrap: anywhere; white-space: pre-wrap; } .code .slot { color: var(--dim); text-align: right; width: 4rem; }
+.code td { overflow-wrap: anywhere; white-space: pre-wrap; } \
+.code .slot { color: var(--dim); text-align: right; width: 4rem; }
 .summary td { border-bottom: 1px solid var(--line); } .summary .number { text-align: right; }
-.legend { color: var(--dim); } .legend span { color: var(--text); padding: 0 .4rem; } .legend .out { background: var(--removed); }
-.legend .in { background: var(--added); } .legend .other { background: var(--changed); } .legend .why { background: var(--cause); }
+.legend { color: var(--dim); } .legend span { color: var(--text); padding: 0 .4rem; } \
+.legend .out { background: var(--removed); }
+.legend .in { background: var(--added); } .legend .other { background: var(--changed); } \
+.legend .why { background: var(--cause); }
 .legend .elsewhere { color: #0969da; } .legend .only { color: var(--dim); }
 .source td { color: var(--dim); font-style: italic; padding-top: .5rem; }
-.removed .before, .changed .before { background: var(--removed); } .added .after, .changed .after { background: var(--added); }
+.removed .before, .changed .before { background: var(--removed); } \
+.added .after, .changed .after { background: var(--added); }
 .registers td { color: var(--dim); } .moved td { color: #0969da; }
 .cause td { background: var(--cause); font: 14px/1.4 system-ui, sans-serif; }
-details { border: 1px solid var(--line); margin: .2rem 0; } summary { color: var(--dim); cursor: pointer; padding: .1rem .5rem; }
+details { border: 1px solid var(--line); margin: .2rem 0; } \
+summary { color: var(--dim); cursor: pointer; padding: .1rem .5rem; }
 .refuted { color: #cf222e; font-weight: bold; }
 ";
 
 /// Legend of the colours, which stand for the marks of the text report.
 const LEGEND: &str = "<p class=\"legend\">Left the first form, right the second: <span class=\"out\">gone</span> \
-<span class=\"in\">new</span> <span class=\"other\">does something else</span> <span class=\"only\">other registers only</span> \
-<span class=\"elsewhere\">stands elsewhere</span> <span class=\"why\">what made the change</span></p>\n";
+<span class=\"in\">new</span> <span class=\"other\">does something else</span> \
+<span class=\"only\">other registers only</span> <span class=\"elsewhere\">stands elsewhere</span> \
+<span class=\"why\">what made the change</span></p>\n";
 
 /// Columns: slot and instruction of each form. Without this the first row decides, which may be a source line
 /// across all of them.
@@ -73,8 +81,8 @@ fn name(path: &str) -> &str {
 
 fn summary(out: &mut String, report: &Report) {
     out.push_str(
-        "<table class=\"summary\">\n<tr><th>function</th><th class=\"number\">slots</th><th class=\"number\">changes</th>\
-         <th>proof</th></tr>\n",
+        "<table class=\"summary\">\n<tr><th>function</th><th class=\"number\">slots</th>\
+         <th class=\"number\">changes</th><th>proof</th></tr>\n",
     );
     for (n, f) in report.functions.iter().enumerate() {
         let proof = report.proofs.iter().find(|p| p.program == f.name);

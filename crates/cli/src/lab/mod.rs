@@ -66,7 +66,12 @@ pub(crate) struct Feed {
     #[arg(long, value_name = "TABLES")]
     tables: Option<String>,
     /// Flows to draw from the tables
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES as i64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES as i64)
+    )]
     pub(crate) flows: u32,
     /// Distribution of packets over flows: `high`, `low`, `none` (ClassBench's Pareto rule) or
     /// `zipf:EXPONENT`

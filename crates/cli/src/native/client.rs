@@ -162,11 +162,16 @@ mod tests {
 
     #[test]
     fn answers_are_written_as_bpftool_does() {
-        let map = json!({ "id": 1, "type": "hash", "name": "x", "flags": 1, "bytes_key": 4, "bytes_value": 8, "max_entries": 10 });
+        let map = json!({
+            "id": 1, "type": "hash", "name": "x", "flags": 1,
+            "bytes_key": 4, "bytes_value": 8, "max_entries": 10
+        });
         assert_eq!(text(&json!([map])), "1: hash  name x  flags 0x1\n\tkey 4B  value 8B  max_entries 10\n");
         let entry = json!({ "key": ["0x01", "0x0a"], "value": ["0xff"] });
         assert_eq!(text(&json!([entry])), "key: 01 0a  value: ff\nFound 1 elements\n");
-        let each = json!({ "key": ["0x01"], "values": [{ "cpu": 0, "value": ["0x02"] }, { "cpu": 1, "value": ["0x03"] }] });
+        let each = json!({
+            "key": ["0x01"], "values": [{ "cpu": 0, "value": ["0x02"] }, { "cpu": 1, "value": ["0x03"] }]
+        });
         assert_eq!(text(&each), "key: 01\nvalue (CPU 00): 02\nvalue (CPU 01): 03\n");
         assert_eq!(text(&json!({ "key": null, "next_key": ["0x05"] })), "next key: 05\n");
         assert_eq!(text(&Value::Null), "");

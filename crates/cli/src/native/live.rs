@@ -291,7 +291,8 @@ impl Refused {
             )),
             Error::Queues { interface, workers, .. } => Err(miette!(
                 help = format!(
-                    "`ethtool -L {interface} combined {workers}` gives it as many, if its driver has them; or leave --workers out"
+                    "`ethtool -L {interface} combined {workers}` gives it as many, if its driver has \
+                     them; or leave --workers out"
                 ),
                 "{e}"
             )),

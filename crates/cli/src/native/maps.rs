@@ -10,8 +10,9 @@ use millstream_native::{Engine, Map};
 use serde_json::{Value, json};
 
 /// Help text of an error in a request.
-pub(crate) const GRAMMAR: &str = "list | show [MAP] | dump MAP | lookup MAP key DATA | getnext MAP [key DATA] | delete MAP key DATA | \
-    update MAP key DATA value DATA [any|exist|noexist]; MAP is NAME, name NAME or id N, DATA [hex] BYTES";
+pub(crate) const GRAMMAR: &str = "list | show [MAP] | dump MAP | lookup MAP key DATA | \
+    getnext MAP [key DATA] | delete MAP key DATA | update MAP key DATA value DATA [any|exist|noexist]; \
+    MAP is NAME, name NAME or id N, DATA [hex] BYTES";
 
 /// A request that failed.
 #[derive(Debug, PartialEq, Eq)]

@@ -66,7 +66,13 @@ pub(crate) struct Tuning {
     llvm_passes: Option<String>,
     /// Use this template for hash table, trie or classifier NAME instead of the one that fits its contents;
     /// may be given several times
-    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|open-slots|robin-hood-slots|cuckoo-slots|multibit|packed|lengths|list|linear|tree|cuts|tuples", value_parser = template)]
+    #[arg(
+        long = "template",
+        value_name = "NAME=open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|\
+            open-slots|robin-hood-slots|cuckoo-slots|multibit|packed|lengths|list|\
+            linear|tree|cuts|tuples",
+        value_parser = template
+    )]
     templates: Vec<(String, Pin)>,
     /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and
     /// `annotations`; of all code `passes`, `llvm-passes`, `prefetch`, `ahead`, `lookups`, or a pass that
@@ -78,7 +84,14 @@ pub(crate) struct Tuning {
     pub(crate) workers: u32,
     /// Run a configuration in so many stages, each a worker: in front of its queues, behind the first one
     /// that a packet comes to, and so on, with a ring between two; 2 without N
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = clap::value_parser!(u32).range(2..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u32).range(2..=64)
+    )]
     pub(crate) pipeline: Option<u32>,
 }
 
@@ -548,7 +561,8 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
     }
     if args.io != "mem" {
         return Err(miette!(
-            "--io {:?} is none of mem, pcap:IN[,OUT], xdp:INTERFACE[,INTERFACE...] (or raw:, tap:) and dpdk:DEVICE[;DEVICE...]",
+            "--io {:?} is none of mem, pcap:IN[,OUT], xdp:INTERFACE[,INTERFACE...] \
+             (or raw:, tap:) and dpdk:DEVICE[;DEVICE...]",
             args.io
         ));
     }

@@ -36,7 +36,13 @@ pub(crate) struct Taking {
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     busy_poll: Option<u32>,
     /// With --busy-poll: packets that drivers take at once
-    #[arg(long, value_name = "PACKETS", default_value_t = 64, requires = "busy_poll", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    #[arg(
+        long,
+        value_name = "PACKETS",
+        default_value_t = 64,
+        requires = "busy_poll",
+        value_parser = clap::value_parser!(u32).range(1..=65_535)
+    )]
     busy_poll_budget: u32,
 }
 

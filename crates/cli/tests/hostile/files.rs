@@ -31,7 +31,8 @@ c[0] -> Strip(14) -> CheckIPHeader -> rt :: RadixIPLookup(0.0.0.0/0 0, 10.0.0.0/
 rt[1] -> DecIPTTL -> Print(x) -> q :: Queue(10) -> Unqueue -> ToDump(out.pcap);
 c[1] -> Discard; Script(print c.name, wait 0.01, stop)";
 
-const DAEMON: &str = "socket = \"daemon.sock\"\n[[program]]\nname = \"edge\"\nobject = \"router.o\"\ninterfaces = [\"none0\"]\n";
+const DAEMON: &str = "socket = \"daemon.sock\"\n[[program]]\nname = \"edge\"\nobject = \"router.o\"\n\
+    interfaces = [\"none0\"]\n";
 
 const CONTROL: &str = r#"{"interfaces": ["none0"], "routes": [{"prefix": "10.0.0.0/8", "via": "10.0.0.1", "dev": "none0"}],
 "addresses": ["10.0.0.1/24"], "rules": [{"protocol": "tcp", "action": "drop"}]}"#;

@@ -54,7 +54,8 @@ pub(crate) struct Apart(Option<Child>);
 
 impl Apart {
     pub(crate) fn new() -> Apart {
-        let script = "mount -t tmpfs none /sys/fs/bpf && mount -t tmpfs none /run && ip link set lo up; echo; exec sleep infinity";
+        let script = "mount -t tmpfs none /sys/fs/bpf && mount -t tmpfs none /run && ip link set lo up; \
+            echo; exec sleep infinity";
         let child = Command::new("unshare")
             .args(["--net", "--mount", "sh", "-c", script])
             .stdout(Stdio::piped())

@@ -529,7 +529,8 @@ fn the_rights_of_the_systemd_unit_are_enough() {
     manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let line = format!(
         "mount --make-rprivate / && mount --bind {files} {files} && mount -o remount,bind,ro / && \
-         exec setpriv --no-new-privs --inh-caps=-all --bounding-set={rights} {bin} daemon --config {config} --socket {socket}",
+         exec setpriv --no-new-privs --inh-caps=-all --bounding-set={rights} {bin} daemon \
+         --config {config} --socket {socket}",
         files = place.files.display(),
         rights = rights(set),
         bin = env!("CARGO_BIN_EXE_millstream"),

@@ -248,7 +248,8 @@ impl Setup<'_> {
     /// handler is written that often as soon as the current packet is done with.
     pub(crate) fn calls(&mut self, text: &Text) -> Result<u32, Error> {
         if !self.is_timed() {
-            let message = "handlers are written by packets only where they come one by one: not in stages, and not in code for other programs";
+            let message = "handlers are written by packets only where they come one by one: not in stages, \
+                and not in code for other programs";
             return Err(Error::new(text.span, message));
         }
         let due = self.number();

@@ -530,7 +530,8 @@ fn unqueue(setup: &mut Setup<'_>) -> Made {
         return Ok(Box::new(Pulled { counter }));
     }
     if !setup.is_timed() {
-        let message = "what is not pulled waits in a queue, of which there is none in stages and in code for other programs";
+        let message = "what is not pulled waits in a queue, of which there is none in stages and in \
+            code for other programs";
         return Err(Error::new(setup.element.span, message));
     }
     let limit = setup.setting("limit", Takes::Limit, limit);

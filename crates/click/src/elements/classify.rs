@@ -167,8 +167,10 @@ fn pattern(argument: &Text) -> Result<Vec<Clause>, Error> {
             continue;
         }
         let clause = clause(text, negated).ok_or_else(|| {
-            Error::new(word.span, format!("`{}` is no clause like 12/0806 or 33/02%12", word.text))
-                .help("offset in decimal, value and mask in as many hexadecimal digits, an even number; `?` is any digit")
+            Error::new(word.span, format!("`{}` is no clause like 12/0806 or 33/02%12", word.text)).help(
+                "offset in decimal, value and mask in as many hexadecimal digits, \
+                 an even number; `?` is any digit",
+            )
         })?;
         clauses.push(clause);
         negated = false;

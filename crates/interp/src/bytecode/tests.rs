@@ -253,7 +253,8 @@ fn what_calls_clobber_is_not_what_it_was() {
 fn what_is_not_modelled_is_made_up_if_that_is_asked_for() {
     // The current task, the memory that it points to, and a number that may differ from answer to answer.
     let text = "call get_current_task\nr6 = r0\nr0 = *(u32 *)(r6 + 16)\nr7 = r10\nr7 += -8\nr1 = r7\nr2 = 8\nr3 = r6\n\
-                call probe_read_kernel\nr8 = r0\nr1 = *(u64 *)(r10 - 8)\nr0 = *(u64 *)(r6 + 0)\nr0 ^= r1\nr0 |= r8\nexit";
+                call probe_read_kernel\nr8 = r0\nr1 = *(u64 *)(r10 - 8)\nr0 = *(u64 *)(r6 + 0)\n\
+                r0 ^= r1\nr0 |= r8\nexit";
     assert!(matches!(fault(text), Fault::Helper(35)));
     let run = |text: &str, seed: u64| {
         let mut machine = Machine::default();

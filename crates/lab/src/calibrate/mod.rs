@@ -159,7 +159,8 @@ impl Calibration {
         let e = &self.environment;
         let mut out = format!(
             "# Times of machine instructions and calls, in cycles: `{}`.\n# {}, {}, kernel {}. A cycle is {:.3} ns.\n\
-             # {} generations, {} runs, {:.0} % of them disturbed. Medians; scatter is the distance between quartiles.\n",
+             # {} generations, {} runs, {:.0} % of them disturbed. Medians; \
+             scatter is the distance between quartiles.\n",
             e.command,
             e.when,
             e.cpu,

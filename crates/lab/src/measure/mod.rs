@@ -222,7 +222,8 @@ fn complete(out: Measured) -> Result<Measured> {
         (false, _) => Ok(out),
         (true, 0) => Err(Error::NoAnswer("interrupted before every program had run often enough".to_owned())),
         (true, lost) => Err(Error::NoAnswer(format!(
-            "{lost} frames were lost on one CPU, where none may be, in each of {} generations: is something else using that CPU?",
+            "{lost} frames were lost on one CPU, where none may be, in each of {} generations: \
+             is something else using that CPU?",
             out.dropped
         ))),
     }

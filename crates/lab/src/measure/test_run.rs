@@ -47,7 +47,8 @@ impl TestRunHarness {
         };
         if packets.iter().any(differ) {
             return Err(Error::Unusable(format!(
-                "packets that differ in length or beyond byte {RESTORED} cannot take turns in a test run; use the live rig"
+                "packets that differ in length or beyond byte {RESTORED} cannot take turns in a \
+                 test run; use the live rig"
             )));
         }
         let restore = if restore || packets.len() > 1 { Some(Restore::new(packets)?) } else { None };

@@ -149,7 +149,10 @@ fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classi
             Classifier::Tuples => {
                 let made = Tuples::of(&rules, &widths, MOST_TUPLES, MOST_ROWS);
                 Choice::Tuples(made.ok_or_else(|| {
-                    refused(&format!("its rules have more than {MOST_TUPLES} sets of masks, or ranges that are too many prefixes"))
+                    refused(&format!(
+                        "its rules have more than {MOST_TUPLES} sets of masks, or ranges \
+                         that are too many prefixes"
+                    ))
                 })?)
             }
         };

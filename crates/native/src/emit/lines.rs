@@ -81,8 +81,8 @@ impl Scope {
     fn define(self, out: &mut String) {
         let _ = writeln!(
             out,
-            "!{number} = distinct !DISubprogram(name: \"f{number}\", scope: !11, file: !11, line: 0, type: !12, unit: !8, \
-             spFlags: DISPFlagDefinition)",
+            "!{number} = distinct !DISubprogram(name: \"f{number}\", scope: !11, file: !11, \
+             line: 0, type: !12, unit: !8, spFlags: DISPFlagDefinition)",
             number = self.number()
         );
     }

@@ -67,8 +67,8 @@ pub(super) fn table(out: &mut String, table: &Table, symbols: &[String], loops: 
     let _ = write!(
         out,
         "\"
-@{symbol} = constant {{ i64, i64, i64, ptr, i64, ptr, i64, ptr }} {{ i64 {VERSION}, i64 {loops}, i64 {count}, ptr @functions, \
-         i64 {imports}, ptr @imports, i64 {length}, ptr @description }}, align 8
+@{symbol} = constant {{ i64, i64, i64, ptr, i64, ptr, i64, ptr }} {{ i64 {VERSION}, i64 {loops}, \
+i64 {count}, ptr @functions, i64 {imports}, ptr @imports, i64 {length}, ptr @description }}, align 8
 ",
         symbol = table.symbol
     );

@@ -263,7 +263,8 @@ fn roomy(shapes: &[Shape]) -> Result<(), Error> {
     match shapes.iter().find(has_none) {
         None => Ok(()),
         Some(Shape { name, key_size, template, .. }) => Err(Error::Choose(format!(
-            "hash table {name:?} has keys of {key_size} bytes, and places of `{}` room for {MOST_KEY} at most; `{}` has hashes in its places, `{}` neither",
+            "hash table {name:?} has keys of {key_size} bytes, and places of `{}` room for {MOST_KEY} at \
+             most; `{}` has hashes in its places, `{}` neither",
             template.name(),
             template.with_hashes().name(),
             template.with_slots().name()

@@ -51,7 +51,9 @@ macro_rules! api {
                     let address = library.symbol($symbol)?;
                     // SAFETY: the symbol is a function of this signature: see the module's comment. A pointer
                     // to a function and one to data have the same size on every target that has dlsym.
-                    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(address) }
+                    unsafe {
+                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(address)
+                    }
                 }, )* })
             }
         }

@@ -301,7 +301,8 @@ mod tests {
     #[test]
     fn text_becomes_a_function_and_its_mistakes_are_named() {
         let compiler = Compiler::new(&[("seven", seven as *const () as usize)], None).unwrap();
-        let text = "declare i64 @seven()\ndefine i64 @f(i64 %a) {\n%s = call i64 @seven()\n%r = add i64 %a, %s\nret i64 %r\n}";
+        let text = "declare i64 @seven()\ndefine i64 @f(i64 %a) {\n%s = call i64 @seven()\n\
+            %r = add i64 %a, %s\nret i64 %r\n}";
         let object = compiler.compile(text, "default<O2>", true).unwrap();
         assert!(object.text.as_deref().is_some_and(|t| t.contains("@seven")));
         for _ in 0..2 {

@@ -21,7 +21,8 @@ fn assembled(source: &str) -> Vec<u8> {
 
 /// Looks a key up in the map of number 7.
 fn program() -> Vec<u8> {
-    let source = "r1 = 0\n*(u64 *)(r10 - 40) = r1\nr2 = r10\nr2 += -40\nr1 = 0 ll\ncall bpf_map_lookup_elem#1\nr0 = 2\nexit";
+    let source = "r1 = 0\n*(u64 *)(r10 - 40) = r1\nr2 = r10\nr2 += -40\nr1 = 0 ll\n\
+        call bpf_map_lookup_elem#1\nr0 = 2\nexit";
     let mut bytes = assembled(source);
     bytes[4 * 8 + 1] |= 1 << 4;
     bytes[4 * 8 + 4] = 7;

@@ -39,8 +39,10 @@ proptest! {
     }
 
     #[test]
-    fn interesting_words_anywhere(which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
-                                  word in prop::sample::select(vec![0u32, 1, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000, 0xffff])) {
+    fn interesting_words_anywhere(
+        which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
+        word in prop::sample::select(vec![0u32, 1, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000, 0xffff])
+    ) {
         if fixtures().is_empty() { return Ok(()); }
         let mut data = which.get(fixtures()).clone();
         let at = at.index(data.len() / 4) * 4;

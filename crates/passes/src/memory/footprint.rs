@@ -16,6 +16,11 @@ use super::bounds::{Bounds, bounds};
 
 const FAR: i64 = 1 << 40;
 
+/// Returns true if a CO-RE relocation gives the displacement of an access.
+fn has_relocated_displacement(op: &Op) -> bool {
+    matches!(op, Op::Load { flags, .. } | Op::Store { flags, .. } if flags.core.is_some())
+}
+
 /// A range of bytes, empty where `lo >= hi`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
@@ -173,7 +178,10 @@ impl<'a> Uses<'a> {
             op if mem_operand(op).is_some() => {
                 let (offset, size) = mem_operand(op).unwrap_or((0, Size::B));
                 let at = i64::from(offset);
-                Use::Touch(if index == 0 { Span::new(at, at + i64::from(size.bytes())) } else { Span::ALL })
+                // The loader changes a relocated displacement: it may lie anywhere, even behind what the types of
+                // the object's own BTF would have there.
+                let is_known = index == 0 && !has_relocated_displacement(op);
+                Use::Touch(if is_known { Span::new(at, at + i64::from(size.bytes())) } else { Span::ALL })
             }
             Op::Alu { op: op @ (AluOp::Add | AluOp::Sub), width: Width::W64 } => {
                 self.sum(inst, *op, index, other(1 - index))

@@ -89,7 +89,8 @@ impl Arguments {
 }
 
 fn arguments() -> Result<Arguments, Error> {
-    const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N] [--specialised high|low|none|zipf:EXPONENT | --files DIRECTORY]";
+    const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N] \
+        [--specialised high|low|none|zipf:EXPONENT | --files DIRECTORY]";
     let (mut plain, mut program, mut seconds, mut specialised, mut files) =
         (Vec::new(), None, 60.0, None, None);
     let mut given = std::env::args().skip(1);

@@ -235,7 +235,8 @@ block0(v0: any):
     #[test]
     fn a_key_may_have_been_written_before_ways_parted() {
         let parted = |on_one: &str| {
-            let before = "store.dw.0.plain v1, v0; br.eq.w64 v0, v3, block1, block2; block1:; {}; jump block3; block2:; jump block3; block3:";
+            let before = "store.dw.0.plain v1, v0; br.eq.w64 v0, v3, block1, block2; block1:; {}; \
+                jump block3; block2:; jump block3; block3:";
             pieces(&before.replace("{}", on_one).replace("; block", "\nblock"))
         };
         assert_eq!(parted("store.w.8.plain v1, v3"), [(0, 8, true)]);

@@ -75,7 +75,8 @@ fn a_syscall_program_that_writes_is_seen() {
     let _alone = alone();
     let map = if testing::require() { hash(100) } else { return };
     let text = format!(
-        "*(u32 *)(r10 -4) = 1\n*(u64 *)(r10 -16) = 77\nr1 = map[fd:{}]\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\n\
+        "*(u32 *)(r10 -4) = 1\n*(u64 *)(r10 -16) = 77\nr1 = map[fd:{}]\nr2 = r10\nr2 += -4\n\
+         r3 = r10\nr3 += -16\nr4 = 0\n\
          call map_update_elem\nr0 = 0\nexit",
         map.as_fd().as_raw_fd()
     );

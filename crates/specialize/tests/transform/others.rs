@@ -62,9 +62,8 @@ fn the_switch_behaves_as_the_original() {
     check(&SWITCH, &config.entries().unwrap(), &flows, 8, &[]);
 }
 
-/// A VLAN's membership in a port is a bit of a word of the port's value, and the packet selects the word.
-/// Where few words differ, they are constants, and the port is not looked up; where many do, the word is
-/// loaded.
+/// A VLAN's membership in a port is a bit of a word of the port's value, and the packet selects the word. A few
+/// distinct words become constants, and the port is not looked up. If there are many, the word is loaded.
 #[test]
 fn words_that_the_packet_chooses_are_constants_where_few_differ() {
     let folded = [&[10, 20][..], &[10, 70], &[10, 100, 1000, 2000, 3000]].map(|vlans| {
