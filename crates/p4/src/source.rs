@@ -102,6 +102,11 @@ impl SourceMap {
         &self.files[id.0 as usize]
     }
 
+    /// Returns all files in the order in which they were read.
+    pub fn files(&self) -> impl Iterator<Item = &SourceFile> {
+        self.files.iter()
+    }
+
     /// Renumbers the lines behind an offset, as `#line` does.
     pub(crate) fn renumber(&mut self, file: FileId, offset: u32, line: u32, name: Option<String>) {
         self.files[file.0 as usize].renumbered.push((offset, line, name));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::priority::PriorityList;
 use super::{MapKind, MapSpec};
 use crate::helpers::{EINVAL, ENOENT, EOPNOTSUPP};
 
@@ -15,6 +16,8 @@ pub(super) enum Index {
     Hash(Hash),
     /// Prefixes.
     Lpm(Lpm),
+    /// Masks and ranges with priorities.
+    Priority(PriorityList),
     /// No keys: queue or stack.
     Queue { items: VecDeque<Vec<u8>>, lifo: bool },
     /// No keys: a set of values.
@@ -45,6 +48,7 @@ impl Index {
                 Index::Hash(Hash { lru: Some(Lru::default()), ..Hash::default() })
             }
             MapKind::LpmTrie => Index::Lpm(Lpm::new(spec.key_size)),
+            MapKind::Priority => Index::Priority(PriorityList::new(spec.key_size)),
             MapKind::Queue => Index::Queue { items: VecDeque::new(), lifo: false },
             MapKind::Stack => Index::Queue { items: VecDeque::new(), lifo: true },
             MapKind::BloomFilter => Index::Bloom(FxHashSet::default()),
@@ -64,6 +68,8 @@ impl Index {
             Index::Hash(hash) => hash.find(key, touch),
             Index::Lpm(lpm) if touch => lpm.longest(key),
             Index::Lpm(lpm) => lpm.exact(key),
+            Index::Priority(list) if touch => list.best(key),
+            Index::Priority(list) => list.named(key),
             _ => None,
         }
     }
@@ -72,6 +78,7 @@ impl Index {
         match self {
             Index::Hash(hash) => hash.slots.len(),
             Index::Lpm(lpm) => lpm.slots.len(),
+            Index::Priority(list) => list.len(),
             _ => 0,
         }
     }
@@ -80,6 +87,7 @@ impl Index {
         match self {
             Index::Hash(hash) => hash.put(key, slot),
             Index::Lpm(lpm) => lpm.put(key, slot),
+            Index::Priority(list) => list.put(key, slot),
             _ => {}
         }
     }
@@ -97,6 +105,7 @@ impl Index {
                     *entry = slot;
                 }
             }
+            Index::Priority(list) => list.redirect(key, slot),
             _ => {}
         }
     }
@@ -119,6 +128,7 @@ impl Index {
             Index::Array { present: None, .. } => Err(EINVAL),
             Index::Hash(hash) => hash.remove(key).ok_or(ENOENT),
             Index::Lpm(lpm) => lpm.remove(key),
+            Index::Priority(list) => list.remove(key).ok_or(ENOENT),
             _ => Err(EOPNOTSUPP),
         }
     }
@@ -132,6 +142,7 @@ impl Index {
                 .collect(),
             Index::Hash(hash) => by_slot(hash.slots.iter().map(|(key, entry)| (entry.slot, key))),
             Index::Lpm(lpm) => by_slot(lpm.slots.iter().map(|(key, slot)| (*slot, key))),
+            Index::Priority(list) => list.names(),
             _ => Vec::new(),
         }
     }

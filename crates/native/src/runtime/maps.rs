@@ -126,6 +126,10 @@ impl Map {
             K::Stack => Body::Queue { items: VecDeque::new(), lifo: true },
             K::BloomFilter => Body::Bloom(FxHashSet::default()),
             K::PerfEventArray | K::Ringbuf => Body::Ring { used: 0 },
+            K::Priority => {
+                let reason = format!("map {name}: native code has no maps with priorities");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            }
         };
         Ok(Map { name: name.to_owned(), spec, workers, body, lent: false })
     }

@@ -230,7 +230,7 @@ impl TypeTable {
     }
 
     /// Follows inferred types to what is known, at the outermost level.
-    pub(crate) fn shallow(&self, mut id: TypeId) -> TypeId {
+    pub fn shallow(&self, mut id: TypeId) -> TypeId {
         while let ValueType::Inferred(variable) = self.kind(id) {
             match self.inferred[*variable as usize] {
                 Some(known) => id = known,

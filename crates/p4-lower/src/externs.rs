@@ -1,0 +1,445 @@
+//! Externs of the core library and of v1model.
+
+use std::rc::Rc;
+
+use millstream_ir::{AluOp, Cond, Op, Prov, Size, Type, Value, Width};
+use millstream_p4::ConstantValue;
+use millstream_p4::expression::{CallArgument, ExpressionTree, TypeSyntax};
+use millstream_p4::{SourceSpan, Symbol};
+
+use crate::calls::argument;
+use crate::emitter::Address;
+use crate::error::{Lowered, refuse};
+use crate::lowerer::{ARRAY_MAP, Lowerer};
+use crate::meters::METER_SIZE;
+use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, ObjectKind};
+use crate::scope::Instance;
+use crate::table_specs::scalar_widths;
+use crate::types::RuntimeType;
+use crate::values::{Operand, Place, Scalar, Target};
+
+/// `bpf_ringbuf_output`
+const RING_OUTPUT_HELPER: i32 = 130;
+/// Port of dropped packets.
+pub(crate) const DROP_PORT: u64 = 511;
+const WORD: RuntimeType = RuntimeType::Bits(32, false);
+
+impl<'p> Lowerer<'p> {
+    /// Makes an instance of an extern.
+    pub(crate) fn extern_instance(
+        &mut self,
+        kind: &Symbol,
+        types: Vec<RuntimeType>,
+        arguments: &'p [CallArgument],
+        path: String,
+        span: SourceSpan,
+    ) -> Lowered<Rc<Instance<'p>>> {
+        let number = match &**kind {
+            "counter" => {
+                let size = self.known_size(argument(arguments, 0, span)?)?;
+                let map = self.add_map(&path, ARRAY_MAP, (4, 16), size.max(1));
+                self.add_object(path, ObjectKind::Counter, Some(map), size)
+            }
+            "direct_counter" => self.add_object(path, ObjectKind::Counter, None, 0),
+            "meter" => {
+                let size = self.known_size(argument(arguments, 0, span)?)?;
+                let counts_bytes = self.is_member(argument(arguments, 1, span)?, "bytes");
+                let map = self.add_map(&path, ARRAY_MAP, (4, METER_SIZE), size.max(1));
+                self.add_object(path, ObjectKind::Meter { counts_bytes }, Some(map), size)
+            }
+            "direct_meter" => {
+                let counts_bytes = self.is_member(argument(arguments, 0, span)?, "bytes");
+                self.add_object(path, ObjectKind::Meter { counts_bytes }, None, 0)
+            }
+            "register" => {
+                let Some(value_type) = types.first().filter(|t| t.size() > 0) else {
+                    return refuse(span, "a register of this type is not supported");
+                };
+                let size = self.known_size(argument(arguments, 0, span)?)?;
+                let bytes = value_type.size().next_multiple_of(8);
+                let map = self.add_map(&path, ARRAY_MAP, (4, bytes), size.max(1));
+                let kind = ObjectKind::Register { bits: value_type.width() };
+                let number = self.add_object(path, kind, Some(map), size);
+                self.register_types.insert(number, value_type.clone());
+                number
+            }
+            "action_profile" | "action_selector" => {
+                return refuse(span, format!("`{kind}` is not supported yet"));
+            }
+            "Checksum16" => 0,
+            other => return refuse(span, format!("the extern `{other}` is not supported")),
+        };
+        Ok(Rc::new(Instance::Extern(kind.clone(), number)))
+    }
+
+    fn is_member(&mut self, expression: &'p ExpressionTree, name: &str) -> bool {
+        matches!(self.known(expression), Some(ConstantValue::Member(_, member)) if &*member == name)
+    }
+
+    pub(crate) fn extern_method(
+        &mut self,
+        kind: &str,
+        number: usize,
+        method: &str,
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+    ) -> Lowered<Operand> {
+        match (kind, method) {
+            ("counter", "count") => {
+                let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
+                let bytes = self.packet_bytes();
+                let behind = self.emitter.split_on(found);
+                self.count(found, 0, bytes);
+                self.emitter.jump(behind);
+                self.emitter.enter(behind);
+            }
+            // The entry that was hit is counted by the lookup itself.
+            ("direct_counter", "count") => {}
+            ("meter", "execute_meter") => self.execute_meter(number, arguments, span)?,
+            ("register", "read") => self.read_register(number, arguments, span)?,
+            ("register", "write") => {
+                let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
+                let place = self.register_place(number, found, span)?;
+                let value = self.memory(argument(arguments, 1, span)?, Some(&place.value_type))?;
+                let behind = self.emitter.split_on(found);
+                self.assign_place(&value, &place)?;
+                self.emitter.jump(behind);
+                self.emitter.enter(behind);
+            }
+            ("Checksum16", "get") => {
+                let data = self.operand(argument(arguments, 0, span)?, None)?;
+                let sum = self.hash_of("csum16", &data, false, span)?;
+                return Ok(Operand::Scalar(self.converted(sum, &RuntimeType::Bits(16, false))));
+            }
+            _ => return refuse(span, format!("`{kind}.{method}` is not supported")),
+        }
+        Ok(Operand::Nothing)
+    }
+
+    /// Address of an element of an object's array, or null.
+    fn object_element(
+        &mut self,
+        number: usize,
+        index: &'p ExpressionTree,
+        span: SourceSpan,
+    ) -> Lowered<Value> {
+        let index = self.scalar(index, Some(&WORD))?;
+        let Some(map) = self.pipeline.objects[number].map else {
+            return refuse(span, "this object has no elements");
+        };
+        let e = &mut self.emitter;
+        // An index above 32 bits is beyond every array.
+        let mut low = index.words[0];
+        let high = e.alu_with(AluOp::Rsh, low, 32);
+        let none = e.constant(u64::from(u32::MAX));
+        low = e.select(high, none, low);
+        for word in &index.words[1..] {
+            low = e.select(*word, none, low);
+        }
+        Ok(self.array_element(map, Some(low)))
+    }
+
+    fn register_place(&mut self, number: usize, element: Value, span: SourceSpan) -> Lowered<Place> {
+        match self.register_types.get(&number) {
+            Some(value_type) => Ok(Place::new(Address::pointer(element), value_type.clone())),
+            None => refuse(span, "this is no register"),
+        }
+    }
+
+    fn read_register(
+        &mut self,
+        number: usize,
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+    ) -> Lowered<()> {
+        let found = self.object_element(number, argument(arguments, 1, span)?, span)?;
+        let place = self.register_place(number, found, span)?;
+        let local = self.emitter.variable(place.value_type.clone());
+        let behind = self.emitter.split_on(found);
+        self.assign_place(&place, &local)?;
+        self.emitter.jump(behind);
+        self.emitter.enter(behind);
+        self.give(argument(arguments, 0, span)?, &Operand::Memory(local))
+    }
+
+    fn execute_meter(
+        &mut self,
+        number: usize,
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+    ) -> Lowered<()> {
+        let ObjectKind::Meter { counts_bytes } = self.pipeline.objects[number].kind else {
+            return refuse(span, "this is no meter");
+        };
+        let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
+        let units = if counts_bytes { self.packet_bytes() } else { self.emitter.constant(1) };
+        let local = self.emitter.variable(WORD);
+        let behind = self.emitter.split_on(found);
+        let color = self.run_meter(Address::pointer(found), units);
+        self.emitter.store(local.address, Size::W, color);
+        self.emitter.jump(behind);
+        self.emitter.enter(behind);
+        self.give(argument(arguments, 1, span)?, &Operand::Memory(local))
+    }
+
+    /// Writes the value of an `out` argument.
+    pub(crate) fn give(&mut self, expression: &'p ExpressionTree, value: &Operand) -> Lowered<()> {
+        let Some(target) = self.target_of(expression)? else {
+            return refuse(expression.span, "this cannot be written");
+        };
+        let scalar = match (value, &target) {
+            (Operand::Scalar(scalar), _) => scalar.clone(),
+            (Operand::Memory(from), Target::Memory(to)) if !to.value_type.is_scalar() => {
+                return self.assign_place(from, to);
+            }
+            (Operand::Memory(from), _) if from.value_type.is_scalar() => self.emitter.load_scalar(from),
+            _ => return refuse(expression.span, "this has no value"),
+        };
+        let scalar = self.converted(scalar, &crate::statements::target_type(&target));
+        self.write_scalar(&target, &scalar);
+        Ok(())
+    }
+
+    /// Calls an extern function.
+    pub(crate) fn extern_function(
+        &mut self,
+        name: &str,
+        _types: &'p [TypeSyntax],
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+    ) -> Lowered<Operand> {
+        let at = |index| argument(arguments, index, span);
+        match name {
+            "verify" => {
+                let truth = self.scalar(at(0)?, None)?;
+                let good = self.emitter.new_block();
+                let failed = self.emitter.new_block();
+                self.emitter.branch_if(truth.words[0], good, failed);
+                self.emitter.enter(failed);
+                let code = self.scalar(at(1)?, None)?;
+                self.stop_parser(code.words[0], span)?;
+                self.emitter.enter(good);
+            }
+            "static_assert" => return Ok(Operand::Scalar(Scalar::truth(self.emitter.truth(true)))),
+            "mark_to_drop" => {
+                let Some(standard) = self.standard.clone() else {
+                    return refuse(span, "`mark_to_drop` is not supported here");
+                };
+                let standard = match arguments.is_empty() {
+                    true => standard,
+                    false => self.memory(at(0)?, None)?,
+                };
+                for (field, value) in [("egress_spec", DROP_PORT), ("mcast_grp", 0)] {
+                    if let Some(place) = standard.field(field) {
+                        let value = self.number(value, place.value_type.width().unwrap_or(0));
+                        self.emitter.store_scalar(&place, &value);
+                    }
+                }
+            }
+            "assert" | "assume" => {
+                let truth = self.scalar(at(0)?, None)?;
+                let failed = self.emitter.not(truth.words[0]);
+                let behind = self.emitter.split(failed);
+                let one = self.number(1, 32);
+                self.set_engine("assertion_failed", one, span)?;
+                self.emitter.jump(behind);
+                self.emitter.enter(behind);
+            }
+            "truncate" => {
+                let length = self.scalar(at(0)?, Some(&WORD))?;
+                let one = self.number(1, 32);
+                self.set_engine("truncates", one, span)?;
+                self.set_engine("truncated_length", length, span)?;
+            }
+            "random" => self.random(arguments, span)?,
+            "hash" => self.hash(arguments, span)?,
+            "log_msg" => self.log_message(arguments, span)?,
+            "digest" => {
+                let data = self.operand(at(1)?, None)?;
+                let bits = self.fields_of(&data);
+                let name = format!("digest.{}", self.pipeline.objects.len());
+                let number = self.add_object(name, ObjectKind::Digest { bits }, None, 0);
+                self.send_event(EVENT_DIGEST, number as u64, &data, span)?;
+            }
+            _ => return self.packet_operation(name, arguments, span),
+        }
+        Ok(Operand::Nothing)
+    }
+
+    fn packet_operation(
+        &mut self,
+        name: &str,
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+    ) -> Lowered<Operand> {
+        let at = |index| argument(arguments, index, span);
+        match name {
+            "clone" | "clone3" | "clone_preserving_field_list" => {
+                let kind = if self.is_member(at(0)?, "I2E") { "clone_ingress" } else { "clone_egress" };
+                let session = self.scalar(at(1)?, Some(&WORD))?;
+                let list = match name {
+                    "clone_preserving_field_list" => self.known_size(at(2)?)? + 1,
+                    _ => 0,
+                };
+                self.set_engine(&format!("{kind}_session"), session, span)?;
+                self.request(kind, u64::from(list), span)?;
+            }
+            "resubmit_preserving_field_list" | "recirculate_preserving_field_list" => {
+                let list = self.known_size(at(0)?)? + 1;
+                let kind = if name.starts_with("resubmit") { "resubmit" } else { "recirculate" };
+                self.request(kind, u64::from(list), span)?;
+            }
+            "resubmit" | "recirculate" => self.request(name, 0, span)?,
+            "verify_checksum" | "verify_checksum_with_payload" => {
+                self.verify_checksum(arguments, name.ends_with("payload"), span)?;
+            }
+            "update_checksum" | "update_checksum_with_payload" => {
+                let condition = self.scalar(at(0)?, None)?;
+                let behind = self.emitter.split(condition.words[0]);
+                let sum = self.checksum(arguments, name.ends_with("payload"), span)?;
+                self.give(at(2)?, &Operand::Scalar(sum))?;
+                self.emitter.jump(behind);
+                self.emitter.enter(behind);
+            }
+            _ => return refuse(span, format!("the function `{name}` is not supported")),
+        }
+        Ok(Operand::Nothing)
+    }
+
+    /// Asks the engine for a copy of the packet, with the number of a field list plus 1, or 0.
+    fn request(&mut self, kind: &str, list: u64, span: SourceSpan) -> Lowered<()> {
+        let one = self.number(1, 32);
+        self.set_engine(kind, one, span)?;
+        let list = self.number(list, 32);
+        self.set_engine(&format!("{kind}_list"), list, span)
+    }
+
+    fn algorithm(&mut self, expression: &'p ExpressionTree) -> Lowered<Symbol> {
+        match self.known(expression) {
+            Some(ConstantValue::Member(_, name)) => Ok(name),
+            _ => refuse(expression.span, "the hash algorithm has to be known when the program is compiled"),
+        }
+    }
+
+    fn checksum(
+        &mut self,
+        arguments: &'p [CallArgument],
+        with_payload: bool,
+        span: SourceSpan,
+    ) -> Lowered<Scalar> {
+        let data = self.operand(argument(arguments, 1, span)?, None)?;
+        let algorithm = self.algorithm(argument(arguments, 3, span)?)?;
+        self.hash_of(&algorithm, &data, with_payload, span)
+    }
+
+    fn verify_checksum(
+        &mut self,
+        arguments: &'p [CallArgument],
+        with_payload: bool,
+        span: SourceSpan,
+    ) -> Lowered<()> {
+        let condition = self.scalar(argument(arguments, 0, span)?, None)?;
+        let behind = self.emitter.split(condition.words[0]);
+        let sum = self.checksum(arguments, with_payload, span)?;
+        let stated = self.scalar(argument(arguments, 2, span)?, None)?;
+        let sum = self.converted(sum, &stated.value_type);
+        let equal = self.emitter.equal_words(&sum.words, &stated.words);
+        let differs = self.emitter.not(equal);
+        let flag = self.standard.as_ref().and_then(|standard| standard.field("checksum_error"));
+        let Some(flag) = flag else { return refuse(span, "there is no field for a wrong checksum") };
+        let old = self.emitter.load_scalar(&flag);
+        let new = self.emitter.either(old.words[0], differs);
+        self.emitter.store(flag.address, Size::B, new);
+        self.emitter.jump(behind);
+        self.emitter.enter(behind);
+        Ok(())
+    }
+
+    fn random(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
+        let result = self.type_of(argument(arguments, 0, span)?)?;
+        if result.width().is_none_or(|width| width > 64) {
+            return refuse(span, "random numbers of more than 64 bits are not supported");
+        }
+        let low = self.scalar(argument(arguments, 1, span)?, Some(&result))?;
+        let high = self.scalar(argument(arguments, 2, span)?, Some(&result))?;
+        let word = self.random_word();
+        let e = &mut self.emitter;
+        let span_of = e.alu(AluOp::Sub, high.words[0], low.words[0]);
+        let count = e.alu_with(AluOp::Add, span_of, 1);
+        let rest = e.value(Op::Alu { op: AluOp::Mod, width: Width::W64 }, &[word.words[0], count], Type::I64);
+        let value = e.alu(AluOp::Add, low.words[0], rest);
+        self.give(argument(arguments, 0, span)?, &Operand::Scalar(Scalar::bits(vec![value], 64)))
+    }
+
+    /// `base + hash % max`; a `max` of 0 gives the base.
+    fn hash(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
+        let algorithm = self.algorithm(argument(arguments, 1, span)?)?;
+        let wide = RuntimeType::Bits(64, false);
+        let base = self.scalar(argument(arguments, 2, span)?, Some(&wide))?;
+        let data = self.operand(argument(arguments, 3, span)?, None)?;
+        let most = self.scalar(argument(arguments, 4, span)?, Some(&wide))?;
+        let (base, most) = (self.converted(base, &wide), self.converted(most, &wide));
+        let hash = self.hash_of(&algorithm, &data, false, span)?;
+        let e = &mut self.emitter;
+        let rest = e.value(
+            Op::Alu { op: AluOp::Mod, width: Width::W64 },
+            &[hash.words[0], most.words[0]],
+            Type::I64,
+        );
+        let is_empty = e.compare_with(Cond::Eq, most.words[0], 0);
+        let zero = e.constant(0);
+        let rest = e.select(is_empty, zero, rest);
+        let value = e.alu(AluOp::Add, base.words[0], rest);
+        self.give(argument(arguments, 0, span)?, &Operand::Scalar(Scalar::bits(vec![value], 64)))
+    }
+
+    fn log_message(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
+        let text = match self.known(argument(arguments, 0, span)?) {
+            Some(ConstantValue::Text(text)) => text.to_string(),
+            _ => return refuse(span, "the message has to be known when the program is compiled"),
+        };
+        self.pipeline.messages.push(text);
+        let number = self.pipeline.messages.len() as u64 - 1;
+        let data = match arguments.get(1).and_then(|argument| argument.value.as_ref()) {
+            Some(value) => self.operand(value, None)?,
+            None => Operand::Scalar(Scalar::bits(self.emitter.zero_words(0), 0)),
+        };
+        self.send_event(EVENT_MESSAGE, number, &data, span)
+    }
+
+    /// Widths of the fields of a digest.
+    fn fields_of(&self, operand: &Operand) -> Vec<u32> {
+        let mut widths = Vec::new();
+        match operand {
+            Operand::Scalar(scalar) => widths.push(scalar.width()),
+            Operand::Memory(place) => {
+                scalar_widths(&place.value_type, &mut widths);
+            }
+            _ => {}
+        }
+        widths
+    }
+
+    /// Writes a record to the ring buffer of events.
+    fn send_event(&mut self, kind: u32, number: u64, data: &Operand, span: SourceSpan) -> Lowered<()> {
+        let map = self.events();
+        let header = self.number((number << 32) | u64::from(kind), 64);
+        let (start, length) = self.byte_string(data, span)?;
+        let bits = match data {
+            Operand::Scalar(scalar) => scalar.width(),
+            Operand::Memory(place) => place.value_type.packed_bits(),
+            _ => 0,
+        };
+        let e = &mut self.emitter;
+        let slot = e.slot(8 + bits.div_ceil(8).next_multiple_of(8));
+        let record = Address::slot(slot);
+        e.store(record, Size::Dw, header.words[0]);
+        e.copy_bytes(start, record.plus(8), length);
+        let pointer = e.pointer(record);
+        let ring = e.value(Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
+        let total = e.alu_with(AluOp::Add, length, 8);
+        let flags = e.constant(0);
+        e.helper(RING_OUTPUT_HELPER, &[ring, pointer, total, flags]);
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Hash algorithms, as functions of the module: `(address, length, state)` to a state.
+//!
+//! CRC-16 is that of ARC (polynomial 0x8005, reflected, initial value 0), CRC-32 that of ISO 3309. `csum16` is the
+//! Internet checksum (RFC 1071), `xor16` the exclusive or of 16-bit words. The `custom` variants use the standard
+//! polynomials. `identity` is the first 8 bytes as a number, `random` a random number.
+
+use millstream_ir::{AluOp, Cond, Func, Function, Linkage, Op, Prov, Size, Type, Value};
+use millstream_p4::SourceSpan;
+
+use crate::emitter::{Address, Emitter};
+use crate::error::{Lowered, refuse};
+use crate::lowerer::Lowerer;
+use crate::values::{Operand, Scalar};
+
+/// `bpf_get_prandom_u32`
+pub(crate) const RANDOM_HELPER: i32 = 7;
+
+const CRC16_POLYNOMIAL: u64 = 0xa001;
+const CRC32_POLYNOMIAL: u64 = 0xedb8_8320;
+
+impl<'p> Lowerer<'p> {
+    /// Function of the module with this name, made at first use.
+    fn routine(&mut self, name: &'static str, make: impl FnOnce() -> Function) -> Func {
+        if let Some(func) = self.routines.get(name) {
+            return *func;
+        }
+        let func = self.module.funcs.push(make());
+        self.routines.insert(name, func);
+        func
+    }
+
+    /// Hash of a value, and of the payload behind the headers if it is wanted. The result has 64 bits.
+    pub(crate) fn hash_of(
+        &mut self,
+        algorithm: &str,
+        operand: &Operand,
+        with_payload: bool,
+        span: SourceSpan,
+    ) -> Lowered<Scalar> {
+        if algorithm == "random" {
+            return Ok(self.random_word());
+        }
+        let (start, length) = self.byte_string(operand, span)?;
+        let mut parts = vec![(self.emitter.pointer(start), length)];
+        if with_payload {
+            parts.push(self.payload(span)?);
+        }
+        let word = match algorithm {
+            "crc32" | "crc32_custom" => {
+                let func = self.routine("p4.crc32", || crc("p4.crc32", CRC32_POLYNOMIAL));
+                let state = self.chained(func, &parts, 0xffff_ffff);
+                self.emitter.alu_with(AluOp::Xor, state, 0xffff_ffff)
+            }
+            "crc16" | "crc16_custom" => {
+                let func = self.routine("p4.crc16", || crc("p4.crc16", CRC16_POLYNOMIAL));
+                self.chained(func, &parts, 0)
+            }
+            "csum16" => {
+                let func = self.routine("p4.sum16", || words16("p4.sum16", AluOp::Add));
+                let sum = self.joined_words(func, &parts, AluOp::Add);
+                let sum = self.emitter.folded_sum(sum);
+                self.emitter.alu_with(AluOp::Xor, sum, 0xffff)
+            }
+            "xor16" => {
+                let func = self.routine("p4.xor16", || words16("p4.xor16", AluOp::Xor));
+                self.joined_words(func, &parts, AluOp::Xor)
+            }
+            "identity" => return self.identity(operand, start, span),
+            other => return refuse(span, format!("the hash algorithm `{other}` is not supported")),
+        };
+        Ok(Scalar::bits(vec![word], 64))
+    }
+
+    pub(crate) fn random_word(&mut self) -> Scalar {
+        let high = self.emitter.helper(RANDOM_HELPER, &[]);
+        let low = self.emitter.helper(RANDOM_HELPER, &[]);
+        let low = self.emitter.and(low, u64::from(u32::MAX));
+        let high = self.emitter.alu_with(AluOp::Lsh, high, 32);
+        let word = self.emitter.alu(AluOp::Or, high, low);
+        Scalar::bits(vec![word], 64)
+    }
+
+    fn identity(&mut self, operand: &Operand, start: Address, span: SourceSpan) -> Lowered<Scalar> {
+        let bits = match operand {
+            Operand::Scalar(scalar) => scalar.width(),
+            Operand::Memory(place) => place.value_type.packed_bits(),
+            _ => return refuse(span, "this has no value"),
+        };
+        let words = self.emitter.load_packed(start, bits.div_ceil(8).min(8));
+        Ok(Scalar::bits(vec![words[0]], 64))
+    }
+
+    /// Bytes behind what the parser read.
+    fn payload(&mut self, span: SourceSpan) -> Lowered<(Value, Value)> {
+        let packet = self.packet(span)?;
+        let cursor = self.emitter.load_scalar(&packet.cursor);
+        let start = self.emitter.offset_pointer(packet.data, cursor.words[0]);
+        let length = self.emitter.alu(AluOp::Sub, packet.end, start);
+        Ok((start, length))
+    }
+
+    fn chained(&mut self, func: Func, parts: &[(Value, Value)], initial: u64) -> Value {
+        let mut state = self.emitter.constant(initial);
+        for (start, length) in parts {
+            state = self.emitter.call(func, &[*start, *length, state]);
+        }
+        state
+    }
+
+    /// Joins words of parts; behind an odd number of bytes the words are swapped.
+    fn joined_words(&mut self, func: Func, parts: &[(Value, Value)], op: AluOp) -> Value {
+        let zero = self.emitter.constant(0);
+        let mut result: Option<Value> = None;
+        let mut length: Option<Value> = None;
+        for (start, bytes) in parts {
+            let mut words = self.emitter.call(func, &[*start, *bytes, zero]);
+            if let Some(before) = length {
+                let e = &mut self.emitter;
+                if op == AluOp::Add {
+                    words = e.folded_sum(words);
+                }
+                let swapped = e.swapped(words, Size::H);
+                let odd = e.and(before, 1);
+                words = e.select(odd, swapped, words);
+            }
+            result = Some(result.map_or(words, |before| self.emitter.alu(op, before, words)));
+            length = Some(length.map_or(*bytes, |before| self.emitter.alu(AluOp::Add, before, *bytes)));
+        }
+        result.unwrap_or(zero)
+    }
+}
+
+impl Emitter {
+    /// Folds a sum of 16-bit words into 16 bits.
+    fn folded_sum(&mut self, mut sum: Value) -> Value {
+        for _ in 0..4 {
+            let high = self.alu_with(AluOp::Rsh, sum, 16);
+            let low = self.and(sum, 0xffff);
+            sum = self.alu(AluOp::Add, high, low);
+        }
+        sum
+    }
+}
+
+/// A function of a byte string and a state.
+fn routine_frame(name: &str) -> (Emitter, [Value; 3]) {
+    let mut e = Emitter::new(Function::new(name, Linkage::Static));
+    let entry = e.block;
+    let start = e.parameter(entry, Type::Ptr(Prov::Mem));
+    let length = e.parameter(entry, Type::I64);
+    let state = e.parameter(entry, Type::I64);
+    (e, [start, length, state])
+}
+
+/// A reflected CRC, bit by bit.
+fn crc(name: &str, polynomial: u64) -> Function {
+    let (mut e, [start, length, initial]) = routine_frame(name);
+    let (head, body, behind) = (e.new_block(), e.new_block(), e.new_block());
+    let (at, state) = (e.parameter(head, Type::I64), e.parameter(head, Type::I64));
+    let zero = e.constant(0);
+    e.jump_with(head, &[zero, initial]);
+    e.enter(head);
+    e.branch(Cond::Lt, at, length, body, behind);
+    e.enter(body);
+    let address = e.offset_pointer(start, at);
+    let byte = e.load(Address::pointer(address), Size::B);
+    let mut crc = e.alu(AluOp::Xor, state, byte);
+    let polynomial = e.constant(polynomial);
+    for _ in 0..8 {
+        let bit = e.and(crc, 1);
+        let mask = e.alu(AluOp::Sub, zero, bit);
+        let feedback = e.alu(AluOp::And, mask, polynomial);
+        let rest = e.alu_with(AluOp::Rsh, crc, 1);
+        crc = e.alu(AluOp::Xor, rest, feedback);
+    }
+    let next = e.alu_with(AluOp::Add, at, 1);
+    e.jump_with(head, &[next, crc]);
+    e.enter(behind);
+    e.effect(Op::Return {}, &[state]);
+    e.finish()
+}
+
+/// Joins the 16-bit words of a byte string by an operator; a last odd byte is the upper half of a word.
+fn words16(name: &str, op: AluOp) -> Function {
+    let (mut e, [start, length, initial]) = routine_frame(name);
+    let (head, body, behind) = (e.new_block(), e.new_block(), e.new_block());
+    let (at, state) = (e.parameter(head, Type::I64), e.parameter(head, Type::I64));
+    let zero = e.constant(0);
+    e.jump_with(head, &[zero, initial]);
+    e.enter(head);
+    e.branch(Cond::Lt, at, length, body, behind);
+    e.enter(body);
+    let address = e.offset_pointer(start, at);
+    let byte = e.load(Address::pointer(address), Size::B);
+    let odd = e.and(at, 1);
+    let upper = e.alu_with(AluOp::Lsh, byte, 8);
+    let part = e.select(odd, byte, upper);
+    let joined = e.alu(op, state, part);
+    let next = e.alu_with(AluOp::Add, at, 1);
+    e.jump_with(head, &[next, joined]);
+    e.enter(behind);
+    e.effect(Op::Return {}, &[state]);
+    e.finish()
+}
