@@ -10,48 +10,16 @@ use millstream_p4::expression::{
 };
 use millstream_p4::{SourceName, SourceSpan};
 
+use crate::arguments::matched;
 use crate::error::{Lowered, refuse};
 use crate::lowerer::{Flow, Lowerer};
+use crate::methods::method_call;
 use crate::scope::{Binding, BlockInstance, Instance, Scope};
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Target};
 
 /// Copies to make behind a call: from a local object to the argument.
 pub(crate) type CopyOuts = Vec<(Place, Target)>;
-
-/// Argument of each parameter; `None` if they do not match.
-pub(crate) fn matched<'a>(
-    parameters: &[ParameterSyntax],
-    arguments: &'a [CallArgument],
-) -> Option<Vec<Option<&'a CallArgument>>> {
-    let mut places = vec![None; parameters.len()];
-    for (index, argument) in arguments.iter().enumerate() {
-        let at = match &argument.name {
-            Some(name) => parameters.iter().position(|parameter| parameter.name.text == name.text)?,
-            None => index,
-        };
-        if places.get_mut(at)?.replace(argument).is_some() {
-            return None;
-        }
-    }
-    let is_optional = |parameter: &ParameterSyntax| {
-        parameter.default.is_some() || parameter.annotations.iter().any(|a| &*a.name.text == "optional")
-    };
-    let is_complete = places.iter().zip(parameters).all(|(place, p)| place.is_some() || is_optional(p));
-    is_complete.then_some(places)
-}
-
-/// Value of an argument by position.
-pub(crate) fn argument(
-    arguments: &[CallArgument],
-    index: usize,
-    span: SourceSpan,
-) -> Lowered<&ExpressionTree> {
-    match arguments.get(index).and_then(|argument| argument.value.as_ref()) {
-        Some(value) => Ok(value),
-        None => refuse(span, "an argument is missing"),
-    }
-}
 
 impl<'p> Lowerer<'p> {
     /// Lowers a call.
@@ -65,7 +33,7 @@ impl<'p> Lowerer<'p> {
     ) -> Lowered<Operand> {
         match &function.kind {
             ExpressionKind::Name(name) => self.named_call(name, types, arguments, span, hint),
-            ExpressionKind::Member(base, member) => self.method_call(base, member, types, arguments, span),
+            ExpressionKind::Member(base, member) => method_call(self, base, member, types, arguments, span),
             _ => refuse(span, "this call is not supported"),
         }
     }

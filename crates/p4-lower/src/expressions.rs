@@ -7,6 +7,7 @@ use millstream_p4::{ConstantValue, SourceName};
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
+use crate::methods::stack_end;
 use crate::scope::Binding;
 use crate::types::{PREFIX, RuntimeType, element_size};
 use crate::values::{Operand, Place, Scalar, Target};
@@ -313,7 +314,7 @@ impl<'p> Lowerer<'p> {
             return match &*member.text {
                 "next" | "last" => {
                     let stack = self.memory(base, None)?;
-                    self.stack_end(&stack, &member.text, member.span).map(|p| Some(Target::Memory(p)))
+                    stack_end(self, &stack, &member.text, member.span).map(|p| Some(Target::Memory(p)))
                 }
                 _ => Ok(None),
             };

@@ -7,9 +7,10 @@ use millstream_p4::ConstantValue;
 use millstream_p4::expression::{CallArgument, ExpressionTree, TypeSyntax};
 use millstream_p4::{SourceSpan, Symbol};
 
-use crate::calls::argument;
+use crate::arguments::argument;
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
+use crate::hashes::{hash_of, random_word};
 use crate::lowerer::{ARRAY_MAP, Lowerer};
 use crate::meters::METER_SIZE;
 use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, ObjectKind};
@@ -17,6 +18,7 @@ use crate::scope::Instance;
 use crate::table_specs::scalar_widths;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar, Target};
+use crate::writer::byte_string;
 
 /// `bpf_ringbuf_output`
 const RING_OUTPUT_HELPER: i32 = 130;
@@ -108,7 +110,7 @@ impl<'p> Lowerer<'p> {
             }
             ("Checksum16", "get") => {
                 let data = self.operand(argument(arguments, 0, span)?, None)?;
-                let sum = self.hash_of("csum16", &data, false, span)?;
+                let sum = hash_of(self, "csum16", &data, false, span)?;
                 return Ok(Operand::Scalar(self.converted(sum, &RuntimeType::Bits(16, false))));
             }
             _ => return refuse(span, format!("`{kind}.{method}` is not supported")),
@@ -175,7 +177,7 @@ impl<'p> Lowerer<'p> {
         let units = if counts_bytes { self.packet_bytes() } else { self.emitter.constant(1) };
         let local = self.emitter.variable(WORD);
         let behind = self.emitter.split_on(found);
-        let color = self.run_meter(Address::pointer(found), units);
+        let color = self.emitter.run_meter(Address::pointer(found), units);
         self.emitter.store(local.address, Size::W, color);
         self.emitter.jump(behind);
         self.emitter.enter(behind);
@@ -329,7 +331,7 @@ impl<'p> Lowerer<'p> {
     ) -> Lowered<Scalar> {
         let data = self.operand(argument(arguments, 1, span)?, None)?;
         let algorithm = self.algorithm(argument(arguments, 3, span)?)?;
-        self.hash_of(&algorithm, &data, with_payload, span)
+        hash_of(self, &algorithm, &data, with_payload, span)
     }
 
     fn verify_checksum(
@@ -362,7 +364,7 @@ impl<'p> Lowerer<'p> {
         }
         let low = self.scalar(argument(arguments, 1, span)?, Some(&result))?;
         let high = self.scalar(argument(arguments, 2, span)?, Some(&result))?;
-        let word = self.random_word();
+        let word = random_word(self);
         let e = &mut self.emitter;
         let span_of = e.alu(AluOp::Sub, high.words[0], low.words[0]);
         let count = e.alu_with(AluOp::Add, span_of, 1);
@@ -379,7 +381,7 @@ impl<'p> Lowerer<'p> {
         let data = self.operand(argument(arguments, 3, span)?, None)?;
         let most = self.scalar(argument(arguments, 4, span)?, Some(&wide))?;
         let (base, most) = (self.converted(base, &wide), self.converted(most, &wide));
-        let hash = self.hash_of(&algorithm, &data, false, span)?;
+        let hash = hash_of(self, &algorithm, &data, false, span)?;
         let e = &mut self.emitter;
         let rest = e.value(
             Op::Alu { op: AluOp::Mod, width: Width::W64 },
@@ -424,7 +426,7 @@ impl<'p> Lowerer<'p> {
     fn send_event(&mut self, kind: u32, number: u64, data: &Operand, span: SourceSpan) -> Lowered<()> {
         let map = self.events();
         let header = self.number((number << 32) | u64::from(kind), 64);
-        let (start, length) = self.byte_string(data, span)?;
+        let (start, length) = byte_string(self, data, span)?;
         let bits = match data {
             Operand::Scalar(scalar) => scalar.width(),
             Operand::Memory(place) => place.value_type.packed_bits(),

@@ -11,6 +11,7 @@ use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::values::{Operand, Scalar};
+use crate::writer::byte_string;
 
 /// `bpf_get_prandom_u32`
 pub(crate) const RANDOM_HELPER: i32 = 7;
@@ -18,116 +19,114 @@ pub(crate) const RANDOM_HELPER: i32 = 7;
 const CRC16_POLYNOMIAL: u64 = 0xa001;
 const CRC32_POLYNOMIAL: u64 = 0xedb8_8320;
 
-impl<'p> Lowerer<'p> {
-    /// Function of the module with this name, made at first use.
-    fn routine(&mut self, name: &'static str, make: impl FnOnce() -> Function) -> Func {
-        if let Some(func) = self.routines.get(name) {
-            return *func;
+/// Function of the module with this name, made at first use.
+fn routine(l: &mut Lowerer<'_>, name: &'static str, make: impl FnOnce() -> Function) -> Func {
+    if let Some(func) = l.routines.get(name) {
+        return *func;
+    }
+    let func = l.module.funcs.push(make());
+    l.routines.insert(name, func);
+    func
+}
+
+/// Hash of a value, and of the payload behind the headers if it is wanted. The result has 64 bits.
+pub(crate) fn hash_of(
+    l: &mut Lowerer<'_>,
+    algorithm: &str,
+    operand: &Operand,
+    with_payload: bool,
+    span: SourceSpan,
+) -> Lowered<Scalar> {
+    if algorithm == "random" {
+        return Ok(random_word(l));
+    }
+    let (start, length) = byte_string(l, operand, span)?;
+    let mut parts = vec![(l.emitter.pointer(start), length)];
+    if with_payload {
+        parts.push(payload(l, span)?);
+    }
+    let word = match algorithm {
+        "crc32" | "crc32_custom" => {
+            let func = routine(l, "p4.crc32", || crc("p4.crc32", CRC32_POLYNOMIAL));
+            let state = chained(l, func, &parts, 0xffff_ffff);
+            l.emitter.alu_with(AluOp::Xor, state, 0xffff_ffff)
         }
-        let func = self.module.funcs.push(make());
-        self.routines.insert(name, func);
-        func
-    }
-
-    /// Hash of a value, and of the payload behind the headers if it is wanted. The result has 64 bits.
-    pub(crate) fn hash_of(
-        &mut self,
-        algorithm: &str,
-        operand: &Operand,
-        with_payload: bool,
-        span: SourceSpan,
-    ) -> Lowered<Scalar> {
-        if algorithm == "random" {
-            return Ok(self.random_word());
+        "crc16" | "crc16_custom" => {
+            let func = routine(l, "p4.crc16", || crc("p4.crc16", CRC16_POLYNOMIAL));
+            chained(l, func, &parts, 0)
         }
-        let (start, length) = self.byte_string(operand, span)?;
-        let mut parts = vec![(self.emitter.pointer(start), length)];
-        if with_payload {
-            parts.push(self.payload(span)?);
+        "csum16" => {
+            let func = routine(l, "p4.sum16", || words16("p4.sum16", AluOp::Add));
+            let sum = joined_words(l, func, &parts, AluOp::Add);
+            let sum = l.emitter.folded_sum(sum);
+            l.emitter.alu_with(AluOp::Xor, sum, 0xffff)
         }
-        let word = match algorithm {
-            "crc32" | "crc32_custom" => {
-                let func = self.routine("p4.crc32", || crc("p4.crc32", CRC32_POLYNOMIAL));
-                let state = self.chained(func, &parts, 0xffff_ffff);
-                self.emitter.alu_with(AluOp::Xor, state, 0xffff_ffff)
-            }
-            "crc16" | "crc16_custom" => {
-                let func = self.routine("p4.crc16", || crc("p4.crc16", CRC16_POLYNOMIAL));
-                self.chained(func, &parts, 0)
-            }
-            "csum16" => {
-                let func = self.routine("p4.sum16", || words16("p4.sum16", AluOp::Add));
-                let sum = self.joined_words(func, &parts, AluOp::Add);
-                let sum = self.emitter.folded_sum(sum);
-                self.emitter.alu_with(AluOp::Xor, sum, 0xffff)
-            }
-            "xor16" => {
-                let func = self.routine("p4.xor16", || words16("p4.xor16", AluOp::Xor));
-                self.joined_words(func, &parts, AluOp::Xor)
-            }
-            "identity" => return self.identity(operand, start, span),
-            other => return refuse(span, format!("the hash algorithm `{other}` is not supported")),
-        };
-        Ok(Scalar::bits(vec![word], 64))
-    }
-
-    pub(crate) fn random_word(&mut self) -> Scalar {
-        let high = self.emitter.helper(RANDOM_HELPER, &[]);
-        let low = self.emitter.helper(RANDOM_HELPER, &[]);
-        let low = self.emitter.and(low, u64::from(u32::MAX));
-        let high = self.emitter.alu_with(AluOp::Lsh, high, 32);
-        let word = self.emitter.alu(AluOp::Or, high, low);
-        Scalar::bits(vec![word], 64)
-    }
-
-    fn identity(&mut self, operand: &Operand, start: Address, span: SourceSpan) -> Lowered<Scalar> {
-        let bits = match operand {
-            Operand::Scalar(scalar) => scalar.width(),
-            Operand::Memory(place) => place.value_type.packed_bits(),
-            _ => return refuse(span, "this has no value"),
-        };
-        let words = self.emitter.load_packed(start, bits.div_ceil(8).min(8));
-        Ok(Scalar::bits(vec![words[0]], 64))
-    }
-
-    /// Bytes behind what the parser read.
-    fn payload(&mut self, span: SourceSpan) -> Lowered<(Value, Value)> {
-        let packet = self.packet(span)?;
-        let cursor = self.emitter.load_scalar(&packet.cursor);
-        let start = self.emitter.offset_pointer(packet.data, cursor.words[0]);
-        let length = self.emitter.alu(AluOp::Sub, packet.end, start);
-        Ok((start, length))
-    }
-
-    fn chained(&mut self, func: Func, parts: &[(Value, Value)], initial: u64) -> Value {
-        let mut state = self.emitter.constant(initial);
-        for (start, length) in parts {
-            state = self.emitter.call(func, &[*start, *length, state]);
+        "xor16" => {
+            let func = routine(l, "p4.xor16", || words16("p4.xor16", AluOp::Xor));
+            joined_words(l, func, &parts, AluOp::Xor)
         }
-        state
-    }
+        "identity" => return identity(l, operand, start, span),
+        other => return refuse(span, format!("the hash algorithm `{other}` is not supported")),
+    };
+    Ok(Scalar::bits(vec![word], 64))
+}
 
-    /// Joins words of parts; behind an odd number of bytes the words are swapped.
-    fn joined_words(&mut self, func: Func, parts: &[(Value, Value)], op: AluOp) -> Value {
-        let zero = self.emitter.constant(0);
-        let mut result: Option<Value> = None;
-        let mut length: Option<Value> = None;
-        for (start, bytes) in parts {
-            let mut words = self.emitter.call(func, &[*start, *bytes, zero]);
-            if let Some(before) = length {
-                let e = &mut self.emitter;
-                if op == AluOp::Add {
-                    words = e.folded_sum(words);
-                }
-                let swapped = e.swapped(words, Size::H);
-                let odd = e.and(before, 1);
-                words = e.select(odd, swapped, words);
-            }
-            result = Some(result.map_or(words, |before| self.emitter.alu(op, before, words)));
-            length = Some(length.map_or(*bytes, |before| self.emitter.alu(AluOp::Add, before, *bytes)));
-        }
-        result.unwrap_or(zero)
+pub(crate) fn random_word(l: &mut Lowerer<'_>) -> Scalar {
+    let high = l.emitter.helper(RANDOM_HELPER, &[]);
+    let low = l.emitter.helper(RANDOM_HELPER, &[]);
+    let low = l.emitter.and(low, u64::from(u32::MAX));
+    let high = l.emitter.alu_with(AluOp::Lsh, high, 32);
+    let word = l.emitter.alu(AluOp::Or, high, low);
+    Scalar::bits(vec![word], 64)
+}
+
+fn identity(l: &mut Lowerer<'_>, operand: &Operand, start: Address, span: SourceSpan) -> Lowered<Scalar> {
+    let bits = match operand {
+        Operand::Scalar(scalar) => scalar.width(),
+        Operand::Memory(place) => place.value_type.packed_bits(),
+        _ => return refuse(span, "this has no value"),
+    };
+    let words = l.emitter.load_packed(start, bits.div_ceil(8).min(8));
+    Ok(Scalar::bits(vec![words[0]], 64))
+}
+
+/// Bytes behind what the parser read.
+fn payload(l: &mut Lowerer<'_>, span: SourceSpan) -> Lowered<(Value, Value)> {
+    let packet = l.packet(span)?;
+    let cursor = l.emitter.load_scalar(&packet.cursor);
+    let start = l.emitter.offset_pointer(packet.data, cursor.words[0]);
+    let length = l.emitter.alu(AluOp::Sub, packet.end, start);
+    Ok((start, length))
+}
+
+fn chained(l: &mut Lowerer<'_>, func: Func, parts: &[(Value, Value)], initial: u64) -> Value {
+    let mut state = l.emitter.constant(initial);
+    for (start, length) in parts {
+        state = l.emitter.call(func, &[*start, *length, state]);
     }
+    state
+}
+
+/// Joins words of parts; behind an odd number of bytes the words are swapped.
+fn joined_words(l: &mut Lowerer<'_>, func: Func, parts: &[(Value, Value)], op: AluOp) -> Value {
+    let zero = l.emitter.constant(0);
+    let mut result: Option<Value> = None;
+    let mut length: Option<Value> = None;
+    for (start, bytes) in parts {
+        let mut words = l.emitter.call(func, &[*start, *bytes, zero]);
+        if let Some(before) = length {
+            let e = &mut l.emitter;
+            if op == AluOp::Add {
+                words = e.folded_sum(words);
+            }
+            let swapped = e.swapped(words, Size::H);
+            let odd = e.and(before, 1);
+            words = e.select(odd, swapped, words);
+        }
+        result = Some(result.map_or(words, |before| l.emitter.alu(op, before, words)));
+        length = Some(length.map_or(*bytes, |before| l.emitter.alu(AluOp::Add, before, *bytes)));
+    }
+    result.unwrap_or(zero)
 }
 
 impl Emitter {

@@ -6,7 +6,7 @@ use millstream_p4::ast::{AnnotationBody, AnnotationTree, DeclarationKind, Declar
 use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax, TypeSyntaxKind};
 use millstream_p4::{SourceName, SourceSpan, Symbol, TokenKind};
 
-use crate::calls::matched;
+use crate::arguments::matched;
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::scope::{Binding, BlockInstance, Instance, Scope};

@@ -11,6 +11,8 @@
 //! Architecture Invariant: no I/O, and nothing of an executor. What is not supported is refused with an error that
 //! names the construct and its place.
 
+mod aggregates;
+mod arguments;
 mod calls;
 mod constants;
 mod emitter;
@@ -61,6 +63,6 @@ pub struct LoweredProgram {
 /// The first construct that is not supported.
 pub fn lower(program: &CompiledProgram) -> Result<LoweredProgram, LowerError> {
     let mut lowerer = lowerer::Lowerer::new(program);
-    lowerer.v1model()?;
+    v1model::lower_switch(&mut lowerer)?;
     Ok(LoweredProgram { module: lowerer.module, pipeline: lowerer.pipeline })
 }

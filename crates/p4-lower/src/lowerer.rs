@@ -92,7 +92,7 @@ pub(crate) struct Lowerer<'p> {
     pub(crate) global_objects: FxHashMap<Symbol, Rc<crate::scope::Instance<'p>>>,
     /// Types of the values of registers, by number of the object.
     pub(crate) register_types: FxHashMap<usize, RuntimeType>,
-    pub(crate) table_parts: Vec<crate::tables::TableParts<'p>>,
+    pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
     pub(crate) depth: usize,
 }
 

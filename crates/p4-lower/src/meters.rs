@@ -6,7 +6,6 @@
 use millstream_ir::{AluOp, Cond, Op, Size, Type, Value, Width};
 
 use crate::emitter::{Address, Emitter};
-use crate::lowerer::Lowerer;
 
 /// Offsets of the fields of a meter, 64 bits each.
 pub mod meter_layout {
@@ -39,10 +38,10 @@ const GREEN: u64 = 0;
 const YELLOW: u64 = 1;
 const RED: u64 = 2;
 
-impl Lowerer<'_> {
+impl Emitter {
     /// Runs a meter on a number of units; gives the color.
     pub(crate) fn run_meter(&mut self, meter: Address, units: Value) -> Value {
-        let e = &mut self.emitter;
+        let e = self;
         let now = e.helper(TIME_HELPER, &[]);
         let peak = e.load(meter.plus(PEAK_RATE), Size::Dw);
         let (works, behind) = (e.new_block(), e.new_block());

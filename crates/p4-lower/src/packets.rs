@@ -7,7 +7,7 @@ use millstream_ir::{AluOp, Cond, Op, Size, Type, Value, Width};
 use millstream_p4::SourceSpan;
 use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
 
-use crate::calls::argument;
+use crate::arguments::argument;
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;

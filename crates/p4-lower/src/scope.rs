@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use millstream_p4::Symbol;
-use millstream_p4::ast::{DeclarationTree, FunctionSyntax};
-use millstream_p4::expression::ExpressionTree;
+use millstream_p4::ast::{DeclarationTree, FunctionSyntax, ParameterSyntax};
+use millstream_p4::expression::{CallArgument, ExpressionTree};
 use rustc_hash::FxHashMap;
 
 use crate::types::RuntimeType;
@@ -58,6 +58,25 @@ pub(crate) struct BlockInstance<'p> {
     pub(crate) objects: RefCell<FxHashMap<(Symbol, u32), Rc<Instance<'p>>>>,
     /// Tables within, by name: numbers in the pipeline.
     pub(crate) tables: RefCell<FxHashMap<Symbol, usize>>,
+}
+
+/// Parts of a table that the code needs.
+#[derive(Clone, Debug)]
+pub(crate) struct TableParts<'p> {
+    pub(crate) keys: Vec<(&'p ExpressionTree, RuntimeType)>,
+    pub(crate) actions: Vec<TableActionParts<'p>>,
+}
+
+/// An action of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableActionParts<'p> {
+    pub(crate) declaration: &'p DeclarationTree,
+    /// It is global.
+    pub(crate) is_global: bool,
+    /// Arguments that the list binds.
+    pub(crate) bound: &'p [CallArgument],
+    /// Types and offsets of the parameters that entries set, in order.
+    pub(crate) parameters: Vec<(&'p ParameterSyntax, RuntimeType, u32)>,
 }
 
 impl<'p> Scope<'p> {

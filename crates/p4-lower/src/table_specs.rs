@@ -10,7 +10,7 @@ use millstream_p4::expression::{
 use millstream_p4::{SourceSpan, TokenKind};
 use num_bigint::BigUint;
 
-use crate::calls::matched;
+use crate::arguments::matched;
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
 use crate::instances::{annotation_text, plane_name};
@@ -20,8 +20,8 @@ use crate::pipeline::{
     ActionChoice, ActionSpec, ENTRY_REST, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind,
     ParameterSpec, TableSpec, TableStorage,
 };
-use crate::scope::{Binding, Instance};
-use crate::tables::{TableActionParts, TableParts, directed, property};
+use crate::scope::{Binding, Instance, TableActionParts, TableParts};
+use crate::tables::{directed, property};
 use crate::types::RuntimeType;
 
 /// Type number of maps with priorities; the kernel has none.

@@ -7,34 +7,15 @@ use millstream_p4::SourceSpan;
 use millstream_p4::ast::{
     DeclarationKind, DeclarationTree, ParameterDirection, ParameterSyntax, TableProperty, TablePropertyValue,
 };
-use millstream_p4::expression::{CallArgument, ExpressionTree};
+use millstream_p4::expression::CallArgument;
 
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::pipeline::{ENTRY_COUNTER, KeyMatch, TableStorage};
-use crate::scope::{Binding, Scope};
-use crate::types::{RuntimeType, access_size, words_of};
+use crate::scope::{Binding, Scope, TableActionParts};
+use crate::types::{access_size, words_of};
 use crate::values::{Operand, Place, Scalar};
-
-/// Parts of a table that the code needs.
-#[derive(Clone, Debug)]
-pub(crate) struct TableParts<'p> {
-    pub(crate) keys: Vec<(&'p ExpressionTree, RuntimeType)>,
-    pub(crate) actions: Vec<TableActionParts<'p>>,
-}
-
-/// An action of a table.
-#[derive(Clone, Debug)]
-pub(crate) struct TableActionParts<'p> {
-    pub(crate) declaration: &'p DeclarationTree,
-    /// It is global.
-    pub(crate) is_global: bool,
-    /// Arguments that the list binds.
-    pub(crate) bound: &'p [CallArgument],
-    /// Types and offsets of the parameters that entries set, in order.
-    pub(crate) parameters: Vec<(&'p ParameterSyntax, RuntimeType, u32)>,
-}
 
 /// Value of a property.
 pub(crate) fn property<'p>(properties: &'p [TableProperty], name: &str) -> Option<&'p TablePropertyValue> {

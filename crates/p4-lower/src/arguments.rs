@@ -1,0 +1,41 @@
+//! Arguments of calls.
+
+use millstream_p4::SourceSpan;
+use millstream_p4::ast::ParameterSyntax;
+use millstream_p4::expression::{CallArgument, ExpressionTree};
+
+use crate::error::{Lowered, refuse};
+
+/// Argument of each parameter; `None` if they do not match.
+pub(crate) fn matched<'a>(
+    parameters: &[ParameterSyntax],
+    arguments: &'a [CallArgument],
+) -> Option<Vec<Option<&'a CallArgument>>> {
+    let mut places = vec![None; parameters.len()];
+    for (index, argument) in arguments.iter().enumerate() {
+        let at = match &argument.name {
+            Some(name) => parameters.iter().position(|parameter| parameter.name.text == name.text)?,
+            None => index,
+        };
+        if places.get_mut(at)?.replace(argument).is_some() {
+            return None;
+        }
+    }
+    let is_optional = |parameter: &ParameterSyntax| {
+        parameter.default.is_some() || parameter.annotations.iter().any(|a| &*a.name.text == "optional")
+    };
+    let is_complete = places.iter().zip(parameters).all(|(place, p)| place.is_some() || is_optional(p));
+    is_complete.then_some(places)
+}
+
+/// Value of an argument by position.
+pub(crate) fn argument(
+    arguments: &[CallArgument],
+    index: usize,
+    span: SourceSpan,
+) -> Lowered<&ExpressionTree> {
+    match arguments.get(index).and_then(|argument| argument.value.as_ref()) {
+        Some(value) => Ok(value),
+        None => refuse(span, "an argument is missing"),
+    }
+}
