@@ -1,6 +1,6 @@
 //! Lowers checked P4_16 programs to the IR.
 //!
-//! [`lower()`] turns a program into functions of a [`Module`](millstream_ir::Module), one for each part of the pipeline
+//! [`lower()`] turns a program into functions of a [`Module`], one for each part of the pipeline
 //! between which an architecture moves packets, and a [`Pipeline`]: the description of tables, objects and of the
 //! memory of a packet that runtimes and control planes need. `docs/design/p4.md` explains the design.
 //!
