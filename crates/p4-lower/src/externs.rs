@@ -14,6 +14,7 @@ use crate::hashes::{hash_of, random_word};
 use crate::lowerer::{ARRAY_MAP, Lowerer};
 use crate::meters::METER_SIZE;
 use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, ObjectKind};
+use crate::portable::{call_function, call_method, color_of, make_extern, output_action};
 use crate::scope::Instance;
 use crate::table_specs::scalar_widths;
 use crate::types::RuntimeType;
@@ -24,6 +25,8 @@ use crate::writer::byte_string;
 const RING_OUTPUT_HELPER: i32 = 130;
 /// Port of dropped packets.
 pub(crate) const DROP_PORT: u64 = 511;
+/// `DROP` among the actions of a uBPF program.
+const UBPF_DROP: u64 = 1;
 const WORD: RuntimeType = RuntimeType::Bits(32, false);
 
 impl<'p> Lowerer<'p> {
@@ -60,21 +63,23 @@ impl<'p> Lowerer<'p> {
                 let size = self.known_size(argument(arguments, 0, span)?)?;
                 let bytes = value_type.size().next_multiple_of(8);
                 let map = self.add_map(&path, ARRAY_MAP, (4, bytes), size.max(1));
-                let kind = ObjectKind::Register { bits: value_type.width() };
+                let initial = Default::default();
+                let kind = ObjectKind::Register { bits: value_type.width(), initial };
                 let number = self.add_object(path, kind, Some(map), size);
                 self.register_types.insert(number, value_type.clone());
                 number
             }
-            "action_profile" | "action_selector" => {
-                return refuse(span, format!("`{kind}` is not supported yet"));
+            "action_profile" | "ActionProfile" => {
+                let size = self.known_size(argument(arguments, 0, span)?)?;
+                self.add_object(path, ObjectKind::ActionProfile, None, size)
             }
             "Checksum16" => 0,
-            other => return refuse(span, format!("the extern `{other}` is not supported")),
+            _ => make_extern(self, kind, &types, arguments, path, span)?,
         };
         Ok(Rc::new(Instance::Extern(kind.clone(), number)))
     }
 
-    fn is_member(&mut self, expression: &'p ExpressionTree, name: &str) -> bool {
+    pub(crate) fn is_member(&mut self, expression: &'p ExpressionTree, name: &str) -> bool {
         matches!(self.known(expression), Some(ConstantValue::Member(_, member)) if &*member == name)
     }
 
@@ -99,27 +104,19 @@ impl<'p> Lowerer<'p> {
             ("direct_counter", "count") => {}
             ("meter", "execute_meter") => self.execute_meter(number, arguments, span)?,
             ("register", "read") => self.read_register(number, arguments, span)?,
-            ("register", "write") => {
-                let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
-                let place = self.register_place(number, found, span)?;
-                let value = self.memory(argument(arguments, 1, span)?, Some(&place.value_type))?;
-                let behind = self.emitter.split_on(found);
-                self.assign_place(&value, &place)?;
-                self.emitter.jump(behind);
-                self.emitter.enter(behind);
-            }
+            ("register", "write") => self.write_register(number, arguments, span)?,
             ("Checksum16", "get") => {
                 let data = self.operand(argument(arguments, 0, span)?, None)?;
                 let sum = hash_of(self, "csum16", &data, false, span)?;
                 return Ok(Operand::Scalar(self.converted(sum, &RuntimeType::Bits(16, false))));
             }
-            _ => return refuse(span, format!("`{kind}.{method}` is not supported")),
+            _ => return call_method(self, (kind, number), method, arguments, span),
         }
         Ok(Operand::Nothing)
     }
 
     /// Address of an element of an object's array, or null.
-    fn object_element(
+    pub(crate) fn object_element(
         &mut self,
         number: usize,
         index: &'p ExpressionTree,
@@ -148,20 +145,68 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    fn read_register(
+    /// Writes a register; an index outside of it does nothing.
+    pub(crate) fn write_register(
         &mut self,
         number: usize,
         arguments: &'p [CallArgument],
         span: SourceSpan,
     ) -> Lowered<()> {
-        let found = self.object_element(number, argument(arguments, 1, span)?, span)?;
+        let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
+        let place = self.register_place(number, found, span)?;
+        let value = self.memory(argument(arguments, 1, span)?, Some(&place.value_type))?;
+        let behind = self.emitter.split_on(found);
+        self.assign_place(&value, &place)?;
+        self.emitter.jump(behind);
+        self.emitter.enter(behind);
+        Ok(())
+    }
+
+    /// A copy of the value at an index of a register; zero outside of it.
+    pub(crate) fn register_value(
+        &mut self,
+        number: usize,
+        index: &'p ExpressionTree,
+        span: SourceSpan,
+    ) -> Lowered<Place> {
+        let found = self.object_element(number, index, span)?;
         let place = self.register_place(number, found, span)?;
         let local = self.emitter.variable(place.value_type.clone());
         let behind = self.emitter.split_on(found);
         self.assign_place(&place, &local)?;
         self.emitter.jump(behind);
         self.emitter.enter(behind);
+        Ok(local)
+    }
+
+    fn read_register(
+        &mut self,
+        number: usize,
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+    ) -> Lowered<()> {
+        let local = self.register_value(number, argument(arguments, 1, span)?, span)?;
         self.give(argument(arguments, 0, span)?, &Operand::Memory(local))
+    }
+
+    /// Color of the packet by a meter of an array; green outside of it.
+    pub(crate) fn metered(
+        &mut self,
+        number: usize,
+        index: &'p ExpressionTree,
+        span: SourceSpan,
+    ) -> Lowered<Value> {
+        let ObjectKind::Meter { counts_bytes } = self.pipeline.objects[number].kind else {
+            return refuse(span, "this is no meter");
+        };
+        let found = self.object_element(number, index, span)?;
+        let local = self.emitter.variable(WORD);
+        let behind = self.emitter.split_on(found);
+        let color = color_of(self, Address::pointer(found), counts_bytes);
+        self.emitter.store(local.address, Size::W, color);
+        self.emitter.jump(behind);
+        self.emitter.enter(behind);
+        Ok(self.emitter.load_scalar(&local).words[0])
     }
 
     fn execute_meter(
@@ -170,18 +215,9 @@ impl<'p> Lowerer<'p> {
         arguments: &'p [CallArgument],
         span: SourceSpan,
     ) -> Lowered<()> {
-        let ObjectKind::Meter { counts_bytes } = self.pipeline.objects[number].kind else {
-            return refuse(span, "this is no meter");
-        };
-        let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
-        let units = if counts_bytes { self.packet_bytes() } else { self.emitter.constant(1) };
-        let local = self.emitter.variable(WORD);
-        let behind = self.emitter.split_on(found);
-        let color = self.emitter.run_meter(Address::pointer(found), units);
-        self.emitter.store(local.address, Size::W, color);
-        self.emitter.jump(behind);
-        self.emitter.enter(behind);
-        self.give(argument(arguments, 1, span)?, &Operand::Memory(local))
+        let color = self.metered(number, argument(arguments, 0, span)?, span)?;
+        let color = Operand::Scalar(Scalar::bits(vec![color], 32));
+        self.give(argument(arguments, 1, span)?, &color)
     }
 
     /// Writes the value of an `out` argument.
@@ -227,6 +263,9 @@ impl<'p> Lowerer<'p> {
                 let Some(standard) = self.standard.clone() else {
                     return refuse(span, "`mark_to_drop` is not supported here");
                 };
+                if standard.field("output_action").is_some() {
+                    output_action(self, UBPF_DROP, span)?;
+                }
                 let standard = match arguments.is_empty() {
                     true => standard,
                     false => self.memory(at(0)?, None)?,
@@ -303,7 +342,7 @@ impl<'p> Lowerer<'p> {
                 self.emitter.jump(behind);
                 self.emitter.enter(behind);
             }
-            _ => return refuse(span, format!("the function `{name}` is not supported")),
+            _ => return call_function(self, name, arguments, span),
         }
         Ok(Operand::Nothing)
     }
@@ -382,17 +421,19 @@ impl<'p> Lowerer<'p> {
         let most = self.scalar(argument(arguments, 4, span)?, Some(&wide))?;
         let (base, most) = (self.converted(base, &wide), self.converted(most, &wide));
         let hash = hash_of(self, &algorithm, &data, false, span)?;
+        let value = self.hash_within(&base, &hash, &most);
+        self.give(argument(arguments, 0, span)?, &Operand::Scalar(value))
+    }
+
+    pub(crate) fn hash_within(&mut self, base: &Scalar, hash: &Scalar, most: &Scalar) -> Scalar {
         let e = &mut self.emitter;
-        let rest = e.value(
-            Op::Alu { op: AluOp::Mod, width: Width::W64 },
-            &[hash.words[0], most.words[0]],
-            Type::I64,
-        );
+        let op = Op::Alu { op: AluOp::Mod, width: Width::W64 };
+        let rest = e.value(op, &[hash.words[0], most.words[0]], Type::I64);
         let is_empty = e.compare_with(Cond::Eq, most.words[0], 0);
         let zero = e.constant(0);
         let rest = e.select(is_empty, zero, rest);
         let value = e.alu(AluOp::Add, base.words[0], rest);
-        self.give(argument(arguments, 0, span)?, &Operand::Scalar(Scalar::bits(vec![value], 64)))
+        Scalar::bits(vec![value], 64)
     }
 
     fn log_message(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
@@ -423,7 +464,13 @@ impl<'p> Lowerer<'p> {
     }
 
     /// Writes a record to the ring buffer of events.
-    fn send_event(&mut self, kind: u32, number: u64, data: &Operand, span: SourceSpan) -> Lowered<()> {
+    pub(crate) fn send_event(
+        &mut self,
+        kind: u32,
+        number: u64,
+        data: &Operand,
+        span: SourceSpan,
+    ) -> Lowered<()> {
         let map = self.events();
         let header = self.number((number << 32) | u64::from(kind), 64);
         let (start, length) = byte_string(self, data, span)?;

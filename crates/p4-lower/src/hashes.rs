@@ -71,6 +71,15 @@ pub(crate) fn hash_of(
     Ok(Scalar::bits(vec![word], 64))
 }
 
+/// Sum of the 16-bit words of a value, folded to 16 bits.
+pub(crate) fn folded_words(l: &mut Lowerer<'_>, operand: &Operand, span: SourceSpan) -> Lowered<Value> {
+    let (start, length) = byte_string(l, operand, span)?;
+    let start = l.emitter.pointer(start);
+    let func = routine(l, "p4.sum16", || words16("p4.sum16", AluOp::Add));
+    let sum = joined_words(l, func, &[(start, length)], AluOp::Add);
+    Ok(l.emitter.folded_sum(sum))
+}
+
 pub(crate) fn random_word(l: &mut Lowerer<'_>) -> Scalar {
     let high = l.emitter.helper(RANDOM_HELPER, &[]);
     let low = l.emitter.helper(RANDOM_HELPER, &[]);
@@ -131,7 +140,7 @@ fn joined_words(l: &mut Lowerer<'_>, func: Func, parts: &[(Value, Value)], op: A
 
 impl Emitter {
     /// Folds a sum of 16-bit words into 16 bits.
-    fn folded_sum(&mut self, mut sum: Value) -> Value {
+    pub(crate) fn folded_sum(&mut self, mut sum: Value) -> Value {
         for _ in 0..4 {
             let high = self.alu_with(AluOp::Rsh, sum, 16);
             let low = self.and(sum, 0xffff);

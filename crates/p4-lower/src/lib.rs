@@ -13,12 +13,14 @@
 
 mod aggregates;
 mod arguments;
+mod blocks;
 mod calls;
 mod constants;
 mod emitter;
 mod error;
 mod expressions;
 mod externs;
+mod filters;
 mod hashes;
 mod instances;
 mod lowerer;
@@ -28,6 +30,8 @@ mod operators;
 mod packets;
 mod parsers;
 mod pipeline;
+mod portable;
+mod psa;
 mod scope;
 mod statements;
 mod table_specs;
@@ -63,6 +67,17 @@ pub struct LoweredProgram {
 /// The first construct that is not supported.
 pub fn lower(program: &CompiledProgram) -> Result<LoweredProgram, LowerError> {
     let mut lowerer = lowerer::Lowerer::new(program);
-    v1model::lower_switch(&mut lowerer)?;
+    let package = blocks::main_package(&lowerer)?;
+    match &*package.text {
+        "V1Switch" => v1model::lower_switch(&mut lowerer)?,
+        "PSA_Switch" => psa::lower_psa(&mut lowerer)?,
+        "ebpfFilter" => filters::lower_filter(&mut lowerer)?,
+        "ubpf" => filters::lower_ubpf(&mut lowerer)?,
+        "xdp" => filters::lower_xdp(&mut lowerer)?,
+        other => {
+            let message = format!("the architecture of `{other}` is not supported");
+            return error::refuse(package.span, message);
+        }
+    }
     Ok(LoweredProgram { module: lowerer.module, pipeline: lowerer.pipeline })
 }

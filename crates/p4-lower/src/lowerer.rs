@@ -5,6 +5,7 @@ use std::rc::Rc;
 use millstream_ir::{Block, Func, Map, MapDecl, Module, Value};
 use millstream_p4::ast::{DeclarationKind, DeclarationTree};
 use millstream_p4::{CompiledProgram, SourceSpan, Symbol};
+use num_bigint::BigUint;
 use rustc_hash::FxHashMap;
 
 use crate::emitter::Emitter;
@@ -92,6 +93,12 @@ pub(crate) struct Lowerer<'p> {
     pub(crate) global_objects: FxHashMap<Symbol, Rc<crate::scope::Instance<'p>>>,
     /// Types of the values of registers, by number of the object.
     pub(crate) register_types: FxHashMap<usize, RuntimeType>,
+    /// Algorithms and types of the results of hashes.
+    pub(crate) extern_notes: Vec<(&'static str, RuntimeType)>,
+    /// Bounds and types of random numbers.
+    pub(crate) random_ranges: Vec<(BigUint, BigUint, RuntimeType)>,
+    /// Sums of incremental checksums.
+    pub(crate) sums: Vec<Place>,
     pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
     pub(crate) depth: usize,
 }
@@ -134,6 +141,9 @@ impl<'p> Lowerer<'p> {
             known_types: FxHashMap::default(),
             global_objects: FxHashMap::default(),
             register_types: FxHashMap::default(),
+            extern_notes: Vec::new(),
+            random_ranges: Vec::new(),
+            sums: Vec::new(),
             table_parts: Vec::new(),
             depth: 0,
         }

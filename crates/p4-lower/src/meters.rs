@@ -32,7 +32,7 @@ use meter_layout::*;
 /// Bytes of a meter.
 pub(crate) const METER_SIZE: u32 = 56;
 /// `bpf_ktime_get_ns`
-const TIME_HELPER: i32 = 5;
+pub(crate) const TIME_HELPER: i32 = 5;
 
 const GREEN: u64 = 0;
 const YELLOW: u64 = 1;

@@ -3,9 +3,27 @@
 use millstream_ir::{Func, Map};
 use num_bigint::BigUint;
 
+/// Architecture of a program: it decides what happens between the functions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Architecture {
+    /// v1model, of the reference software switch.
+    #[default]
+    V1Model,
+    /// The portable switch architecture (PSA).
+    Psa,
+    /// `ebpf_model`: a filter.
+    Filter,
+    /// `ubpf_model`
+    Ubpf,
+    /// `xdp_model`
+    Xdp,
+}
+
 /// A program beside its code: functions, state of a packet, tables and objects.
 #[derive(Clone, Debug, Default)]
 pub struct Pipeline {
+    /// Architecture.
+    pub architecture: Architecture,
     /// Functions in the order in which a packet meets them.
     pub stages: Vec<PipelineStage>,
     /// Memory of a packet.
@@ -232,7 +250,11 @@ pub enum ObjectKind {
     Register {
         /// Width of a value; aggregates have none.
         bits: Option<u32>,
+        /// Value of each element at first.
+        initial: BigUint,
     },
+    /// Actions that entries of tables refer to; the control plane resolves the references.
+    ActionProfile,
     /// Hash map: its keys are the values.
     ValueSet {
         /// Width of each element of a value.

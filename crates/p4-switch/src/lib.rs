@@ -8,8 +8,11 @@
 
 mod entries;
 mod executor;
+mod filters;
+mod portable;
 pub mod stf;
 mod switch;
+mod v1model;
 
 pub use entries::{EntryError, entry_key, entry_value};
 pub use executor::{ExecutorError, InterpreterExecutor, SwitchExecutor};

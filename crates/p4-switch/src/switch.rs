@@ -1,33 +1,25 @@
-//! A v1model switch: state of the control plane, and the traffic manager.
-//!
-//! The order of operations behind a pipeline is that of the reference software switch: clone, resubmission,
-//! multicast, unicast or drop behind ingress; clone, drop, recirculation behind egress.
+//! A switch: state of the control plane, and the queue of packets between the functions of a program.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use millstream_ir::Func;
 use millstream_p4_lower::{
-    ActionChoice, EVENT_DIGEST, EVENT_MESSAGE, EntrySpec, LoweredProgram, Pipeline, StateField, TableSpec,
+    ActionChoice, Architecture, EVENT_DIGEST, EVENT_MESSAGE, EntrySpec, LoweredProgram, ObjectKind,
+    ObjectSpec, Pipeline, StateField, TableSpec,
 };
+
+use num_bigint::BigUint;
 
 use crate::entries::{EntryError, entry_key, entry_value};
 use crate::executor::{ExecutorError, SwitchExecutor};
+use crate::portable::NORMAL_PATH;
+use crate::v1model::NORMAL_PACKET;
 
 /// Port of dropped packets.
 pub const DROP_PORT: u64 = 511;
 /// Most runs of a pipeline that one packet may cause.
 const MOST_RUNS: usize = 1024;
-
-/// Values of `instance_type`.
-mod instance_type {
-    pub(super) const NORMAL: u64 = 0;
-    pub(super) const INGRESS_CLONE: u64 = 1;
-    pub(super) const EGRESS_CLONE: u64 = 2;
-    pub(super) const RECIRCULATED: u64 = 4;
-    pub(super) const REPLICATED: u64 = 5;
-    pub(super) const RESUBMITTED: u64 = 6;
-}
 
 /// Failure of the switch or of a request to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,16 +77,22 @@ pub enum SwitchEvent {
     Message(usize, Vec<u8>),
 }
 
-/// A packet that waits for a part of the pipeline.
-enum WaitingPacket {
-    Ingress { port: u64, packet: Vec<u8>, kind: u64, kept: Vec<(u32, Vec<u8>)> },
-    Egress { port: u64, packet: Vec<u8>, state: Vec<u8> },
+/// A packet that waits for ingress or egress, with its state.
+pub(crate) struct WaitingPacket {
+    pub(crate) is_egress: bool,
+    /// Port that it came from, or that it goes to.
+    pub(crate) port: u64,
+    pub(crate) packet: Vec<u8>,
+    pub(crate) state: Vec<u8>,
 }
+
+/// Packets that wait, oldest first.
+pub(crate) type WaitingQueue = VecDeque<WaitingPacket>;
 
 /// A switch.
 pub struct Switch<E> {
     program: Arc<LoweredProgram>,
-    executor: E,
+    pub(crate) executor: E,
     /// Mirror sessions, by number.
     pub mirrors: BTreeMap<u64, MirrorTarget>,
     /// Nodes of multicast groups, by group.
@@ -102,8 +100,7 @@ pub struct Switch<E> {
     /// Digests and messages that nobody took yet.
     pub events: Vec<SwitchEvent>,
     /// Time in nanoseconds.
-    time: u64,
-    stages: [Func; 3],
+    pub(crate) time: u64,
 }
 
 /// Nanoseconds between packets, on the switch's clock.
@@ -115,11 +112,6 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the program's entries are not accepted.
     pub fn new(program: Arc<LoweredProgram>, executor: E) -> Result<Switch<E>, SwitchError> {
-        let stage = |name| {
-            let found = program.pipeline.stages.iter().find(|stage| stage.name == name);
-            found.map(|stage| stage.func).ok_or(SwitchError::NoStage(name))
-        };
-        let stages = [stage("parser")?, stage("ingress")?, stage("egress")?];
         let mut switch = Switch {
             program: program.clone(),
             executor,
@@ -127,8 +119,10 @@ impl<E: SwitchExecutor> Switch<E> {
             groups: BTreeMap::new(),
             events: Vec::new(),
             time: 0,
-            stages,
         };
+        for object in &program.pipeline.objects {
+            switch.write_initial(object)?;
+        }
         for table in &program.pipeline.tables {
             switch.write_default(table, &table.default)?;
             for entry in &table.entries {
@@ -146,6 +140,23 @@ impl<E: SwitchExecutor> Switch<E> {
     /// The engine.
     pub fn executor(&mut self) -> &mut E {
         &mut self.executor
+    }
+
+    fn write_initial(&mut self, object: &ObjectSpec) -> Result<(), SwitchError> {
+        let (ObjectKind::Register { initial, .. }, Some(map)) = (&object.kind, object.map) else {
+            return Ok(());
+        };
+        if *initial == BigUint::ZERO {
+            return Ok(());
+        }
+        for index in 0..object.size {
+            let mut value = self.executor.get(map, &index.to_le_bytes()).unwrap_or_default();
+            for (to, from) in value.iter_mut().zip(initial.to_bytes_le()) {
+                *to = from;
+            }
+            self.executor.set(map, &index.to_le_bytes(), &value)?;
+        }
+        Ok(())
     }
 
     fn write_entry(&mut self, table: &TableSpec, entry: &EntrySpec) -> Result<(), SwitchError> {
@@ -216,12 +227,13 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the engine fails, or the packet circulates without end.
     pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
-        let first = WaitingPacket::Ingress {
-            port,
-            packet: data.to_vec(),
-            kind: instance_type::NORMAL,
-            kept: Vec::new(),
+        let architecture = self.program.pipeline.architecture;
+        let state = match architecture {
+            Architecture::V1Model => self.fresh_state(port, data, NORMAL_PACKET, &[]),
+            Architecture::Psa => self.ingress_state(port, NORMAL_PATH),
+            _ => self.empty_state(),
         };
+        let first = WaitingPacket { is_egress: false, port, packet: data.to_vec(), state };
         let mut queue = VecDeque::from([first]);
         let mut sent = Vec::new();
         let mut runs = 0;
@@ -232,17 +244,53 @@ impl<E: SwitchExecutor> Switch<E> {
             }
             self.time += PACKET_INTERVAL;
             self.executor.set_time(self.time);
-            match next {
-                WaitingPacket::Ingress { port, packet, kind, kept } => {
-                    self.ingress((port, packet), kind, &kept, &mut queue)?;
-                }
-                WaitingPacket::Egress { port, packet, state } => {
-                    sent.extend(self.egress((port, packet), state, &mut queue)?);
-                }
+            match (architecture, next.is_egress) {
+                (Architecture::V1Model, false) => self.ingress(next, &mut queue)?,
+                (Architecture::V1Model, true) => sent.extend(self.egress(next, &mut queue)?),
+                (Architecture::Psa, false) => self.portable_ingress(next, &mut queue)?,
+                (Architecture::Psa, true) => sent.extend(self.portable_egress(next, &mut queue)?),
+                _ => sent.extend(self.filter(next)?),
             }
             self.collect_events();
         }
         Ok(sent)
+    }
+
+    /// A function of the pipeline.
+    pub(crate) fn stage(&self, name: &'static str) -> Result<Func, SwitchError> {
+        let found = self.program.pipeline.stages.iter().find(|stage| stage.name == name);
+        found.map(|stage| stage.func).ok_or(SwitchError::NoStage(name))
+    }
+
+    /// Runs a function of the pipeline on a packet.
+    pub(crate) fn run_stage(
+        &mut self,
+        name: &'static str,
+        state: &mut Vec<u8>,
+        packet: &mut Vec<u8>,
+    ) -> Result<(), SwitchError> {
+        let func = self.stage(name)?;
+        Ok(self.executor.run(func, state, packet)?)
+    }
+
+    /// State of a packet with nothing in it.
+    pub(crate) fn empty_state(&self) -> Vec<u8> {
+        vec![0; self.program.pipeline.state.size as usize]
+    }
+
+    /// Targets of a mirror session: ports, with the replica's number.
+    pub(crate) fn mirror_targets(&self, session: u64) -> Vec<(u64, u64)> {
+        match self.mirrors.get(&session) {
+            Some(MirrorTarget::Port(port)) => vec![(*port, 0)],
+            Some(MirrorTarget::Group(group)) => self.group_targets(*group),
+            None => Vec::new(),
+        }
+    }
+
+    /// Targets of a multicast group: ports, with the replica's number.
+    pub(crate) fn group_targets(&self, group: u64) -> Vec<(u64, u64)> {
+        let nodes = self.groups.get(&group).into_iter().flatten();
+        nodes.flat_map(|node| node.ports.iter().map(|port| (*port, node.replica))).collect()
     }
 
     fn collect_events(&mut self) {
@@ -258,12 +306,12 @@ impl<E: SwitchExecutor> Switch<E> {
         }
     }
 
-    fn field(&self, name: &str) -> Option<&StateField> {
+    pub(crate) fn field(&self, name: &str) -> Option<&StateField> {
         self.program.pipeline.state.field(name)
     }
 
     /// Reads a field of up to 64 bits; 0 if there is none.
-    fn get(&self, state: &[u8], name: &str) -> u64 {
+    pub(crate) fn get(&self, state: &[u8], name: &str) -> u64 {
         let Some(field) = self.field(name) else { return 0 };
         let from = field.offset as usize;
         let len = (field.bits.div_ceil(8) as usize).min(8);
@@ -275,7 +323,7 @@ impl<E: SwitchExecutor> Switch<E> {
     }
 
     /// Writes a field of up to 64 bits, if there is one.
-    fn put(&self, state: &mut [u8], name: &str, value: u64) {
+    pub(crate) fn put(&self, state: &mut [u8], name: &str, value: u64) {
         let Some(field) = self.field(name) else { return };
         let from = field.offset as usize;
         let len = (field.bits.div_ceil(8) as usize).min(8);
@@ -285,184 +333,7 @@ impl<E: SwitchExecutor> Switch<E> {
         }
     }
 
-    fn standard(&self, state: &mut [u8], values: &[(&str, u64)]) {
-        for (name, value) in values {
-            self.put(state, &format!("standard_metadata.{name}"), *value);
-        }
-    }
-
-    fn engine(&self, state: &[u8], name: &str) -> u64 {
+    pub(crate) fn engine(&self, state: &[u8], name: &str) -> u64 {
         self.get(state, &format!("engine.{name}"))
-    }
-
-    /// State of a packet that arrives.
-    fn fresh_state(&self, port: u64, packet: &[u8], kind: u64, kept: &[(u32, Vec<u8>)]) -> Vec<u8> {
-        let mut state = vec![0; self.program.pipeline.state.size as usize];
-        for (offset, bytes) in kept {
-            let from = *offset as usize;
-            if let Some(to) = state.get_mut(from..from + bytes.len()) {
-                to.copy_from_slice(bytes);
-            }
-        }
-        self.standard(
-            &mut state,
-            &[
-                ("ingress_port", port),
-                ("packet_length", packet.len() as u64),
-                ("instance_type", kind),
-                ("ingress_global_timestamp", self.time / 1000),
-            ],
-        );
-        state
-    }
-
-    /// Fields of a list, as requested: its number plus 1, or 0 for none.
-    fn kept(&self, state: &[u8], request: u64) -> Vec<(u32, Vec<u8>)> {
-        let lists = &self.program.pipeline.field_lists;
-        let list = lists.iter().find(|list| list.number + 1 == request);
-        let ranges = list.map_or(&[][..], |list| &list.ranges);
-        ranges
-            .iter()
-            .filter_map(|(offset, size)| {
-                let from = *offset as usize;
-                Some((*offset, state.get(from..from + *size as usize)?.to_vec()))
-            })
-            .collect()
-    }
-
-    fn ingress(
-        &mut self,
-        (port, mut packet): (u64, Vec<u8>),
-        kind: u64,
-        kept: &[(u32, Vec<u8>)],
-        queue: &mut VecDeque<WaitingPacket>,
-    ) -> Result<(), SwitchError> {
-        let mut state = self.fresh_state(port, &packet, kind, kept);
-        let [parser, ingress, _] = self.stages;
-        self.executor.run(parser, &mut state, &mut packet)?;
-        self.executor.run(ingress, &mut state, &mut packet)?;
-        if self.engine(&state, "assertion_failed") != 0 {
-            return Ok(());
-        }
-        if self.engine(&state, "clone_ingress") != 0 {
-            self.clone_ingress((port, &packet), &state, queue)?;
-        }
-        if self.engine(&state, "resubmit") != 0 {
-            let kept = self.kept(&state, self.engine(&state, "resubmit_list"));
-            queue.push_back(WaitingPacket::Ingress { port, packet, kind: instance_type::RESUBMITTED, kept });
-            return Ok(());
-        }
-        let group = self.get(&state, "standard_metadata.mcast_grp");
-        if group != 0 {
-            self.standard(&mut state, &[("instance_type", instance_type::REPLICATED)]);
-            self.multicast(group, &packet, &state, queue);
-            return Ok(());
-        }
-        let port = self.get(&state, "standard_metadata.egress_spec");
-        if port != DROP_PORT {
-            queue.push_back(WaitingPacket::Egress { port, packet, state });
-        }
-        Ok(())
-    }
-
-    fn multicast(&self, group: u64, packet: &[u8], state: &[u8], queue: &mut VecDeque<WaitingPacket>) {
-        for node in self.groups.get(&group).into_iter().flatten() {
-            for port in &node.ports {
-                let mut state = state.to_vec();
-                self.standard(&mut state, &[("egress_rid", node.replica)]);
-                queue.push_back(WaitingPacket::Egress { port: *port, packet: packet.to_vec(), state });
-            }
-        }
-    }
-
-    /// Sends a copy to the target of a mirror session.
-    fn mirror(&self, session: u64, packet: &[u8], state: &[u8], queue: &mut VecDeque<WaitingPacket>) {
-        match self.mirrors.get(&session) {
-            Some(MirrorTarget::Port(port)) => {
-                let (packet, state) = (packet.to_vec(), state.to_vec());
-                queue.push_back(WaitingPacket::Egress { port: *port, packet, state });
-            }
-            Some(MirrorTarget::Group(group)) => self.multicast(*group, packet, state, queue),
-            None => {}
-        }
-    }
-
-    /// A clone of the packet as it came goes through the parser, and on to egress.
-    fn clone_ingress(
-        &mut self,
-        (port, packet): (u64, &[u8]),
-        state: &[u8],
-        queue: &mut VecDeque<WaitingPacket>,
-    ) -> Result<(), SwitchError> {
-        let kept = self.kept(state, self.engine(state, "clone_ingress_list"));
-        let mut copy = self.fresh_state(port, packet, instance_type::INGRESS_CLONE, &kept);
-        let mut packet = packet.to_vec();
-        self.executor.run(self.stages[0], &mut copy, &mut packet)?;
-        self.mirror(self.engine(state, "clone_ingress_session"), &packet, &copy, queue);
-        Ok(())
-    }
-
-    fn egress(
-        &mut self,
-        (port, mut packet): (u64, Vec<u8>),
-        mut state: Vec<u8>,
-        queue: &mut VecDeque<WaitingPacket>,
-    ) -> Result<Option<SentPacket>, SwitchError> {
-        let original = packet.clone();
-        self.standard(
-            &mut state,
-            &[
-                ("egress_port", port),
-                ("egress_spec", 0),
-                ("packet_length", packet.len() as u64),
-                ("egress_global_timestamp", self.time / 1000),
-            ],
-        );
-        for request in ["clone_egress", "clone_ingress", "recirculate", "resubmit"] {
-            self.put(&mut state, &format!("engine.{request}"), 0);
-        }
-        self.executor.run(self.stages[2], &mut state, &mut packet)?;
-        if self.engine(&state, "assertion_failed") != 0 || self.engine(&state, "deparser_overflow") != 0 {
-            return Ok(None);
-        }
-        if self.engine(&state, "clone_egress") != 0 {
-            self.clone_egress(&original, &state, queue);
-        }
-        if self.get(&state, "standard_metadata.egress_spec") == DROP_PORT {
-            return Ok(None);
-        }
-        if self.engine(&state, "truncates") != 0 {
-            packet.truncate(self.engine(&state, "truncated_length") as usize);
-        }
-        if self.engine(&state, "recirculate") != 0 {
-            let kept = self.kept(&state, self.engine(&state, "recirculate_list"));
-            let port = self.get(&state, "standard_metadata.ingress_port");
-            queue.push_back(WaitingPacket::Ingress { port, packet, kind: instance_type::RECIRCULATED, kept });
-            return Ok(None);
-        }
-        Ok(Some(SentPacket { port, data: packet }))
-    }
-
-    /// A clone keeps the headers as egress left them, but no metadata that is not listed.
-    fn clone_egress(&self, packet: &[u8], state: &[u8], queue: &mut VecDeque<WaitingPacket>) {
-        let kept = self.kept(state, self.engine(state, "clone_egress_list"));
-        let mut copy = state.to_vec();
-        let layout = &self.program.pipeline.state;
-        for field in layout.fields.iter().filter(|field| !field.name.starts_with("headers")) {
-            let from = field.offset as usize;
-            let len = field.bits.div_ceil(8) as usize;
-            let is_kept = field.name == "engine.cursor" || field.name == "standard_metadata.ingress_port";
-            if let (false, Some(bytes)) = (is_kept, copy.get_mut(from..from + len)) {
-                bytes.fill(0);
-            }
-        }
-        for (offset, bytes) in kept {
-            let from = offset as usize;
-            if let Some(to) = copy.get_mut(from..from + bytes.len()) {
-                to.copy_from_slice(&bytes);
-            }
-        }
-        self.standard(&mut copy, &[("instance_type", instance_type::EGRESS_CLONE)]);
-        self.mirror(self.engine(state, "clone_egress_session"), packet, &copy, queue);
     }
 }

@@ -43,9 +43,24 @@ struct StfRun<'s, E> {
 
 /// Finds the one name that ends with `wanted`, at a dot.
 fn find_name<'n>(names: impl Iterator<Item = &'n str>, wanted: &str) -> Result<usize, String> {
+    let names: Vec<&str> = names.collect();
+    let plain = find_dotted(&names, wanted);
+    if plain.is_ok() || !wanted.contains('_') {
+        return plain;
+    }
+    // Names of C code: underscores in place of dots, also in front of a global name.
+    let wanted = wanted.trim_start_matches('_');
+    let same = |name: &&&str| name.replace('.', "_") == wanted;
+    match names.iter().enumerate().find(|(_, name)| same(name)) {
+        Some((index, _)) => Ok(index),
+        None => plain,
+    }
+}
+
+fn find_dotted(names: &[&str], wanted: &str) -> Result<usize, String> {
     let wanted = normalized(wanted);
     let mut found = Vec::new();
-    for (index, name) in names.enumerate() {
+    for (index, name) in names.iter().enumerate() {
         let name = normalized(name);
         if name == wanted {
             return Ok(index);
@@ -107,7 +122,7 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
         let (number, table) = self.table(&entry.table)?;
         let mut matches: Vec<EntryMatch> = table.keys.iter().map(missing).collect();
         for (name, value) in &entry.keys {
-            let at = find_name(table.keys.iter().map(|key| key.name.as_str()), name)?;
+            let at = key_position(&table, name)?;
             matches[at] = condition(&table.keys[at], value)?;
         }
         let priority = entry.priority.unwrap_or(0);
@@ -240,6 +255,15 @@ fn fits(expected: &ExpectedData, packet: &[u8]) -> bool {
     };
     is_long_enough
         && expected.nibbles.iter().zip(&nibbles).all(|(wanted, found)| wanted.is_none_or(|w| w == *found))
+}
+
+/// Finds an element of a key by its name, or by its position: `key.fieldN`.
+fn key_position(table: &TableSpec, name: &str) -> Result<usize, String> {
+    let number = name.strip_prefix("key.field").and_then(|number| number.parse::<usize>().ok());
+    match number.filter(|number| *number < table.keys.len()) {
+        Some(number) => Ok(number),
+        None => find_name(table.keys.iter().map(|key| key.name.as_str()), name),
+    }
 }
 
 /// Condition of an element that is not named.
