@@ -11,7 +11,7 @@ use crate::arguments::matched;
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::{Flow, Lowerer, OutputBuffer, PacketAccess, ParserFlow};
-use crate::pipeline::{FieldList, PipelineStage, StateField};
+use crate::pipeline::{Architecture, FieldList, PipelineStage, StateField};
 use crate::scope::{Binding, BlockInstance, Instance, Scope};
 use crate::types::{RecordType, RuntimeType};
 use crate::values::Place;
@@ -342,12 +342,17 @@ pub(crate) fn run_deparser<'p>(
     let bytes = Place::new(Address::slot(slot), RuntimeType::Other);
     let length = l.emitter.variable(RuntimeType::Bits(32, false));
     let overflow = l.emitter.new_block();
-    l.output = Some(OutputBuffer { bytes: bytes.clone(), length: length.clone(), capacity, overflow });
+    let cuts = l.pipeline.architecture == Architecture::Ubpf;
+    let kept = cuts.then(|| l.emitter.variable(RuntimeType::Bits(32, false)));
+    let output =
+        OutputBuffer { bytes: bytes.clone(), length: length.clone(), capacity, kept: kept.clone(), overflow };
+    l.output = Some(output);
     run_control(l, block, state, names)?;
     l.output = None;
     let packet = l.packet(span)?;
     let cursor = l.emitter.load_scalar(&packet.cursor);
     let written = l.emitter.load_scalar(&length);
+    let copied = l.emitter.load_scalar(kept.as_ref().unwrap_or(&length));
     let e = &mut l.emitter;
     let payload = e.offset_pointer(packet.data, cursor.words[0]);
     let ty = e.func.types[payload];
@@ -355,7 +360,7 @@ pub(crate) fn run_deparser<'p>(
     let start = e.value(op, &[payload, written.words[0]], ty);
     let context = e.pointer(state.address);
     e.effect(Op::SetBounds {}, &[context, start, packet.end]);
-    e.copy_bytes(bytes.address, Address::pointer(start), written.words[0]);
+    e.copy_bytes(bytes.address, Address::pointer(start), copied.words[0]);
     let done = e.new_block();
     e.jump(done);
     e.enter(overflow);

@@ -11,12 +11,12 @@ use crate::arguments::argument;
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::hashes::{hash_of, random_word};
+use crate::keys::scalar_widths;
 use crate::lowerer::{ARRAY_MAP, Lowerer};
-use crate::meters::METER_SIZE;
+use crate::meters::{METER_SIZE, color_of};
 use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, ObjectKind};
-use crate::portable::{call_function, call_method, color_of, make_extern, output_action};
+use crate::portable::{call_function, call_method, make_extern, output_action};
 use crate::scope::Instance;
-use crate::table_specs::scalar_widths;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar, Target};
 use crate::writer::byte_string;
@@ -52,9 +52,18 @@ impl<'p> Lowerer<'p> {
                 let map = self.add_map(&path, ARRAY_MAP, (4, METER_SIZE), size.max(1));
                 self.add_object(path, ObjectKind::Meter { counts_bytes }, Some(map), size)
             }
-            "direct_meter" => {
-                let counts_bytes = self.is_member(argument(arguments, 0, span)?, "bytes");
-                self.add_object(path, ObjectKind::Meter { counts_bytes }, None, 0)
+            "direct_meter" | "DirectMeter" => {
+                let kind = argument(arguments, 0, span)?;
+                let counts_bytes = self.is_member(kind, "bytes") || self.is_member(kind, "BYTES");
+                let number = self.add_object(path, ObjectKind::Meter { counts_bytes }, None, 0);
+                let color = self.emitter.variable(WORD);
+                self.colors.insert(number, color);
+                number
+            }
+            "action_selector" | "ActionSelector" => {
+                let algorithm = self.algorithm_name(argument(arguments, 0, span)?)?.to_owned();
+                let size = self.known_size(argument(arguments, 1, span)?)?.max(1);
+                self.add_object(path, ObjectKind::ActionSelector { algorithm }, None, size)
             }
             "register" => {
                 let Some(value_type) = types.first().filter(|t| t.size() > 0) else {
@@ -103,6 +112,12 @@ impl<'p> Lowerer<'p> {
             // The entry that was hit is counted by the lookup itself.
             ("direct_counter", "count") => {}
             ("meter", "execute_meter") => self.execute_meter(number, arguments, span)?,
+            ("direct_meter", "read") => {
+                let Some(color) = self.colors.get(&number).cloned() else {
+                    return refuse(span, "this meter belongs to no table");
+                };
+                self.give(argument(arguments, 0, span)?, &Operand::Memory(color))?;
+            }
             ("register", "read") => self.read_register(number, arguments, span)?,
             ("register", "write") => self.write_register(number, arguments, span)?,
             ("Checksum16", "get") => {
@@ -355,11 +370,25 @@ impl<'p> Lowerer<'p> {
         self.set_engine(&format!("{kind}_list"), list, span)
     }
 
-    fn algorithm(&mut self, expression: &'p ExpressionTree) -> Lowered<Symbol> {
-        match self.known(expression) {
-            Some(ConstantValue::Member(_, name)) => Ok(name),
-            _ => refuse(expression.span, "the hash algorithm has to be known when the program is compiled"),
-        }
+    /// Name of a known hash algorithm of v1model or PSA, as in v1model.
+    pub(crate) fn algorithm_name(&mut self, expression: &'p ExpressionTree) -> Lowered<&'static str> {
+        let Some(ConstantValue::Member(_, name)) = self.known(expression) else {
+            let message = "the hash algorithm has to be known when the program is compiled";
+            return refuse(expression.span, message);
+        };
+        Ok(match &*name {
+            "identity" | "IDENTITY" => "identity",
+            "crc32" | "CRC32" | "TARGET_DEFAULT" => "crc32",
+            "crc32_custom" | "CRC32_CUSTOM" => "crc32_custom",
+            "crc16" | "CRC16" => "crc16",
+            "crc16_custom" | "CRC16_CUSTOM" => "crc16_custom",
+            "csum16" | "ONES_COMPLEMENT16" => "csum16",
+            "xor16" => "xor16",
+            "random" => "random",
+            other => {
+                return refuse(expression.span, format!("the hash algorithm `{other}` is not supported"));
+            }
+        })
     }
 
     fn checksum(
@@ -369,8 +398,8 @@ impl<'p> Lowerer<'p> {
         span: SourceSpan,
     ) -> Lowered<Scalar> {
         let data = self.operand(argument(arguments, 1, span)?, None)?;
-        let algorithm = self.algorithm(argument(arguments, 3, span)?)?;
-        hash_of(self, &algorithm, &data, with_payload, span)
+        let algorithm = self.algorithm_name(argument(arguments, 3, span)?)?;
+        hash_of(self, algorithm, &data, with_payload, span)
     }
 
     fn verify_checksum(
@@ -414,13 +443,13 @@ impl<'p> Lowerer<'p> {
 
     /// `base + hash % max`; a `max` of 0 gives the base.
     fn hash(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
-        let algorithm = self.algorithm(argument(arguments, 1, span)?)?;
+        let algorithm = self.algorithm_name(argument(arguments, 1, span)?)?;
         let wide = RuntimeType::Bits(64, false);
         let base = self.scalar(argument(arguments, 2, span)?, Some(&wide))?;
         let data = self.operand(argument(arguments, 3, span)?, None)?;
         let most = self.scalar(argument(arguments, 4, span)?, Some(&wide))?;
         let (base, most) = (self.converted(base, &wide), self.converted(most, &wide));
-        let hash = hash_of(self, &algorithm, &data, false, span)?;
+        let hash = hash_of(self, algorithm, &data, false, span)?;
         let value = self.hash_within(&base, &hash, &most);
         self.give(argument(arguments, 0, span)?, &Operand::Scalar(value))
     }

@@ -23,6 +23,7 @@ mod externs;
 mod filters;
 mod hashes;
 mod instances;
+mod keys;
 mod lowerer;
 mod meters;
 mod methods;

@@ -66,6 +66,8 @@ pub(crate) struct OutputBuffer {
     /// Bytes that were written: `bit<32>`.
     pub(crate) length: Place,
     pub(crate) capacity: u32,
+    /// Bytes that are copied to the packet, where those differ: `bit<32>`.
+    pub(crate) kept: Option<Place>,
     /// Target when the buffer is full.
     pub(crate) overflow: Block,
 }
@@ -97,6 +99,8 @@ pub(crate) struct Lowerer<'p> {
     pub(crate) extern_notes: Vec<(&'static str, RuntimeType)>,
     /// Bounds and types of random numbers.
     pub(crate) random_ranges: Vec<(BigUint, BigUint, RuntimeType)>,
+    /// Colors that direct meters gave, by number of the object.
+    pub(crate) colors: FxHashMap<usize, Place>,
     /// Sums of incremental checksums.
     pub(crate) sums: Vec<Place>,
     pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
@@ -143,6 +147,7 @@ impl<'p> Lowerer<'p> {
             register_types: FxHashMap::default(),
             extern_notes: Vec::new(),
             random_ranges: Vec::new(),
+            colors: FxHashMap::default(),
             sums: Vec::new(),
             table_parts: Vec::new(),
             depth: 0,

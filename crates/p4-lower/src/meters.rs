@@ -6,6 +6,7 @@
 use millstream_ir::{AluOp, Cond, Op, Size, Type, Value, Width};
 
 use crate::emitter::{Address, Emitter};
+use crate::lowerer::Lowerer;
 
 /// Offsets of the fields of a meter, 64 bits each.
 pub mod meter_layout {
@@ -97,4 +98,10 @@ impl Emitter {
         let is_over = self.compare(Cond::Gt, sum, most);
         self.select(is_over, most, sum)
     }
+}
+
+/// Color of a packet by the meter at an address.
+pub(crate) fn color_of(l: &mut Lowerer<'_>, meter: Address, counts_bytes: bool) -> Value {
+    let units = if counts_bytes { l.packet_bytes() } else { l.emitter.constant(1) };
+    l.emitter.run_meter(meter, units)
 }

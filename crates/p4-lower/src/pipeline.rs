@@ -193,10 +193,25 @@ pub struct EntrySpec {
     pub choice: ActionChoice,
     /// Priority: the greatest of the matching entries wins.
     pub priority: u32,
+    /// Group of the table's selector, from 1, which chooses the action in place of `choice`.
+    pub group: Option<u32>,
 }
 
-/// A table. The value of an entry begins with the number of its action (32 bits), 4 unused bytes, and the counter of
-/// the entry: packets and bytes (64 bits each), which is there in tables without a counter too.
+/// Maps of the selector of a table's actions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorSpec {
+    /// Name for the control plane.
+    pub name: String,
+    /// Hash map from a group (32 bits) to the number of its members (32 bits).
+    pub group_map: Map,
+    /// Hash map from a group and the position of a member (32 bits each) to a value like that of an entry.
+    pub member_map: Map,
+    /// Largest number of groups, and of members of all groups.
+    pub size: u32,
+}
+
+/// A table. The value of an entry begins with the number of its action and its group, or 0 (32 bits each), and the
+/// counter of the entry: packets and bytes (64 bits each), which is there in tables without a counter too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
     /// Name for the control plane.
@@ -229,7 +244,12 @@ pub struct TableSpec {
     pub counter: Option<String>,
     /// Name of the table's direct meter; its state is at this offset of the value.
     pub meter: Option<(String, u32)>,
+    /// Selector of actions by groups.
+    pub selector: Option<SelectorSpec>,
 }
+
+/// Offset of the group in an entry's value.
+pub const ENTRY_GROUP: u32 = 4;
 
 /// Offset of the counter in an entry's value.
 pub const ENTRY_COUNTER: u32 = 8;
@@ -255,6 +275,11 @@ pub enum ObjectKind {
     },
     /// Actions that entries of tables refer to; the control plane resolves the references.
     ActionProfile,
+    /// Groups of such actions, of which a hash chooses one.
+    ActionSelector {
+        /// Name of the hash algorithm, as in v1model.
+        algorithm: String,
+    },
     /// Hash map: its keys are the values.
     ValueSet {
         /// Width of each element of a value.

@@ -2,11 +2,10 @@
 
 use millstream_ir::{AluOp, Cond, Op, Type, Value, Width};
 use millstream_p4::expression::CallArgument;
-use millstream_p4::{ConstantValue, SourceSpan, Symbol};
+use millstream_p4::{SourceSpan, Symbol};
 
 use crate::arguments::argument;
 use crate::constants::reduced;
-use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::hashes::{folded_words, hash_of, random_word};
 use crate::lowerer::{ARRAY_MAP, Lowerer};
@@ -63,7 +62,7 @@ pub(crate) fn make_extern<'p>(
             number
         }
         "Hash" => {
-            let name = algorithm_name(l, arguments, span)?;
+            let name = l.algorithm_name(argument(arguments, 0, span)?)?;
             l.extern_notes.push((name, types.first().cloned().unwrap_or(WORD)));
             l.extern_notes.len() - 1
         }
@@ -82,30 +81,11 @@ pub(crate) fn make_extern<'p>(
         "Digest" => {
             let mut bits = Vec::new();
             if let Some(value_type) = types.first() {
-                crate::table_specs::scalar_widths(value_type, &mut bits);
+                crate::keys::scalar_widths(value_type, &mut bits);
             }
             l.add_object(path, ObjectKind::Digest { bits }, None, 0)
         }
         other => return refuse(span, format!("the extern `{other}` is not supported")),
-    })
-}
-
-/// Name of the algorithm that a constructor is given, as in v1model.
-fn algorithm_name<'p>(
-    l: &mut Lowerer<'p>,
-    arguments: &'p [CallArgument],
-    span: SourceSpan,
-) -> Lowered<&'static str> {
-    let expression = argument(arguments, 0, span)?;
-    let Some(ConstantValue::Member(_, name)) = l.known(expression) else {
-        return refuse(expression.span, "the hash algorithm has to be known when the program is compiled");
-    };
-    Ok(match &*name {
-        "IDENTITY" => "identity",
-        "CRC32" | "CRC32_CUSTOM" | "TARGET_DEFAULT" => "crc32",
-        "CRC16" | "CRC16_CUSTOM" => "crc16",
-        "ONES_COMPLEMENT16" => "csum16",
-        other => return refuse(expression.span, format!("the hash algorithm `{other}` is not supported")),
     })
 }
 
@@ -131,6 +111,13 @@ pub(crate) fn call_method<'p>(
             add_to_element(l, number, arguments, value.words[0], span)?;
         }
         ("DirectCounter", "count") => {}
+        ("DirectMeter", "execute") if arguments.is_empty() => {
+            let Some(color) = l.colors.get(&number).cloned() else {
+                return refuse(span, "this meter belongs to no table");
+            };
+            let color = l.emitter.load_scalar(&color);
+            return Ok(portable_color(l, color.words[0]));
+        }
         ("Meter", "execute") => return execute_meter(l, number, arguments, span),
         ("Register", "read") => {
             let place = l.register_value(number, argument(arguments, 0, span)?, span)?;
@@ -193,13 +180,18 @@ fn execute_meter<'p>(
         return refuse(span, "color-aware meters are not supported");
     }
     let color = l.metered(number, argument(arguments, 0, span)?, span)?;
+    Ok(portable_color(l, color))
+}
+
+/// Color of PSA for a color of a meter here.
+fn portable_color(l: &mut Lowerer<'_>, color: Value) -> Operand {
     let e = &mut l.emitter;
     let [green, yellow, red] = PSA_COLORS.map(|color| e.constant(color));
     let is_red = e.compare_with(Cond::Eq, color, 2);
     let is_yellow = e.compare_with(Cond::Eq, color, 1);
     let better = e.select(is_yellow, yellow, green);
     let word = e.select(is_red, red, better);
-    Ok(Operand::Scalar(Scalar { words: vec![word], value_type: RuntimeType::Enumeration(None) }))
+    Operand::Scalar(Scalar { words: vec![word], value_type: RuntimeType::Enumeration(None) })
 }
 
 fn get_hash<'p>(
@@ -376,10 +368,4 @@ fn header_sum<'p>(l: &mut Lowerer<'p>, arguments: &'p [CallArgument], span: Sour
     }
     let sum = hash_of(l, "csum16", &Operand::Memory(place), false, span)?;
     Ok(Operand::Scalar(l.converted(sum, &SHORT)))
-}
-
-/// Color of a packet by the meter at an address.
-pub(crate) fn color_of(l: &mut Lowerer<'_>, meter: Address, counts_bytes: bool) -> Value {
-    let units = if counts_bytes { l.packet_bytes() } else { l.emitter.constant(1) };
-    l.emitter.run_meter(meter, units)
 }

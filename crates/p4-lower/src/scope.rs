@@ -65,6 +65,10 @@ pub(crate) struct BlockInstance<'p> {
 pub(crate) struct TableParts<'p> {
     pub(crate) keys: Vec<(&'p ExpressionTree, RuntimeType)>,
     pub(crate) actions: Vec<TableActionParts<'p>>,
+    /// Elements of the key that choose a member of a group.
+    pub(crate) selectors: Vec<&'p ExpressionTree>,
+    /// Object of the direct meter.
+    pub(crate) meter: Option<usize>,
 }
 
 /// An action of a table.

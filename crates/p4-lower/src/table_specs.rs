@@ -1,27 +1,27 @@
 //! Descriptions of tables: keys, actions, entries, maps.
 
+use millstream_p4::SourceSpan;
 use millstream_p4::ast::{
-    AnnotationBody, DeclarationKind, DeclarationTree, TableAction, TableEntry, TableKey, TableProperty,
-    TablePropertyValue,
+    DeclarationKind, DeclarationTree, TableAction, TableEntry, TableKey, TableProperty, TablePropertyValue,
 };
 use millstream_p4::expression::{
     BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, QualifiedName, TypeSyntax,
 };
-use millstream_p4::{SourceSpan, TokenKind};
 use num_bigint::BigUint;
 
 use crate::arguments::matched;
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
 use crate::instances::{annotation_text, plane_name};
+use crate::keys::{annotated_priority, key_text, lay_out, property, scalar_widths, selectors};
 use crate::lowerer::{ARRAY_MAP, HASH_MAP, Lowerer, PREFIX_MAP};
 use crate::meters::METER_SIZE;
 use crate::pipeline::{
     ActionChoice, ActionSpec, ENTRY_REST, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind,
-    ParameterSpec, TableSpec, TableStorage,
+    ParameterSpec, SelectorSpec, TableSpec, TableStorage,
 };
 use crate::scope::{Binding, Instance, TableActionParts, TableParts};
-use crate::tables::{directed, property};
+use crate::tables::directed;
 use crate::types::RuntimeType;
 
 /// Type number of maps with priorities; the kernel has none.
@@ -43,30 +43,6 @@ fn reference(action: &ExpressionTree) -> Option<(&QualifiedName, &[CallArgument]
     }
 }
 
-/// Text of the expression of a key.
-fn key_text(expression: &ExpressionTree) -> String {
-    match &expression.kind {
-        ExpressionKind::Name(name) => name.name.text.to_string(),
-        ExpressionKind::Member(base, member) => format!("{}.{}", key_text(base), member.text),
-        ExpressionKind::Index(base, index) => format!("{}[{}]", key_text(base), key_text(index)),
-        ExpressionKind::Number(number) => number.value.to_string(),
-        ExpressionKind::Call(function, ..) => match &function.kind {
-            ExpressionKind::Member(base, member) if &*member.text == "isValid" => {
-                format!("{}.$valid$", key_text(base))
-            }
-            _ => key_text(function),
-        },
-        ExpressionKind::Slice(parts) => {
-            format!("{}[{}:{}]", key_text(&parts[0]), key_text(&parts[1]), key_text(&parts[2]))
-        }
-        ExpressionKind::Binary(operator, left, right) => {
-            format!("{} {} {}", key_text(left), operator.text(), key_text(right))
-        }
-        ExpressionKind::Cast(_, value) | ExpressionKind::Unary(_, value) => key_text(value),
-        _ => String::new(),
-    }
-}
-
 impl<'p> Lowerer<'p> {
     /// Describes a table of the current instance; gives its number.
     pub(crate) fn make_table(&mut self, declaration: &'p DeclarationTree) -> Lowered<usize> {
@@ -76,13 +52,18 @@ impl<'p> Lowerer<'p> {
         let name = self.local_name(&declaration.annotations, &declaration.name);
         let (keys, parts, storage, key_size) = self.table_keys(properties)?;
         let mut value_size = ENTRY_REST;
-        let counter = self.attached(properties, "counters")?;
-        let meter = self.attached(properties, "meters")?.map(|meter| (meter, value_size));
+        let counter = match self.attached(properties, &["counters", "psa_direct_counter"])? {
+            Some(counter) => Some(self.pipeline.objects[counter].name.clone()),
+            None => None,
+        };
+        let meter = self.attached(properties, &["meters", "psa_direct_meter"])?;
+        let meter_name = meter.map(|meter| (self.pipeline.objects[meter].name.clone(), value_size));
         if meter.is_some() {
             value_size += METER_SIZE;
         }
         let (actions, action_parts) = self.table_actions(properties, &mut value_size)?;
-        let parts = TableParts { keys: parts, actions: action_parts };
+        let parts =
+            TableParts { keys: parts, actions: action_parts, selectors: selectors(properties), meter };
         let (entries, is_constant) = self.table_entries(properties, &keys, &parts)?;
         let (default, is_default_constant) = self.default_action(properties, &parts)?;
         let size = match property(properties, "size") {
@@ -96,6 +77,7 @@ impl<'p> Lowerer<'p> {
             TableStorage::Priority => PRIORITY_MAP,
         };
         let value_size = value_size.next_multiple_of(8);
+        let selector = self.selector_of(properties, &name, value_size)?;
         let map = self.add_map(&name, kind, (key_size.max(1), value_size), size);
         let default_map = self.add_map(&format!("{name}.default"), ARRAY_MAP, (4, value_size), 1);
         self.pipeline.tables.push(TableSpec {
@@ -113,19 +95,38 @@ impl<'p> Lowerer<'p> {
             is_constant,
             size,
             counter,
-            meter,
+            meter: meter_name,
+            selector,
         });
         self.table_parts.push(parts);
         Ok(self.pipeline.tables.len() - 1)
     }
 
-    /// Name of the direct counter or meter of a table.
-    fn attached(&mut self, properties: &'p [TableProperty], name: &str) -> Lowered<Option<String>> {
-        let Some(TablePropertyValue::Value(value)) = property(properties, name) else { return Ok(None) };
-        match &*self.instance_of(value)? {
-            Instance::Extern(_, number) => Ok(Some(self.pipeline.objects[*number].name.clone())),
-            _ => refuse(value.span, "this cannot be attached to a table"),
+    /// Object that a property names: a direct counter, a direct meter, or an implementation.
+    fn attached(&mut self, properties: &'p [TableProperty], names: &[&str]) -> Lowered<Option<usize>> {
+        let found = names.iter().find_map(|name| property(properties, name));
+        let Some(TablePropertyValue::Value(value)) = found else { return Ok(None) };
+        match self.find_instance(value).as_deref() {
+            Some(Instance::Extern(_, number)) => Ok(Some(*number)),
+            _ => Ok(None),
         }
+    }
+
+    /// Makes the maps of a selector, if the table has one.
+    fn selector_of(
+        &mut self,
+        properties: &'p [TableProperty],
+        table: &str,
+        value_size: u32,
+    ) -> Lowered<Option<SelectorSpec>> {
+        let Some(number) = self.attached(properties, &["implementation", "psa_implementation"])? else {
+            return Ok(None);
+        };
+        let object = self.pipeline.objects[number].clone();
+        let ObjectKind::ActionSelector { .. } = object.kind else { return Ok(None) };
+        let group_map = self.add_map(&format!("{table}.groups"), HASH_MAP, (4, 8), object.size);
+        let member_map = self.add_map(&format!("{table}.members"), HASH_MAP, (8, value_size), object.size);
+        Ok(Some(SelectorSpec { name: object.name, group_map, member_map, size: object.size }))
     }
 
     #[expect(clippy::type_complexity)]
@@ -363,7 +364,7 @@ impl<'p> Lowerer<'p> {
         for (set, key) in sets.iter().zip(keys).skip(matches.len()) {
             matches.push(self.entry_match(set, key)?);
         }
-        Ok(EntrySpec { matches, choice: self.choice(parts, &entry.action)?, priority })
+        Ok(EntrySpec { matches, choice: self.choice(parts, &entry.action)?, priority, group: None })
     }
 
     fn entry_match(&mut self, set: &'p ExpressionTree, key: &KeySpec) -> Lowered<EntryMatch> {
@@ -429,53 +430,4 @@ impl<'p> Lowerer<'p> {
         let number = self.add_object(name, ObjectKind::ValueSet { bits }, Some(map), size);
         Ok(std::rc::Rc::new(Instance::ValueSet(number)))
     }
-}
-
-/// The number of `@priority(NUMBER)`: the smallest one wins. Entries without one have their position, from 1.
-fn annotated_priority(entry: &TableEntry) -> Option<u32> {
-    let annotation = entry.annotations.iter().find(|a| &*a.name.text == "priority")?;
-    let AnnotationBody::Unstructured(tokens) = &annotation.body else { return None };
-    match &tokens.first()?.kind {
-        TokenKind::Number(text) => text.parse().ok(),
-        _ => None,
-    }
-}
-
-/// Widths of the scalars of a type in order; false if it has others.
-pub(crate) fn scalar_widths(value_type: &RuntimeType, widths: &mut Vec<u32>) -> bool {
-    match (value_type.width(), value_type) {
-        (Some(width), _) => {
-            widths.push(width);
-            true
-        }
-        (None, RuntimeType::Struct(record)) => {
-            record.fields.iter().all(|field| scalar_widths(&field.field_type, widths))
-        }
-        _ => false,
-    }
-}
-
-/// Places the elements of a key, and gives its size.
-pub(crate) fn lay_out(keys: &mut [KeySpec], storage: TableStorage) -> u32 {
-    let mut at = if storage == TableStorage::Prefix { 4 } else { 0 };
-    let mut place = |key: &mut KeySpec| {
-        let plain = RuntimeType::Bits(key.bits, false);
-        key.size = match storage {
-            TableStorage::Hash => plain.size(),
-            _ => key.bits.div_ceil(8).max(1),
-        };
-        if storage == TableStorage::Hash {
-            at = u32::next_multiple_of(at, plain.align());
-        }
-        key.offset = at;
-        at += key.size;
-    };
-    match storage {
-        TableStorage::Prefix => {
-            keys.iter_mut().filter(|key| key.kind != KeyMatch::Prefix).for_each(&mut place);
-            keys.iter_mut().filter(|key| key.kind == KeyMatch::Prefix).for_each(&mut place);
-        }
-        _ => keys.iter_mut().for_each(&mut place),
-    }
-    at
 }

@@ -4,23 +4,18 @@ use std::rc::Rc;
 
 use millstream_ir::{AluOp, AtomicOp, Cond, Layout, Map, Op, Piece, Prov, Size, Type, Value};
 use millstream_p4::SourceSpan;
-use millstream_p4::ast::{
-    DeclarationKind, DeclarationTree, ParameterDirection, ParameterSyntax, TableProperty, TablePropertyValue,
-};
+use millstream_p4::ast::{DeclarationKind, DeclarationTree, ParameterDirection, ParameterSyntax};
 use millstream_p4::expression::CallArgument;
 
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
+use crate::hashes::hash_of;
 use crate::lowerer::Lowerer;
-use crate::pipeline::{ENTRY_COUNTER, KeyMatch, TableStorage};
-use crate::scope::{Binding, Scope, TableActionParts};
-use crate::types::{access_size, words_of};
+use crate::meters::color_of;
+use crate::pipeline::{ENTRY_COUNTER, ENTRY_GROUP, KeyMatch, ObjectKind, TableStorage};
+use crate::scope::{Binding, Scope, TableActionParts, TableParts};
+use crate::types::{RuntimeType, access_size, words_of};
 use crate::values::{Operand, Place, Scalar};
-
-/// Value of a property.
-pub(crate) fn property<'p>(properties: &'p [TableProperty], name: &str) -> Option<&'p TablePropertyValue> {
-    properties.iter().find(|property| &*property.name.text == name).map(|property| &property.value)
-}
 
 /// Number of parameters that have a direction; they come first.
 pub(crate) fn directed(parameters: &[ParameterSyntax]) -> usize {
@@ -64,7 +59,8 @@ impl<'p> Lowerer<'p> {
             true => self.emitter.constant(0),
             false => self.lookup_entry(table, &keys),
         };
-        let (entry, hit) = self.entry_or_default(table, found);
+        let found = self.selected(table, &parts, found, span)?;
+        let (entry, hit) = self.entry_or_default(table, parts.meter, found);
         let action = self.emitter.load(Address::pointer(entry), Size::W);
         let behind = self.emitter.new_block();
         for (number, listed) in parts.actions.iter().enumerate() {
@@ -80,9 +76,10 @@ impl<'p> Lowerer<'p> {
     }
 
     /// The entry's value, or that of the default action; and if an entry was found.
-    fn entry_or_default(&mut self, table: usize, found: Value) -> (Value, Value) {
+    fn entry_or_default(&mut self, table: usize, meter: Option<usize>, found: Value) -> (Value, Value) {
         let spec = &self.pipeline.tables[table];
         let (default_map, counts) = (spec.default_map, spec.counter.is_some());
+        let meter = meter.zip(spec.meter.as_ref().map(|(_, offset)| *offset));
         let e = &mut self.emitter;
         let (hit, miss, run) = (e.new_block(), e.new_block(), e.new_block());
         let entry = e.parameter(run, Type::Any);
@@ -91,6 +88,9 @@ impl<'p> Lowerer<'p> {
         e.enter(hit);
         if counts {
             self.count_entry(found);
+        }
+        if let Some((number, offset)) = meter {
+            self.measure_entry(number, Address::pointer(found).plus(offset));
         }
         let truth = self.emitter.truth(true);
         self.emitter.jump_with(run, &[found, truth]);
@@ -106,6 +106,75 @@ impl<'p> Lowerer<'p> {
         e.jump_with(run, &[default, truth]);
         e.enter(run);
         (entry, is_hit)
+    }
+
+    /// Runs the direct meter of an entry.
+    fn measure_entry(&mut self, number: usize, meter: Address) {
+        let counts_bytes =
+            matches!(self.pipeline.objects[number].kind, ObjectKind::Meter { counts_bytes: true });
+        let color = color_of(self, meter, counts_bytes);
+        if let Some(place) = self.colors.get(&number) {
+            self.emitter.store(place.address, Size::W, color);
+        }
+    }
+
+    /// The member of the entry's group that a hash chooses, in place of an entry that has a group; null if the group
+    /// is empty.
+    fn selected(
+        &mut self,
+        table: usize,
+        parts: &TableParts<'p>,
+        found: Value,
+        span: SourceSpan,
+    ) -> Lowered<Value> {
+        let Some(selector) = self.pipeline.tables[table].selector.clone() else { return Ok(found) };
+        let object = self.pipeline.objects.iter().find(|object| object.name == selector.name);
+        let algorithm = match object.map(|object| &object.kind) {
+            Some(ObjectKind::ActionSelector { algorithm }) => algorithm.clone(),
+            _ => return refuse(span, "this is no selector"),
+        };
+        let mut keys = Vec::new();
+        for key in &parts.selectors {
+            keys.push(self.scalar(key, None)?);
+        }
+        let whole = RuntimeType::tuple(keys.iter().map(|key| key.value_type.clone()));
+        let place = self.emitter.variable(whole);
+        for (key, to) in keys.iter().zip(place.fields()) {
+            self.emitter.store_scalar(&to, key);
+        }
+        let hash = hash_of(self, &algorithm, &Operand::Memory(place), false, span)?;
+        let behind = self.emitter.new_block();
+        let entry = self.emitter.parameter(behind, Type::Any);
+        let (hit, grouped, counted) =
+            (self.emitter.new_block(), self.emitter.new_block(), self.emitter.new_block());
+        let missed = self.emitter.new_block();
+        self.emitter.branch_if(found, hit, missed);
+        self.emitter.enter(hit);
+        let group = self.emitter.load(Address::pointer(found).plus(ENTRY_GROUP), Size::W);
+        let plain = self.emitter.new_block();
+        self.emitter.branch_if(group, grouped, plain);
+        self.emitter.enter(plain);
+        self.emitter.jump_with(behind, &[found]);
+        self.emitter.enter(grouped);
+        let size = self.word_lookup(selector.group_map, &[group]);
+        self.emitter.branch_if(size, counted, missed);
+        self.emitter.enter(counted);
+        let size = self.emitter.load(Address::pointer(size), Size::W);
+        let op = Op::Alu { op: AluOp::Mod, width: millstream_ir::Width::W64 };
+        let index = self.emitter.value(op, &[hash.words[0], size], Type::I64);
+        let member = self.word_lookup(selector.member_map, &[group, index]);
+        self.emitter.jump_with(behind, &[member]);
+        self.emitter.enter(missed);
+        let none = self.emitter.constant(0);
+        self.emitter.jump_with(behind, &[none]);
+        self.emitter.enter(behind);
+        Ok(entry)
+    }
+
+    /// Looks up a key of 32-bit words.
+    fn word_lookup(&mut self, map: Map, words: &[Value]) -> Value {
+        let key: Layout = (0..words.len()).map(|n| Piece { offset: 4 * n as u16, size: Size::W }).collect();
+        self.emitter.value(Op::MapLookup { map, key }, words, Type::Ptr(Prov::MapValueOrNull(map)))
     }
 
     /// Looks up an element of an array; its index is 0 if none is given.

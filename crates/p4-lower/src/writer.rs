@@ -55,15 +55,6 @@ fn flush(l: &mut Lowerer<'_>, string: &mut ByteString) {
     (string.pending, string.bits) = (Vec::new(), 0);
 }
 
-/// Fills the last byte with zeros.
-pub(crate) fn pad(l: &mut Lowerer<'_>, string: &mut ByteString) {
-    let rest = string.bits % 8;
-    if rest != 0 {
-        let zero = l.number(0, 8 - rest);
-        append_scalar(l, string, &zero);
-    }
-}
-
 /// Appends an object; invalid headers are left out.
 pub(crate) fn append(
     l: &mut Lowerer<'_>,
@@ -135,7 +126,7 @@ pub(crate) fn length_of(l: &mut Lowerer<'_>, string: &ByteString) -> Value {
     }
 }
 
-/// Makes a byte string of a value: its address and length.
+/// Makes a byte string of a value: its address and length. Zeros in front make its bytes whole.
 pub(crate) fn byte_string(
     l: &mut Lowerer<'_>,
     operand: &Operand,
@@ -149,8 +140,12 @@ pub(crate) fn byte_string(
     let slot = l.emitter.slot(bits.div_ceil(8).next_multiple_of(8) + 8);
     let start = Address::slot(slot);
     let mut string = ByteString::new(start);
+    let rest = bits % 8;
+    if rest != 0 {
+        let zero = l.number(0, 8 - rest);
+        append_scalar(l, &mut string, &zero);
+    }
     append_operand(l, &mut string, operand, span)?;
-    pad(l, &mut string);
     let length = length_of(l, &string);
     Ok((start, length))
 }
@@ -193,6 +188,21 @@ fn emit(l: &mut Lowerer<'_>, place: &Place, span: SourceSpan) -> Lowered<()> {
     }
 }
 
+/// Notes that the output up to here is written, unless a uBPF program has cut the packet in front of it.
+fn keep_emitted(l: &mut Lowerer<'_>, total: Value, span: SourceSpan) -> Lowered<()> {
+    let Some(kept) = l.output.as_ref().and_then(|output| output.kept.clone()) else { return Ok(()) };
+    let (cuts, length) = (l.engine_field("truncates", span)?, l.engine_field("truncated_length", span)?);
+    let (cuts, length) = (l.emitter.load_scalar(&cuts), l.emitter.load_scalar(&length));
+    let e = &mut l.emitter;
+    let whole = e.compare_with(Cond::Eq, cuts.words[0], 0);
+    let inside = e.compare(Cond::Le, total, length.words[0]);
+    let fits = e.either(whole, inside);
+    let old = e.load_scalar(&kept);
+    let new = e.select(fits, total, old.words[0]);
+    e.store_scalar(&kept, &Scalar::bits(vec![new], 32));
+    Ok(())
+}
+
 /// Appends a header's fields to the output.
 fn emit_packed(l: &mut Lowerer<'_>, place: &Place, span: SourceSpan) -> Lowered<()> {
     let Some(output) = l.output.clone() else {
@@ -217,5 +227,5 @@ fn emit_packed(l: &mut Lowerer<'_>, place: &Place, span: SourceSpan) -> Lowered<
     let length = length_of(l, &string);
     let total = l.emitter.alu(AluOp::Add, used.words[0], length);
     l.emitter.store_scalar(&output.length, &Scalar::bits(vec![total], 32));
-    Ok(())
+    keep_emitted(l, total, span)
 }

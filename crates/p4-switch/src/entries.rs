@@ -1,7 +1,9 @@
 //! Entries of tables as keys and values of maps.
 
 use millstream_interp::maps::{ByteRange, PriorityEntry};
-use millstream_p4_lower::{ActionChoice, EntryMatch, EntrySpec, KeyMatch, KeySpec, TableSpec, TableStorage};
+use millstream_p4_lower::{
+    ActionChoice, ENTRY_GROUP, EntryMatch, EntrySpec, KeyMatch, KeySpec, TableSpec, TableStorage,
+};
 use num_bigint::BigUint;
 
 /// Reason why an entry is not accepted.
@@ -39,6 +41,12 @@ pub enum EntryError {
         /// Number of the action.
         action: usize,
     },
+    /// The table has no groups, or none of this number.
+    #[error("{table} has no such group")]
+    NoSelector {
+        /// Name of the table.
+        table: String,
+    },
     /// The number of arguments is not that of the action's parameters.
     #[error("{action} takes {wanted} arguments, not {given}")]
     ArgumentCount {
@@ -49,6 +57,20 @@ pub enum EntryError {
         /// Arguments given.
         given: usize,
     },
+}
+
+/// Value of an entry whose action a group chooses.
+///
+/// # Errors
+/// [`EntryError::NoSelector`] if the table has no selector, or the group is 0.
+pub fn group_value(table: &TableSpec, group: u32) -> Result<Vec<u8>, EntryError> {
+    if table.selector.is_none() || group == 0 {
+        return Err(EntryError::NoSelector { table: table.name.clone() });
+    }
+    let mut bytes = vec![0; table.value_size as usize];
+    let at = ENTRY_GROUP as usize;
+    bytes[at..at + 4].copy_from_slice(&group.to_le_bytes());
+    Ok(bytes)
 }
 
 /// All ones in a width.

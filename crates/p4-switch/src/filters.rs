@@ -14,7 +14,8 @@ mod output_action {
 }
 
 impl<E: SwitchExecutor> Switch<E> {
-    /// Runs the function, and sends what passes. A uBPF program that says nothing passes the packet.
+    /// Runs the function, and sends what passes. A uBPF program that says nothing, or whose parser rejects the packet,
+    /// passes it; the other models drop what the parser rejects.
     pub(crate) fn filter(&mut self, waiting: WaitingPacket) -> Result<Vec<SentPacket>, SwitchError> {
         let WaitingPacket { port, mut packet, mut state, .. } = waiting;
         self.put(&mut state, "standard_metadata.input_port", port);
@@ -22,9 +23,13 @@ impl<E: SwitchExecutor> Switch<E> {
         self.put(&mut state, "standard_metadata.output_action", output_action::PASS);
         self.put(&mut state, "input.input_port", port);
         self.run_stage("filter", &mut state, &mut packet)?;
-        let stops = ["assertion_failed", "deparser_overflow", "rejected"];
+        let stops = ["assertion_failed", "deparser_overflow"];
         if stops.iter().any(|name| self.engine(&state, name) != 0) {
             return Ok(Vec::new());
+        }
+        if self.engine(&state, "rejected") != 0 {
+            let passes = self.pipeline().architecture == Architecture::Ubpf;
+            return Ok(passes.then_some(SentPacket { port, data: packet }).into_iter().collect());
         }
         if self.engine(&state, "truncates") != 0 {
             packet.truncate(self.engine(&state, "truncated_length") as usize);

@@ -10,10 +10,11 @@ mod entries;
 mod executor;
 mod filters;
 mod portable;
+mod receive;
 pub mod stf;
 mod switch;
 mod v1model;
 
-pub use entries::{EntryError, entry_key, entry_value};
+pub use entries::{EntryError, entry_key, entry_value, group_value};
 pub use executor::{ExecutorError, InterpreterExecutor, SwitchExecutor};
 pub use switch::{DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchError, SwitchEvent};

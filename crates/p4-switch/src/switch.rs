@@ -5,21 +5,19 @@ use std::sync::Arc;
 
 use millstream_ir::Func;
 use millstream_p4_lower::{
-    ActionChoice, Architecture, EVENT_DIGEST, EVENT_MESSAGE, EntrySpec, LoweredProgram, ObjectKind,
-    ObjectSpec, Pipeline, StateField, TableSpec,
+    ActionChoice, EVENT_DIGEST, EVENT_MESSAGE, EntrySpec, LoweredProgram, ObjectKind, ObjectSpec, Pipeline,
+    StateField, TableSpec,
 };
 
 use num_bigint::BigUint;
 
-use crate::entries::{EntryError, entry_key, entry_value};
+use crate::entries::{EntryError, entry_key, entry_value, group_value};
 use crate::executor::{ExecutorError, SwitchExecutor};
-use crate::portable::NORMAL_PATH;
-use crate::v1model::NORMAL_PACKET;
 
 /// Port of dropped packets.
 pub const DROP_PORT: u64 = 511;
 /// Most runs of a pipeline that one packet may cause.
-const MOST_RUNS: usize = 1024;
+pub(crate) const MOST_RUNS: usize = 1024;
 
 /// Failure of the switch or of a request to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,9 +101,6 @@ pub struct Switch<E> {
     pub(crate) time: u64,
 }
 
-/// Nanoseconds between packets, on the switch's clock.
-const PACKET_INTERVAL: u64 = 1_000_000;
-
 impl<E: SwitchExecutor> Switch<E> {
     /// A switch with the entries that the program states.
     ///
@@ -160,7 +155,10 @@ impl<E: SwitchExecutor> Switch<E> {
     }
 
     fn write_entry(&mut self, table: &TableSpec, entry: &EntrySpec) -> Result<(), SwitchError> {
-        let (key, value) = (entry_key(table, entry)?, entry_value(table, &entry.choice, false)?);
+        let (key, value) = match entry.group {
+            Some(group) => (entry_key(table, entry)?, group_value(table, group)?),
+            None => (entry_key(table, entry)?, entry_value(table, &entry.choice, false)?),
+        };
         Ok(self.executor.set(table.map, &key, &value)?)
     }
 
@@ -195,6 +193,41 @@ impl<E: SwitchExecutor> Switch<E> {
         Ok(self.executor.delete(table.map, &entry_key(table, entry)?)?)
     }
 
+    /// Sets the members of a group of a table's selector.
+    ///
+    /// # Errors
+    /// [`SwitchError`] if the table has no selector, a member is malformed, or there is no room.
+    pub fn set_group(
+        &mut self,
+        table: usize,
+        group: u32,
+        members: &[ActionChoice],
+    ) -> Result<(), SwitchError> {
+        let program = self.program.clone();
+        let table = &program.pipeline.tables[table];
+        let Some(selector) = &table.selector else {
+            return Err(EntryError::NoSelector { table: table.name.clone() }.into());
+        };
+        let values: Vec<Vec<u8>> =
+            members.iter().map(|member| entry_value(table, member, false)).collect::<Result<_, _>>()?;
+        let key = |index: usize| [group.to_le_bytes(), (index as u32).to_le_bytes()].concat();
+        let old = self.executor.get(selector.group_map, &group.to_le_bytes());
+        let old = old.and_then(|value| value.first_chunk().map(|word| u32::from_le_bytes(*word)));
+        for (index, value) in values.iter().enumerate() {
+            self.executor.set(selector.member_map, &key(index), value)?;
+        }
+        let count = (values.len() as u64).to_le_bytes();
+        match values.is_empty() {
+            true if old.is_some() => self.executor.delete(selector.group_map, &group.to_le_bytes())?,
+            true => {}
+            false => self.executor.set(selector.group_map, &group.to_le_bytes(), &count)?,
+        }
+        for index in values.len()..old.unwrap_or(0) as usize {
+            self.executor.delete(selector.member_map, &key(index))?;
+        }
+        Ok(())
+    }
+
     /// Sets the default action of a table.
     ///
     /// # Errors
@@ -220,40 +253,6 @@ impl<E: SwitchExecutor> Switch<E> {
             }
         }
         Ok(())
-    }
-
-    /// Takes a packet from a port, and gives the packets that leave.
-    ///
-    /// # Errors
-    /// [`SwitchError`] if the engine fails, or the packet circulates without end.
-    pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
-        let architecture = self.program.pipeline.architecture;
-        let state = match architecture {
-            Architecture::V1Model => self.fresh_state(port, data, NORMAL_PACKET, &[]),
-            Architecture::Psa => self.ingress_state(port, NORMAL_PATH),
-            _ => self.empty_state(),
-        };
-        let first = WaitingPacket { is_egress: false, port, packet: data.to_vec(), state };
-        let mut queue = VecDeque::from([first]);
-        let mut sent = Vec::new();
-        let mut runs = 0;
-        while let Some(next) = queue.pop_front() {
-            runs += 1;
-            if runs > MOST_RUNS {
-                return Err(SwitchError::Endless);
-            }
-            self.time += PACKET_INTERVAL;
-            self.executor.set_time(self.time);
-            match (architecture, next.is_egress) {
-                (Architecture::V1Model, false) => self.ingress(next, &mut queue)?,
-                (Architecture::V1Model, true) => sent.extend(self.egress(next, &mut queue)?),
-                (Architecture::Psa, false) => self.portable_ingress(next, &mut queue)?,
-                (Architecture::Psa, true) => sent.extend(self.portable_egress(next, &mut queue)?),
-                _ => sent.extend(self.filter(next)?),
-            }
-            self.collect_events();
-        }
-        Ok(sent)
     }
 
     /// A function of the pipeline.
@@ -293,7 +292,7 @@ impl<E: SwitchExecutor> Switch<E> {
         nodes.flat_map(|node| node.ports.iter().map(|port| (*port, node.replica))).collect()
     }
 
-    fn collect_events(&mut self) {
+    pub(crate) fn collect_events(&mut self) {
         for record in self.executor.take_records() {
             let Some((header, data)) = record.split_first_chunk::<8>() else { continue };
             let header = u64::from_le_bytes(*header);

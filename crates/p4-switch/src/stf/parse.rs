@@ -84,7 +84,10 @@ pub enum StfCommand {
 }
 
 /// Commands of the reference switch that are passed on.
-const PASSED_ON: [&str; 11] = [
+const PASSED_ON: [&str; 14] = [
+    "mirroring_get",
+    "meter_get_rates",
+    "meter_array_set_rates",
     "mirroring_add",
     "mirroring_add_mc",
     "mirroring_delete",

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use millstream_ir::Map;
 use millstream_p4_lower::{
-    ActionChoice, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind, Pipeline, TableSpec,
+    ActionChoice, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind, ObjectSpec, Pipeline, TableSpec,
+    meter_layout,
 };
 use num_bigint::BigUint;
 
@@ -126,7 +128,7 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
             matches[at] = condition(&table.keys[at], value)?;
         }
         let priority = entry.priority.unwrap_or(0);
-        let spec = EntrySpec { matches, choice: choice(&table, entry)?, priority };
+        let spec = EntrySpec { matches, choice: choice(&table, entry)?, priority, group: None };
         self.switch.set_entry(number, &spec).map_err(|error| error.to_string())
     }
 
@@ -156,20 +158,81 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
                 let node = self.nodes.get(number(2)? as usize).cloned().ok_or("there is no such node")?;
                 self.switch.groups.entry(number(1)?).or_default().push(node);
             }
-            "register_write" => self.write_register(&words[1], Some(number(2)?), number(3)?)?,
+            "mirroring_get" => {
+                self.switch.mirrors.get(&number(1)?).ok_or("there is no such session")?;
+            }
+            "register_read" => {
+                self.element(words.get(1).ok_or("a name is missing")?, number(2)?)?;
+            }
+            "counter_read" | "meter_get_rates" => {
+                self.element(words.get(1).ok_or("a name is missing")?, number(2)?)?;
+            }
+            "meter_set_rates" => {
+                let name = words.get(1).ok_or("a name is missing")?;
+                self.set_rates(name, Some(number(2)?), words.get(3..).unwrap_or_default())?;
+            }
+            "meter_array_set_rates" => {
+                let name = words.get(1).ok_or("a name is missing")?;
+                self.set_rates(name, None, words.get(2..).unwrap_or_default())?;
+            }
+            "register_write" => {
+                let name = words.get(1).ok_or("a name is missing")?;
+                self.write_register(name, Some(number(2)?), number(3)?)?;
+            }
             "register_reset" => self.write_register(words.get(1).ok_or("a name is missing")?, None, 0)?,
             other => return Err(format!("the command `{other}` is not supported")),
         }
         Ok(())
     }
 
-    fn write_register(&mut self, name: &str, index: Option<u64>, value: u64) -> Result<(), String> {
+    /// The object of a name with its map.
+    fn object(&self, name: &str) -> Result<(ObjectSpec, Map), String> {
         let objects = &self.switch.pipeline().objects;
         let at = find_name(objects.iter().map(|object| object.name.as_str()), name)?;
         let object = objects[at].clone();
-        let (ObjectKind::Register { .. }, Some(map)) = (&object.kind, object.map) else {
-            return Err(format!("`{name}` is no register"));
+        let map = object.map.ok_or_else(|| format!("`{name}` has no elements"))?;
+        Ok((object, map))
+    }
+
+    /// Bytes of an element of an object.
+    fn element(&mut self, name: &str, index: u64) -> Result<Vec<u8>, String> {
+        let (_, map) = self.object(name)?;
+        let index = u32::try_from(index).map_err(|_| "the index is out of range")?;
+        self.switch.executor().get(map, &index.to_le_bytes()).ok_or("the index is out of range".into())
+    }
+
+    /// Sets the rates of a meter, or of all: `RATE:BURST` twice, in units per microsecond and units.
+    fn set_rates(&mut self, name: &str, index: Option<u64>, rates: &[String]) -> Result<(), String> {
+        let (object, map) = self.object(name)?;
+        let ObjectKind::Meter { .. } = object.kind else { return Err(format!("`{name}` is no meter")) };
+        let [committed, peak] = rates else { return Err("expected two rates".into()) };
+        let (committed, peak) = (rate_of(committed)?, rate_of(peak)?);
+        let indexes = match index {
+            Some(index) => index..index.saturating_add(1),
+            None => 0..u64::from(object.size),
         };
+        for index in indexes {
+            let mut bytes = self.element(name, index)?;
+            let mut put = |offset: u32, value: u64| {
+                if let Some(part) = bytes.get_mut(offset as usize..offset as usize + 8) {
+                    part.copy_from_slice(&value.to_le_bytes());
+                }
+            };
+            put(meter_layout::COMMITTED_RATE, committed.0);
+            put(meter_layout::COMMITTED_BURST, committed.1);
+            put(meter_layout::COMMITTED_TOKENS, committed.1.saturating_mul(meter_layout::TOKEN_SCALE));
+            put(meter_layout::PEAK_RATE, peak.0);
+            put(meter_layout::PEAK_BURST, peak.1);
+            put(meter_layout::PEAK_TOKENS, peak.1.saturating_mul(meter_layout::TOKEN_SCALE));
+            let key = (index as u32).to_le_bytes();
+            self.switch.executor().set(map, &key, &bytes).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn write_register(&mut self, name: &str, index: Option<u64>, value: u64) -> Result<(), String> {
+        let (object, map) = self.object(name)?;
+        let ObjectKind::Register { .. } = object.kind else { return Err(format!("`{name}` is no register")) };
         let indexes = match index {
             Some(index) => index..index.saturating_add(1),
             None => 0..u64::from(object.size),
@@ -243,6 +306,18 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
     }
 }
 
+/// Rate in units per second, and burst.
+fn rate_of(text: &str) -> Result<(u64, u64), String> {
+    let error = || format!("`{text}` is no RATE:BURST");
+    let (rate, burst) = text.split_once(':').ok_or_else(error)?;
+    let rate: f64 = rate.parse().map_err(|_| error())?;
+    let burst = burst.parse().map_err(|_| error())?;
+    match rate.is_finite() && rate >= 0.0 {
+        true => Ok(((rate * 1e6).round() as u64, burst)),
+        false => Err(error()),
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -257,12 +332,16 @@ fn fits(expected: &ExpectedData, packet: &[u8]) -> bool {
         && expected.nibbles.iter().zip(&nibbles).all(|(wanted, found)| wanted.is_none_or(|w| w == *found))
 }
 
-/// Finds an element of a key by its name, or by its position: `key.fieldN`.
+/// Finds an element of a key by its name, by its position (`key.fieldN`), or by its C name (`key.a_b`).
 fn key_position(table: &TableSpec, name: &str) -> Result<usize, String> {
-    let number = name.strip_prefix("key.field").and_then(|number| number.parse::<usize>().ok());
+    let plain = name.strip_prefix("key.");
+    let number = plain.and_then(|name| name.strip_prefix("field")).and_then(|n| n.parse::<usize>().ok());
+    let keys = || table.keys.iter().map(|key| key.name.as_str());
     match number.filter(|number| *number < table.keys.len()) {
         Some(number) => Ok(number),
-        None => find_name(table.keys.iter().map(|key| key.name.as_str()), name),
+        None => {
+            find_name(keys(), name).or_else(|error| plain.map_or(Err(error), |name| find_name(keys(), name)))
+        }
     }
 }
 
@@ -309,6 +388,10 @@ fn choice(table: &TableSpec, entry: &StfEntry) -> Result<ActionChoice, String> {
     for (name, value) in &entry.arguments {
         let at = find_name(action.parameters.iter().map(|parameter| parameter.name.as_str()), name)?;
         arguments[at] = Some(value.clone());
+    }
+    if entry.arguments.is_empty() {
+        // Tests of the eBPF model leave out arguments: they are zero.
+        arguments.fill(Some(BigUint::ZERO));
     }
     let arguments: Option<Vec<BigUint>> = arguments.into_iter().collect();
     match arguments {
