@@ -28,13 +28,27 @@ pub(crate) fn matched<'a>(
     is_complete.then_some(places)
 }
 
+/// Values of arguments in the order of the parameters; one that is left out is none.
+pub(crate) type GivenArguments<'p> = [Option<&'p ExpressionTree>];
+
+/// Values of arguments in the order of a signature's parameters; `None` if they do not match.
+pub(crate) fn ordered<'p>(
+    parameters: &[ParameterSyntax],
+    arguments: &'p [CallArgument],
+) -> Option<Vec<Option<&'p ExpressionTree>>> {
+    let places = matched(parameters, arguments)?;
+    let mut values: Vec<_> = places.into_iter().map(|place| place.and_then(|a| a.value.as_ref())).collect();
+    values.truncate(arguments.len().max(values.iter().rposition(Option::is_some).map_or(0, |last| last + 1)));
+    Some(values)
+}
+
 /// Value of an argument by position.
-pub(crate) fn argument(
-    arguments: &[CallArgument],
+pub(crate) fn argument<'p>(
+    arguments: &GivenArguments<'p>,
     index: usize,
     span: SourceSpan,
-) -> Lowered<&ExpressionTree> {
-    match arguments.get(index).and_then(|argument| argument.value.as_ref()) {
+) -> Lowered<&'p ExpressionTree> {
+    match arguments.get(index).copied().flatten() {
         Some(value) => Ok(value),
         None => refuse(span, "an argument is missing"),
     }

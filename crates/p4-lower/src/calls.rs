@@ -10,7 +10,7 @@ use millstream_p4::expression::{
 };
 use millstream_p4::{SourceName, SourceSpan};
 
-use crate::arguments::matched;
+use crate::arguments::{matched, ordered};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::{Flow, Lowerer};
 use crate::methods::method_call;
@@ -67,10 +67,10 @@ impl<'p> Lowerer<'p> {
                     let root = self.root.clone();
                     return self.action_call(declaration, root, arguments, span);
                 }
-                DeclarationKind::ExternFunction(signature)
-                    if matched(&signature.parameters, arguments).is_some() =>
-                {
-                    return self.extern_function(text, types, arguments, span);
+                DeclarationKind::ExternFunction(signature) => {
+                    if let Some(values) = ordered(&signature.parameters, arguments) {
+                        return self.extern_function(text, types, &values, span);
+                    }
                 }
                 _ => {}
             }

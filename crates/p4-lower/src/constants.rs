@@ -65,6 +65,9 @@ impl<'p> Lowerer<'p> {
             }
             ExpressionKind::Binary(operator, left, right) => {
                 let target = self.type_of(expression).ok()?;
+                if *operator == BinaryOperator::Concatenate {
+                    return self.known_joined(left, right, &target);
+                }
                 let (left, right) = (self.known(left)?, self.known(right)?);
                 known_binary(*operator, &left, &right, &target)
             }
@@ -94,6 +97,21 @@ impl<'p> Lowerer<'p> {
         let base_type = self.type_of(base).ok()?;
         let index = base_type.record()?.fields.iter().position(|field| &*field.name == member)?;
         list.get(index).cloned()
+    }
+
+    fn known_joined(
+        &mut self,
+        left: &'p ExpressionTree,
+        right: &'p ExpressionTree,
+        target: &RuntimeType,
+    ) -> Option<ConstantValue> {
+        let low = self.type_of(right).ok()?.width()?;
+        let (ConstantValue::Number(a), ConstantValue::Number(b)) = (self.known(left)?, self.known(right)?)
+        else {
+            return None;
+        };
+        let joined = (a << low) + BigInt::from(reduced(&b, low));
+        Some(ConstantValue::Number(signed(&joined, target)))
     }
 
     fn known_unary(

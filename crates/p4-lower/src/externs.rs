@@ -4,16 +4,16 @@ use std::rc::Rc;
 
 use millstream_ir::{AluOp, Cond, Op, Prov, Size, Type, Value, Width};
 use millstream_p4::ConstantValue;
-use millstream_p4::expression::{CallArgument, ExpressionTree, TypeSyntax};
+use millstream_p4::expression::{ExpressionTree, TypeSyntax};
 use millstream_p4::{SourceSpan, Symbol};
 
-use crate::arguments::argument;
+use crate::arguments::{GivenArguments, argument};
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::hashes::{hash_of, random_word};
 use crate::keys::scalar_widths;
 use crate::lowerer::{ARRAY_MAP, Lowerer};
-use crate::meters::{METER_SIZE, color_of};
+use crate::meters::{METER_SIZE, metered_units};
 use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, ObjectKind};
 use crate::portable::{call_function, call_method, make_extern, output_action};
 use crate::scope::Instance;
@@ -35,7 +35,7 @@ impl<'p> Lowerer<'p> {
         &mut self,
         kind: &Symbol,
         types: Vec<RuntimeType>,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         path: String,
         span: SourceSpan,
     ) -> Lowered<Rc<Instance<'p>>> {
@@ -97,7 +97,7 @@ impl<'p> Lowerer<'p> {
         kind: &str,
         number: usize,
         method: &str,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<Operand> {
         match (kind, method) {
@@ -164,7 +164,7 @@ impl<'p> Lowerer<'p> {
     pub(crate) fn write_register(
         &mut self,
         number: usize,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<()> {
         let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
@@ -197,27 +197,29 @@ impl<'p> Lowerer<'p> {
     fn read_register(
         &mut self,
         number: usize,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<()> {
         let local = self.register_value(number, argument(arguments, 1, span)?, span)?;
         self.give(argument(arguments, 0, span)?, &Operand::Memory(local))
     }
 
-    /// Color of the packet by a meter of an array; green outside of it.
+    /// Color of the packet by a meter of an array, with a color and units that may be given; green outside of it.
     pub(crate) fn metered(
         &mut self,
         number: usize,
         index: &'p ExpressionTree,
+        (color, units): (Option<Value>, Option<Value>),
         span: SourceSpan,
     ) -> Lowered<Value> {
         let ObjectKind::Meter { counts_bytes } = self.pipeline.objects[number].kind else {
             return refuse(span, "this is no meter");
         };
         let found = self.object_element(number, index, span)?;
+        let units = units.unwrap_or_else(|| metered_units(self, counts_bytes));
         let local = self.emitter.variable(WORD);
         let behind = self.emitter.split_on(found);
-        let color = color_of(self, Address::pointer(found), counts_bytes);
+        let color = self.emitter.run_meter(Address::pointer(found), units, color);
         self.emitter.store(local.address, Size::W, color);
         self.emitter.jump(behind);
         self.emitter.enter(behind);
@@ -227,10 +229,10 @@ impl<'p> Lowerer<'p> {
     fn execute_meter(
         &mut self,
         number: usize,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<()> {
-        let color = self.metered(number, argument(arguments, 0, span)?, span)?;
+        let color = self.metered(number, argument(arguments, 0, span)?, (None, None), span)?;
         let color = Operand::Scalar(Scalar::bits(vec![color], 32));
         self.give(argument(arguments, 1, span)?, &color)
     }
@@ -258,7 +260,7 @@ impl<'p> Lowerer<'p> {
         &mut self,
         name: &str,
         _types: &'p [TypeSyntax],
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<Operand> {
         let at = |index| argument(arguments, index, span);
@@ -325,7 +327,7 @@ impl<'p> Lowerer<'p> {
     fn packet_operation(
         &mut self,
         name: &str,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<Operand> {
         let at = |index| argument(arguments, index, span);
@@ -393,7 +395,7 @@ impl<'p> Lowerer<'p> {
 
     fn checksum(
         &mut self,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         with_payload: bool,
         span: SourceSpan,
     ) -> Lowered<Scalar> {
@@ -404,7 +406,7 @@ impl<'p> Lowerer<'p> {
 
     fn verify_checksum(
         &mut self,
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         with_payload: bool,
         span: SourceSpan,
     ) -> Lowered<()> {
@@ -425,7 +427,7 @@ impl<'p> Lowerer<'p> {
         Ok(())
     }
 
-    fn random(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
+    fn random(&mut self, arguments: &GivenArguments<'p>, span: SourceSpan) -> Lowered<()> {
         let result = self.type_of(argument(arguments, 0, span)?)?;
         if result.width().is_none_or(|width| width > 64) {
             return refuse(span, "random numbers of more than 64 bits are not supported");
@@ -442,7 +444,7 @@ impl<'p> Lowerer<'p> {
     }
 
     /// `base + hash % max`; a `max` of 0 gives the base.
-    fn hash(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
+    fn hash(&mut self, arguments: &GivenArguments<'p>, span: SourceSpan) -> Lowered<()> {
         let algorithm = self.algorithm_name(argument(arguments, 1, span)?)?;
         let wide = RuntimeType::Bits(64, false);
         let base = self.scalar(argument(arguments, 2, span)?, Some(&wide))?;
@@ -465,14 +467,14 @@ impl<'p> Lowerer<'p> {
         Scalar::bits(vec![value], 64)
     }
 
-    fn log_message(&mut self, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<()> {
+    fn log_message(&mut self, arguments: &GivenArguments<'p>, span: SourceSpan) -> Lowered<()> {
         let text = match self.known(argument(arguments, 0, span)?) {
             Some(ConstantValue::Text(text)) => text.to_string(),
             _ => return refuse(span, "the message has to be known when the program is compiled"),
         };
         self.pipeline.messages.push(text);
         let number = self.pipeline.messages.len() as u64 - 1;
-        let data = match arguments.get(1).and_then(|argument| argument.value.as_ref()) {
+        let data = match arguments.get(1).copied().flatten() {
             Some(value) => self.operand(value, None)?,
             None => Operand::Scalar(Scalar::bits(self.emitter.zero_words(0), 0)),
         };

@@ -6,7 +6,7 @@ use millstream_p4::ast::{AnnotationBody, AnnotationTree, DeclarationKind, Declar
 use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax, TypeSyntaxKind};
 use millstream_p4::{SourceName, SourceSpan, Symbol, TokenKind};
 
-use crate::arguments::matched;
+use crate::arguments::{matched, ordered};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::scope::{Binding, BlockInstance, Instance, Scope};
@@ -112,8 +112,15 @@ impl<'p> Lowerer<'p> {
                     Some(body) => (&body.constructor, &parser.type_parameters),
                     None => continue,
                 },
-                DeclarationKind::Extern(_) => {
-                    return self.extern_instance(&name.name.text, types, arguments, path, span);
+                DeclarationKind::Extern(declared) => {
+                    let name = &name.name.text;
+                    let makers = declared.methods.iter().filter(|method| method.name.text == *name);
+                    let found =
+                        makers.filter_map(|maker| ordered(&maker.signature.parameters, arguments)).next();
+                    let Some(values) = found else {
+                        return refuse(span, format!("the arguments do not match those of `{name}`"));
+                    };
+                    return self.extern_instance(name, types, &values, path, span);
                 }
                 DeclarationKind::TypeAlias(syntax) => {
                     return self.instantiate(syntax, arguments, path, span);

@@ -1,4 +1,4 @@
-//! Two-rate three-color meters (RFC 2698, color-blind), in the value of an array or an entry.
+//! Two-rate three-color meters (RFC 2698, color-blind and color-aware), in the value of an array or an entry.
 //!
 //! Rates are units per second, buckets hold units times 10^9, so that a nanosecond adds the rate. A meter that is not
 //! configured, with rates of zero, gives green.
@@ -40,8 +40,8 @@ const YELLOW: u64 = 1;
 const RED: u64 = 2;
 
 impl Emitter {
-    /// Runs a meter on a number of units; gives the color.
-    pub(crate) fn run_meter(&mut self, meter: Address, units: Value) -> Value {
+    /// Runs a meter on a number of units; gives the color, which is never better than one that is given.
+    pub(crate) fn run_meter(&mut self, meter: Address, units: Value, given: Option<Value>) -> Value {
         let e = self;
         let now = e.helper(TIME_HELPER, &[]);
         let peak = e.load(meter.plus(PEAK_RATE), Size::Dw);
@@ -51,7 +51,7 @@ impl Emitter {
         e.branch_if(peak, works, idle);
         e.enter(idle);
         let green = e.constant(GREEN);
-        e.jump_with(behind, &[green]);
+        e.jump_with(behind, &[given.unwrap_or(green)]);
         e.enter(works);
         let last = e.load(meter.plus(LAST_TIME), Size::Dw);
         let elapsed = e.alu(AluOp::Sub, now, last);
@@ -59,8 +59,14 @@ impl Emitter {
         let cost = e.alu_with(AluOp::Mul, units, TOKEN_SCALE);
         let high = e.refilled(meter, elapsed, (PEAK_RATE, PEAK_BURST, PEAK_TOKENS));
         let low = e.refilled(meter, elapsed, (COMMITTED_RATE, COMMITTED_BURST, COMMITTED_TOKENS));
-        let over_peak = e.compare(Cond::Lt, high, cost);
-        let over_committed = e.compare(Cond::Lt, low, cost);
+        let mut over_peak = e.compare(Cond::Lt, high, cost);
+        let mut over_committed = e.compare(Cond::Lt, low, cost);
+        if let Some(color) = given {
+            let (is_red, is_yellow) =
+                (e.compare_with(Cond::Eq, color, RED), e.compare_with(Cond::Eq, color, YELLOW));
+            over_peak = e.either(over_peak, is_red);
+            over_committed = e.either(over_committed, is_yellow);
+        }
         let high_left = e.alu(AluOp::Sub, high, cost);
         let high_left = e.select(over_peak, high, high_left);
         let keeps = e.either(over_peak, over_committed);
@@ -100,8 +106,7 @@ impl Emitter {
     }
 }
 
-/// Color of a packet by the meter at an address.
-pub(crate) fn color_of(l: &mut Lowerer<'_>, meter: Address, counts_bytes: bool) -> Value {
-    let units = if counts_bytes { l.packet_bytes() } else { l.emitter.constant(1) };
-    l.emitter.run_meter(meter, units)
+/// Units of the packet for a meter of bytes or packets.
+pub(crate) fn metered_units(l: &mut Lowerer<'_>, counts_bytes: bool) -> Value {
+    if counts_bytes { l.packet_bytes() } else { l.emitter.constant(1) }
 }

@@ -1,10 +1,11 @@
 //! Calls of methods: of headers, stacks, tables, packets, parsers, controls and externs.
 
 use millstream_ir::{AluOp, Cond, Size};
+use millstream_p4::ast::DeclarationKind;
 use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
 use millstream_p4::{SourceName, SourceSpan};
 
-use crate::arguments::argument;
+use crate::arguments::{GivenArguments, argument, ordered};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::scope::{Binding, Instance};
@@ -28,10 +29,19 @@ pub(crate) fn method_call<'p>(
     }
     if let Some(instance) = l.find_instance(base) {
         return match &*instance {
-            Instance::PacketIn => l.packet_method(&member.text, types, arguments, span),
-            Instance::PacketOut => emit_call(l, arguments, span),
+            Instance::PacketIn => {
+                let values = method_arguments(l, "packet_in", &member.text, arguments, span)?;
+                l.packet_method(&member.text, types, &values, span)
+            }
+            Instance::PacketOut => {
+                let values = method_arguments(l, "packet_out", &member.text, arguments, span)?;
+                emit_call(l, &values, span)
+            }
             Instance::Block(block) => l.apply_block(block, arguments, span),
-            Instance::Extern(kind, number) => l.extern_method(kind, *number, &member.text, arguments, span),
+            Instance::Extern(kind, number) => {
+                let values = method_arguments(l, kind, &member.text, arguments, span)?;
+                l.extern_method(kind, *number, &member.text, &values, span)
+            }
             Instance::ValueSet(_) => refuse(span, "a value set has no methods"),
         };
     }
@@ -39,14 +49,34 @@ pub(crate) fn method_call<'p>(
     if &*member.text == "setValid" {
         l.forget_siblings(base, &place)?;
     }
-    value_method(l, &place, &member.text, arguments, span)
+    let values: Vec<_> = arguments.iter().map(|argument| argument.value.as_ref()).collect();
+    value_method(l, &place, &member.text, &values, span)
+}
+
+/// Arguments of a method of an extern in the order of its parameters.
+fn method_arguments<'p>(
+    l: &Lowerer<'p>,
+    kind: &str,
+    method: &str,
+    arguments: &'p [CallArgument],
+    span: SourceSpan,
+) -> Lowered<Vec<Option<&'p ExpressionTree>>> {
+    let Some(DeclarationKind::Extern(declared)) = l.global(kind).map(|declaration| &declaration.kind) else {
+        return refuse(span, format!("`{kind}` is no extern"));
+    };
+    let methods = declared.methods.iter().filter(|declared| &*declared.name.text == method);
+    let found = methods.filter_map(|declared| ordered(&declared.signature.parameters, arguments)).next();
+    match found {
+        Some(values) => Ok(values),
+        None => refuse(span, format!("the arguments do not match `{kind}.{method}`")),
+    }
 }
 
 fn value_method<'p>(
     l: &mut Lowerer<'p>,
     place: &Place,
     member: &str,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
     match (member, &place.value_type) {

@@ -5,9 +5,9 @@
 
 use millstream_ir::{AluOp, Cond, Op, Size, Type, Value, Width};
 use millstream_p4::SourceSpan;
-use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
+use millstream_p4::expression::{ExpressionKind, ExpressionTree, TypeSyntax};
 
-use crate::arguments::argument;
+use crate::arguments::{GivenArguments, argument};
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
@@ -97,7 +97,7 @@ impl<'p> Lowerer<'p> {
         &mut self,
         method: &str,
         types: &'p [TypeSyntax],
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<Operand> {
         match (method, arguments.len()) {
@@ -204,14 +204,14 @@ impl<'p> Lowerer<'p> {
     fn extract(
         &mut self,
         types: &'p [TypeSyntax],
-        arguments: &'p [CallArgument],
+        arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<()> {
-        let variable = match arguments.get(1).and_then(|argument| argument.value.as_ref()) {
+        let variable = match arguments.get(1).copied().flatten() {
             Some(bits) => Some(self.scalar(bits, Some(&RuntimeType::Bits(32, false)))?.words[0]),
             None => None,
         };
-        let Some(expression) = arguments.first().and_then(|argument| argument.value.as_ref()) else {
+        let Some(expression) = arguments.first().copied().flatten() else {
             let Some(syntax) = types.first() else {
                 return refuse(span, "`extract` of `_` needs its type argument");
             };

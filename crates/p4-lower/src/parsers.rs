@@ -154,7 +154,7 @@ impl<'p> Lowerer<'p> {
     pub(crate) fn keyset(&mut self, set: &'p ExpressionTree, values: &[Scalar]) -> Lowered<Value> {
         let parts: &'p [ExpressionTree] = match &set.kind {
             ExpressionKind::KeysetTuple(parts) => parts,
-            ExpressionKind::List(parts) if values.len() > 1 => parts,
+            ExpressionKind::List(parts) if values.len() == parts.len() => parts,
             ExpressionKind::Anything | ExpressionKind::Default => return Ok(self.emitter.truth(true)),
             _ => std::slice::from_ref(set),
         };

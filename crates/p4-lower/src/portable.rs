@@ -1,10 +1,10 @@
 //! Externs of PSA and of the eBPF, uBPF and XDP models.
 
 use millstream_ir::{AluOp, Cond, Op, Type, Value, Width};
-use millstream_p4::expression::CallArgument;
+use millstream_p4::expression::ExpressionTree;
 use millstream_p4::{SourceSpan, Symbol};
 
-use crate::arguments::argument;
+use crate::arguments::{GivenArguments, argument};
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
 use crate::hashes::{folded_words, hash_of, random_word};
@@ -27,7 +27,7 @@ pub(crate) fn make_extern<'p>(
     l: &mut Lowerer<'p>,
     kind: &Symbol,
     types: &[RuntimeType],
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     path: String,
     span: SourceSpan,
 ) -> Lowered<usize> {
@@ -48,7 +48,7 @@ pub(crate) fn make_extern<'p>(
             let Some(value_type) = types.first().filter(|t| t.size() > 0).cloned() else {
                 return refuse(span, "a register of this type is not supported");
             };
-            let initial = match (arguments.get(1).and_then(|a| a.value.as_ref()), value_type.width()) {
+            let initial = match (arguments.get(1).copied().flatten(), value_type.width()) {
                 (Some(value), Some(width)) => reduced(&l.known_number(value)?, width),
                 (Some(value), None) => return refuse(value.span, "this initial value is not supported"),
                 _ => Default::default(),
@@ -94,7 +94,7 @@ pub(crate) fn call_method<'p>(
     l: &mut Lowerer<'p>,
     (kind, number): (&str, usize),
     method: &str,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
     match (kind, method) {
@@ -118,7 +118,15 @@ pub(crate) fn call_method<'p>(
             let color = l.emitter.load_scalar(&color);
             return Ok(portable_color(l, color.words[0]));
         }
-        ("Meter", "execute") => return execute_meter(l, number, arguments, span),
+        ("Meter", "execute") => {
+            let color = arguments.get(1).copied().flatten();
+            return execute_meter(l, number, arguments, (color, None), span);
+        }
+        ("Meter", "dpdk_execute") => {
+            let color = if arguments.len() > 2 { arguments[1] } else { None };
+            let length = arguments.last().copied().flatten();
+            return execute_meter(l, number, arguments, (color, length), span);
+        }
         ("Register", "read") => {
             let place = l.register_value(number, argument(arguments, 0, span)?, span)?;
             return Ok(match place.value_type.is_scalar() {
@@ -142,7 +150,7 @@ pub(crate) fn call_method<'p>(
 fn count_element<'p>(
     l: &mut Lowerer<'p>,
     number: usize,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     bytes: Value,
     span: SourceSpan,
 ) -> Lowered<()> {
@@ -157,7 +165,7 @@ fn count_element<'p>(
 fn add_to_element<'p>(
     l: &mut Lowerer<'p>,
     number: usize,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     value: Value,
     span: SourceSpan,
 ) -> Lowered<()> {
@@ -170,16 +178,29 @@ fn add_to_element<'p>(
     Ok(())
 }
 
+/// Runs a meter, with a color and a length of the packet that may be given.
 fn execute_meter<'p>(
     l: &mut Lowerer<'p>,
     number: usize,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
+    (color, length): (Option<&'p ExpressionTree>, Option<&'p ExpressionTree>),
     span: SourceSpan,
 ) -> Lowered<Operand> {
-    if arguments.len() > 1 {
-        return refuse(span, "color-aware meters are not supported");
-    }
-    let color = l.metered(number, argument(arguments, 0, span)?, span)?;
+    let given = match color {
+        Some(color) => {
+            let color = l.scalar(color, None)?;
+            let shifted = l.emitter.alu_with(AluOp::Add, color.words[0], 2);
+            let three = l.emitter.constant(3);
+            let op = Op::Alu { op: AluOp::Mod, width: Width::W64 };
+            Some(l.emitter.value(op, &[shifted, three], Type::I64))
+        }
+        None => None,
+    };
+    let units = match length {
+        Some(length) => Some(l.scalar(length, Some(&WORD))?.words[0]),
+        None => None,
+    };
+    let color = l.metered(number, argument(arguments, 0, span)?, (given, units), span)?;
     Ok(portable_color(l, color))
 }
 
@@ -197,7 +218,7 @@ fn portable_color(l: &mut Lowerer<'_>, color: Value) -> Operand {
 fn get_hash<'p>(
     l: &mut Lowerer<'p>,
     number: usize,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
     let (algorithm, result) = l.extern_notes[number].clone();
@@ -237,7 +258,7 @@ fn checksum_method<'p>(
     l: &mut Lowerer<'p>,
     number: usize,
     method: &str,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
     let sum: Place = l.sums[number].clone();
@@ -273,7 +294,7 @@ fn checksum_method<'p>(
 pub(crate) fn call_function<'p>(
     l: &mut Lowerer<'p>,
     name: &str,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
     let truth = match name {
@@ -326,7 +347,7 @@ pub(crate) fn output_action(l: &mut Lowerer<'_>, action: u64, span: SourceSpan) 
 
 fn flag<'p>(
     l: &mut Lowerer<'p>,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     name: &str,
     span: SourceSpan,
 ) -> Lowered<Value> {
@@ -339,7 +360,7 @@ fn flag<'p>(
 /// `~(~sum + ~old + new)`, in ones' complement (RFC 1624, equation 3).
 fn replaced_sum<'p>(
     l: &mut Lowerer<'p>,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
     let sum = l.scalar(argument(arguments, 0, span)?, Some(&SHORT))?;
@@ -356,7 +377,7 @@ fn replaced_sum<'p>(
 }
 
 /// Checksum of an IPv4 header without options, by its fields without the checksum.
-fn header_sum<'p>(l: &mut Lowerer<'p>, arguments: &'p [CallArgument], span: SourceSpan) -> Lowered<Operand> {
+fn header_sum<'p>(l: &mut Lowerer<'p>, arguments: &GivenArguments<'p>, span: SourceSpan) -> Lowered<Operand> {
     let mut fields = Vec::new();
     for index in 0..arguments.len() {
         fields.push(l.scalar(argument(arguments, index, span)?, Some(&WORD))?);

@@ -352,7 +352,7 @@ impl<'p> Lowerer<'p> {
     ) -> Lowered<EntrySpec> {
         let sets: &'p [ExpressionTree] = match &entry.keyset.kind {
             ExpressionKind::KeysetTuple(parts) => parts,
-            ExpressionKind::List(parts) if keys.len() > 1 => parts,
+            ExpressionKind::List(parts) if keys.len() == parts.len() => parts,
             _ => std::slice::from_ref(&entry.keyset),
         };
         let mut matches = Vec::new();

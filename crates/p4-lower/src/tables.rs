@@ -11,7 +11,7 @@ use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::hashes::hash_of;
 use crate::lowerer::Lowerer;
-use crate::meters::color_of;
+use crate::meters::metered_units;
 use crate::pipeline::{ENTRY_COUNTER, ENTRY_GROUP, KeyMatch, ObjectKind, TableStorage};
 use crate::scope::{Binding, Scope, TableActionParts, TableParts};
 use crate::types::{RuntimeType, access_size, words_of};
@@ -112,7 +112,8 @@ impl<'p> Lowerer<'p> {
     fn measure_entry(&mut self, number: usize, meter: Address) {
         let counts_bytes =
             matches!(self.pipeline.objects[number].kind, ObjectKind::Meter { counts_bytes: true });
-        let color = color_of(self, meter, counts_bytes);
+        let units = metered_units(self, counts_bytes);
+        let color = self.emitter.run_meter(meter, units, None);
         if let Some(place) = self.colors.get(&number) {
             self.emitter.store(place.address, Size::W, color);
         }

@@ -2,9 +2,8 @@
 
 use millstream_ir::{AluOp, Cond, Size, Value};
 use millstream_p4::SourceSpan;
-use millstream_p4::expression::CallArgument;
 
-use crate::arguments::argument;
+use crate::arguments::{GivenArguments, argument};
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
@@ -153,7 +152,7 @@ pub(crate) fn byte_string(
 /// `emit` of a packet.
 pub(crate) fn emit_call<'p>(
     l: &mut Lowerer<'p>,
-    arguments: &'p [CallArgument],
+    arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
     let expression = argument(arguments, 0, span)?;

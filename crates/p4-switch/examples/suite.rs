@@ -1,7 +1,8 @@
 //! Runs every STF file of a folder with the program of the same name, and counts the results by architecture.
 //!
-//! `suite FOLDER [-I PATH] [--only TEXT] [--list]`: `--only` takes files whose name has the text, `--list` prints each
-//! file with its result, and not only those that do not pass.
+//! `suite FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--optimize]`: `--only` takes files whose name has the
+//! text, `--list` prints each file with its result, and not only those that do not pass, `--lower` lowers all programs,
+//! and runs nothing, `--optimize` runs the static passes for native code.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4_lower::lower;
 use millstream_p4_switch::stf::{parse_stf, run_stf};
 use millstream_p4_switch::{InterpreterExecutor, Switch};
+use millstream_passes::{Pipeline, Session, Target};
 
 /// Files of the machine.
 struct FolderLoader;
@@ -38,14 +40,16 @@ struct SuiteCounts {
 
 fn main() {
     let mut options = CompileOptions::default();
-    let (mut only, mut lists) = (String::new(), false);
-    let mut folders = Vec::new();
+    let (mut only, mut lists, mut lowers) = (String::new(), false, false);
+    let (mut folders, mut optimizes) = (Vec::new(), false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-I" => options.search_paths.extend(arguments.next()),
             "--only" => only = arguments.next().unwrap_or_default(),
             "--list" => lists = true,
+            "--lower" => lowers = true,
+            "--optimize" => optimizes = true,
             _ => folders.push(argument),
         }
     }
@@ -54,14 +58,17 @@ fn main() {
     for folder in folders {
         let files = walkdir::WalkDir::new(folder).sort_by_file_name().into_iter().filter_map(Result::ok);
         let is_wanted = |path: &Path| {
-            path.extension().is_some_and(|e| e == "stf") && path.to_string_lossy().contains(&only)
+            path.extension().is_some_and(|e| e == if lowers { "p4" } else { "stf" })
+                && path.to_string_lossy().contains(&only)
         };
         for file in files.filter(|file| is_wanted(file.path())) {
-            let Some(program) = program_of(file.path()) else {
+            let found = if lowers { Some(file.path().to_owned()) } else { program_of(file.path()) };
+            let Some(program) = found else {
                 println!("{}: no program", file.path().display());
                 continue;
             };
-            let (architecture, result) = run_file(&program, file.path(), &options);
+            let (architecture, result) =
+                run_file(&program, (!lowers).then_some(file.path()), &options, optimizes);
             let count = counts.entry(architecture).or_default();
             let text = match result {
                 SuiteResult::Passed => {
@@ -106,7 +113,13 @@ fn architecture_of(text: &str) -> &'static str {
         .unwrap_or("other")
 }
 
-fn run_file(program: &Path, test: &Path, options: &CompileOptions) -> (&'static str, SuiteResult) {
+/// Runs a test with its program, or only lowers the program.
+fn run_file(
+    program: &Path,
+    test: Option<&Path>,
+    options: &CompileOptions,
+    optimizes: bool,
+) -> (&'static str, SuiteResult) {
     let text = std::fs::read_to_string(program).unwrap_or_default();
     let checked = compile(&program.to_string_lossy(), &mut FolderLoader, options);
     let included = checked.sources.files().map(|file| file.path.as_str()).collect::<Vec<_>>().join(" ");
@@ -116,7 +129,7 @@ fn run_file(program: &Path, test: &Path, options: &CompileOptions) -> (&'static 
         let reason = error.map(|error| error.render(&checked.sources).to_string());
         return (architecture, SuiteResult::Refused(reason.unwrap_or_default()));
     }
-    let lowered = match lower(&checked) {
+    let mut lowered = match lower(&checked) {
         Ok(lowered) => lowered,
         Err(error) => return (architecture, SuiteResult::Refused(error.render(&checked.sources))),
     };
@@ -124,6 +137,14 @@ fn run_file(program: &Path, test: &Path, options: &CompileOptions) -> (&'static 
     if let Some(error) = errors.first() {
         return (architecture, SuiteResult::Failed(format!("the code is not valid: {error}")));
     }
+    if optimizes {
+        let mut session = Session::new(Target::native());
+        session.verify = true;
+        if let Err(error) = Pipeline::default_o2().run(&mut lowered.module, &mut session) {
+            return (architecture, SuiteResult::Failed(format!("a pass fails: {error}")));
+        }
+    }
+    let Some(test) = test else { return (architecture, SuiteResult::Passed) };
     let lowered = Arc::new(lowered);
     let result = (|| -> Result<(), String> {
         let commands = std::fs::read_to_string(test).map_err(|error| error.to_string())?;
