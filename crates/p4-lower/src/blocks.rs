@@ -195,14 +195,24 @@ fn field_lists(l: &mut Lowerer<'_>, value_type: &RuntimeType, start: u32) {
         for annotation in syntax.annotations.iter().filter(|a| &*a.name.text == "field_list") {
             let AnnotationBody::Unstructured(tokens) = &annotation.body else { continue };
             for token in tokens {
-                if let TokenKind::Number(text) = &token.kind
-                    && let Ok(number) = text.parse::<u64>()
-                {
+                if let Some(number) = list_number(l, &token.kind) {
                     add_to_list(l, number, range);
                 }
             }
         }
         field_lists(l, &field.field_type, start + field.offset);
+    }
+}
+
+/// Number of a field list: a literal, or the name of a constant.
+fn list_number(l: &mut Lowerer<'_>, token: &TokenKind) -> Option<u64> {
+    match token {
+        TokenKind::Number(text) => text.rsplit('w').next()?.parse().ok(),
+        TokenKind::Word(name) => match &l.global(name)?.kind {
+            DeclarationKind::Constant(_, value) => u64::try_from(l.known_number(value).ok()?).ok(),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -69,7 +69,7 @@ impl<'p> Lowerer<'p> {
                 }
                 DeclarationKind::ExternFunction(signature) => {
                     if let Some(values) = ordered(&signature.parameters, arguments) {
-                        return self.extern_function(text, types, &values, span);
+                        return self.extern_function(text, &values, span);
                     }
                 }
                 _ => {}

@@ -10,6 +10,8 @@ pub(crate) struct Emitter {
     pub(crate) func: Function,
     /// Block that is being filled.
     pub(crate) block: Block,
+    /// Bytes of all stack objects.
+    pub(crate) stack_bytes: u64,
 }
 
 /// Base of an address.
@@ -44,7 +46,7 @@ impl Address {
 impl Emitter {
     pub(crate) fn new(mut func: Function) -> Emitter {
         let block = func.add_block();
-        Emitter { func, block }
+        Emitter { func, block, stack_bytes: 0 }
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -144,6 +146,7 @@ impl Emitter {
     }
 
     pub(crate) fn slot(&mut self, size: u32) -> Slot {
+        self.stack_bytes += u64::from(size.max(1));
         self.func.slots.push(SlotData { size: size.max(1), align: 8, fixed: None })
     }
 

@@ -19,6 +19,7 @@ impl<'p> Lowerer<'p> {
         expression: &'p ExpressionTree,
         hint: Option<&RuntimeType>,
     ) -> Lowered<Scalar> {
+        self.check_size(expression.span)?;
         let own = self.type_of(expression)?;
         let target = match (&own, hint) {
             (RuntimeType::Integer | RuntimeType::Other, Some(hint)) if hint.is_scalar() => hint.clone(),

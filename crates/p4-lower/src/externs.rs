@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use millstream_ir::{AluOp, Cond, Op, Prov, Size, Type, Value, Width};
 use millstream_p4::ConstantValue;
-use millstream_p4::expression::{ExpressionTree, TypeSyntax};
+use millstream_p4::expression::ExpressionTree;
 use millstream_p4::{SourceSpan, Symbol};
 
 use crate::arguments::{GivenArguments, argument};
@@ -12,10 +12,11 @@ use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::hashes::{hash_of, random_word};
 use crate::keys::scalar_widths;
-use crate::lowerer::{ARRAY_MAP, Lowerer};
+use crate::lowerer::Lowerer;
 use crate::meters::{METER_SIZE, metered_units};
 use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, ObjectKind};
-use crate::portable::{call_function, call_method, make_extern, output_action};
+use crate::portable::{call_method, make_extern, output_action};
+use crate::requests::packet_operation;
 use crate::scope::Instance;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar, Target};
@@ -42,14 +43,14 @@ impl<'p> Lowerer<'p> {
         let number = match &**kind {
             "counter" => {
                 let size = self.known_size(argument(arguments, 0, span)?)?;
-                let map = self.add_map(&path, ARRAY_MAP, (4, 16), size.max(1));
+                let map = self.add_array(&path, 16, size, span)?;
                 self.add_object(path, ObjectKind::Counter, Some(map), size)
             }
             "direct_counter" => self.add_object(path, ObjectKind::Counter, None, 0),
             "meter" => {
                 let size = self.known_size(argument(arguments, 0, span)?)?;
                 let counts_bytes = self.is_member(argument(arguments, 1, span)?, "bytes");
-                let map = self.add_map(&path, ARRAY_MAP, (4, METER_SIZE), size.max(1));
+                let map = self.add_array(&path, METER_SIZE, size, span)?;
                 self.add_object(path, ObjectKind::Meter { counts_bytes }, Some(map), size)
             }
             "direct_meter" | "DirectMeter" => {
@@ -71,7 +72,7 @@ impl<'p> Lowerer<'p> {
                 };
                 let size = self.known_size(argument(arguments, 0, span)?)?;
                 let bytes = value_type.size().next_multiple_of(8);
-                let map = self.add_map(&path, ARRAY_MAP, (4, bytes), size.max(1));
+                let map = self.add_array(&path, bytes, size, span)?;
                 let initial = Default::default();
                 let kind = ObjectKind::Register { bits: value_type.width(), initial };
                 let number = self.add_object(path, kind, Some(map), size);
@@ -259,7 +260,6 @@ impl<'p> Lowerer<'p> {
     pub(crate) fn extern_function(
         &mut self,
         name: &str,
-        _types: &'p [TypeSyntax],
         arguments: &GivenArguments<'p>,
         span: SourceSpan,
     ) -> Lowered<Operand> {
@@ -319,57 +319,9 @@ impl<'p> Lowerer<'p> {
                 let number = self.add_object(name, ObjectKind::Digest { bits }, None, 0);
                 self.send_event(EVENT_DIGEST, number as u64, &data, span)?;
             }
-            _ => return self.packet_operation(name, arguments, span),
+            _ => return packet_operation(self, name, arguments, span),
         }
         Ok(Operand::Nothing)
-    }
-
-    fn packet_operation(
-        &mut self,
-        name: &str,
-        arguments: &GivenArguments<'p>,
-        span: SourceSpan,
-    ) -> Lowered<Operand> {
-        let at = |index| argument(arguments, index, span);
-        match name {
-            "clone" | "clone3" | "clone_preserving_field_list" => {
-                let kind = if self.is_member(at(0)?, "I2E") { "clone_ingress" } else { "clone_egress" };
-                let session = self.scalar(at(1)?, Some(&WORD))?;
-                let list = match name {
-                    "clone_preserving_field_list" => self.known_size(at(2)?)? + 1,
-                    _ => 0,
-                };
-                self.set_engine(&format!("{kind}_session"), session, span)?;
-                self.request(kind, u64::from(list), span)?;
-            }
-            "resubmit_preserving_field_list" | "recirculate_preserving_field_list" => {
-                let list = self.known_size(at(0)?)? + 1;
-                let kind = if name.starts_with("resubmit") { "resubmit" } else { "recirculate" };
-                self.request(kind, u64::from(list), span)?;
-            }
-            "resubmit" | "recirculate" => self.request(name, 0, span)?,
-            "verify_checksum" | "verify_checksum_with_payload" => {
-                self.verify_checksum(arguments, name.ends_with("payload"), span)?;
-            }
-            "update_checksum" | "update_checksum_with_payload" => {
-                let condition = self.scalar(at(0)?, None)?;
-                let behind = self.emitter.split(condition.words[0]);
-                let sum = self.checksum(arguments, name.ends_with("payload"), span)?;
-                self.give(at(2)?, &Operand::Scalar(sum))?;
-                self.emitter.jump(behind);
-                self.emitter.enter(behind);
-            }
-            _ => return call_function(self, name, arguments, span),
-        }
-        Ok(Operand::Nothing)
-    }
-
-    /// Asks the engine for a copy of the packet, with the number of a field list plus 1, or 0.
-    fn request(&mut self, kind: &str, list: u64, span: SourceSpan) -> Lowered<()> {
-        let one = self.number(1, 32);
-        self.set_engine(kind, one, span)?;
-        let list = self.number(list, 32);
-        self.set_engine(&format!("{kind}_list"), list, span)
     }
 
     /// Name of a known hash algorithm of v1model or PSA, as in v1model.
@@ -391,40 +343,6 @@ impl<'p> Lowerer<'p> {
                 return refuse(expression.span, format!("the hash algorithm `{other}` is not supported"));
             }
         })
-    }
-
-    fn checksum(
-        &mut self,
-        arguments: &GivenArguments<'p>,
-        with_payload: bool,
-        span: SourceSpan,
-    ) -> Lowered<Scalar> {
-        let data = self.operand(argument(arguments, 1, span)?, None)?;
-        let algorithm = self.algorithm_name(argument(arguments, 3, span)?)?;
-        hash_of(self, algorithm, &data, with_payload, span)
-    }
-
-    fn verify_checksum(
-        &mut self,
-        arguments: &GivenArguments<'p>,
-        with_payload: bool,
-        span: SourceSpan,
-    ) -> Lowered<()> {
-        let condition = self.scalar(argument(arguments, 0, span)?, None)?;
-        let behind = self.emitter.split(condition.words[0]);
-        let sum = self.checksum(arguments, with_payload, span)?;
-        let stated = self.scalar(argument(arguments, 2, span)?, None)?;
-        let sum = self.converted(sum, &stated.value_type);
-        let equal = self.emitter.equal_words(&sum.words, &stated.words);
-        let differs = self.emitter.not(equal);
-        let flag = self.standard.as_ref().and_then(|standard| standard.field("checksum_error"));
-        let Some(flag) = flag else { return refuse(span, "there is no field for a wrong checksum") };
-        let old = self.emitter.load_scalar(&flag);
-        let new = self.emitter.either(old.words[0], differs);
-        self.emitter.store(flag.address, Size::B, new);
-        self.emitter.jump(behind);
-        self.emitter.enter(behind);
-        Ok(())
     }
 
     fn random(&mut self, arguments: &GivenArguments<'p>, span: SourceSpan) -> Lowered<()> {

@@ -33,6 +33,7 @@ mod parsers;
 mod pipeline;
 mod portable;
 mod psa;
+mod requests;
 mod scope;
 mod statements;
 mod table_specs;

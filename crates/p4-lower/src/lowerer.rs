@@ -16,7 +16,11 @@ use crate::types::RuntimeType;
 use crate::values::{Place, Scalar};
 
 /// Most instructions of a function.
-const MOST_INSTRUCTIONS: usize = 2_000_000;
+const MOST_INSTRUCTIONS: usize = 1_000_000;
+/// Most bytes of the stack objects of a function.
+const MOST_STACK_BYTES: u64 = 16 << 20;
+/// Most bytes of an array.
+const MOST_ARRAY_BYTES: u64 = 1 << 28;
 /// Deepest nesting of calls.
 const DEEPEST_CALL: usize = 64;
 
@@ -189,8 +193,11 @@ impl<'p> Lowerer<'p> {
     }
 
     pub(crate) fn check_size(&self, span: SourceSpan) -> Lowered<()> {
-        match self.emitter.size() > MOST_INSTRUCTIONS {
-            true => refuse(span, format!("the code has more than {MOST_INSTRUCTIONS} instructions")),
+        if self.emitter.size() > MOST_INSTRUCTIONS {
+            return refuse(span, format!("the code has more than {MOST_INSTRUCTIONS} instructions"));
+        }
+        match self.emitter.stack_bytes > MOST_STACK_BYTES {
+            true => refuse(span, format!("the variables take more than {MOST_STACK_BYTES} bytes")),
             false => Ok(()),
         }
     }
@@ -210,6 +217,21 @@ impl<'p> Lowerer<'p> {
             global: None,
             inner: None,
         })
+    }
+
+    /// Adds an array of elements of `value_size` bytes.
+    pub(crate) fn add_array(
+        &mut self,
+        name: &str,
+        value_size: u32,
+        size: u32,
+        span: SourceSpan,
+    ) -> Lowered<Map> {
+        let bytes = u64::from(value_size) * u64::from(size);
+        if bytes > MOST_ARRAY_BYTES {
+            return refuse(span, format!("`{name}` needs {bytes} bytes, the most are {MOST_ARRAY_BYTES}"));
+        }
+        Ok(self.add_map(name, ARRAY_MAP, (4, value_size), size.max(1)))
     }
 
     pub(crate) fn add_object(

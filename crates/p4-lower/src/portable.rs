@@ -8,7 +8,7 @@ use crate::arguments::{GivenArguments, argument};
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
 use crate::hashes::{folded_words, hash_of, random_word};
-use crate::lowerer::{ARRAY_MAP, Lowerer};
+use crate::lowerer::Lowerer;
 use crate::meters::METER_SIZE;
 use crate::pipeline::{EVENT_DIGEST, ObjectKind};
 use crate::types::RuntimeType;
@@ -34,14 +34,14 @@ pub(crate) fn make_extern<'p>(
     Ok(match &**kind {
         "Counter" | "CounterArray" => {
             let size = l.known_size(argument(arguments, 0, span)?)?;
-            let map = l.add_map(&path, ARRAY_MAP, (4, 16), size.max(1));
+            let map = l.add_array(&path, 16, size, span)?;
             l.add_object(path, ObjectKind::Counter, Some(map), size)
         }
         "DirectCounter" => l.add_object(path, ObjectKind::Counter, None, 0),
         "Meter" => {
             let size = l.known_size(argument(arguments, 0, span)?)?;
             let counts_bytes = l.is_member(argument(arguments, 1, span)?, "BYTES");
-            let map = l.add_map(&path, ARRAY_MAP, (4, METER_SIZE), size.max(1));
+            let map = l.add_array(&path, METER_SIZE, size, span)?;
             l.add_object(path, ObjectKind::Meter { counts_bytes }, Some(map), size)
         }
         "Register" => {
@@ -55,7 +55,7 @@ pub(crate) fn make_extern<'p>(
             };
             let size = l.known_size(argument(arguments, 0, span)?)?;
             let bytes = value_type.size().next_multiple_of(8);
-            let map = l.add_map(&path, ARRAY_MAP, (4, bytes), size.max(1));
+            let map = l.add_array(&path, bytes, size, span)?;
             let kind = ObjectKind::Register { bits: value_type.width(), initial };
             let number = l.add_object(path, kind, Some(map), size);
             l.register_types.insert(number, value_type);

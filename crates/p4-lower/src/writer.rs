@@ -170,6 +170,7 @@ pub(crate) fn emit_call<'p>(
 }
 
 fn emit(l: &mut Lowerer<'_>, place: &Place, span: SourceSpan) -> Lowered<()> {
+    l.check_size(span)?;
     match &place.value_type {
         RuntimeType::Header(_) => {
             let valid = l.emitter.validity(place);
