@@ -17,6 +17,8 @@ pub struct PacketBuffer {
     meta: usize,
     data: usize,
     end: usize,
+    /// Room in front of packets that are set from now on; never below [`HEADROOM`].
+    headroom: usize,
 }
 
 impl PacketBuffer {
@@ -25,17 +27,23 @@ impl PacketBuffer {
         let end = HEADROOM + bytes.len();
         let mut buffer = vec![0; end.max(PAGE_USABLE)];
         buffer[HEADROOM..end].copy_from_slice(bytes);
-        PacketBuffer { buffer, meta: HEADROOM, data: HEADROOM, end }
+        PacketBuffer { buffer, meta: HEADROOM, data: HEADROOM, end, headroom: HEADROOM }
     }
 
-    /// Replaces the bytes, keeping the allocation; the same packet as [`PacketBuffer::new`] gives.
+    /// Gives packets that are set from now on this much room in front at least, which the program may use.
+    pub fn reserve_headroom(&mut self, bytes: usize) {
+        self.headroom = bytes.saturating_add(XDP_FRAME);
+    }
+
+    /// Replaces the bytes, keeping the allocation; without reserved headroom, the same packet as [`PacketBuffer::new`] gives.
     pub fn set(&mut self, bytes: &[u8]) {
-        let end = HEADROOM + bytes.len();
+        let headroom = self.headroom.max(HEADROOM);
+        let end = headroom + bytes.len();
         self.buffer.clear();
-        self.buffer.resize(HEADROOM, 0);
+        self.buffer.resize(headroom, 0);
         self.buffer.extend_from_slice(bytes);
         self.buffer.resize(end.max(PAGE_USABLE), 0);
-        (self.meta, self.data, self.end) = (HEADROOM, HEADROOM, end);
+        (self.meta, self.data, self.end) = (headroom, headroom, end);
     }
 
     /// The packet's bytes.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::priority::PriorityList;
 use super::{MapConfig, MapKind};
 use crate::helpers::{EINVAL, ENOENT, EOPNOTSUPP};
 
@@ -15,6 +16,8 @@ pub(super) enum MapIndex {
     Hash(HashMapIndex),
     /// Prefixes.
     Lpm(LpmTrieIndex),
+    /// Masks and ranges with priorities.
+    Priority(PriorityList),
     /// No keys: queue or stack.
     Queue { items: VecDeque<Vec<u8>>, lifo: bool },
     /// No keys: a set of values.
@@ -45,6 +48,7 @@ impl MapIndex {
                 MapIndex::Hash(HashMapIndex { lru: Some(LruList::default()), ..HashMapIndex::default() })
             }
             MapKind::LpmTrie => MapIndex::Lpm(LpmTrieIndex::new(spec.key_size)),
+            MapKind::Priority => MapIndex::Priority(PriorityList::new(spec.key_size)),
             MapKind::Queue => MapIndex::Queue { items: VecDeque::new(), lifo: false },
             MapKind::Stack => MapIndex::Queue { items: VecDeque::new(), lifo: true },
             MapKind::BloomFilter => MapIndex::Bloom(FxHashSet::default()),
@@ -64,6 +68,8 @@ impl MapIndex {
             MapIndex::Hash(hash) => hash.find(key, touch),
             MapIndex::Lpm(lpm) if touch => lpm.longest(key),
             MapIndex::Lpm(lpm) => lpm.exact(key),
+            MapIndex::Priority(list) if touch => list.best(key),
+            MapIndex::Priority(list) => list.named(key),
             _ => None,
         }
     }
@@ -72,6 +78,7 @@ impl MapIndex {
         match self {
             MapIndex::Hash(hash) => hash.slots.len(),
             MapIndex::Lpm(lpm) => lpm.slots.len(),
+            MapIndex::Priority(list) => list.len(),
             _ => 0,
         }
     }
@@ -80,6 +87,7 @@ impl MapIndex {
         match self {
             MapIndex::Hash(hash) => hash.put(key, slot),
             MapIndex::Lpm(lpm) => lpm.put(key, slot),
+            MapIndex::Priority(list) => list.put(key, slot),
             _ => {}
         }
     }
@@ -97,6 +105,7 @@ impl MapIndex {
                     *entry = slot;
                 }
             }
+            MapIndex::Priority(list) => list.redirect(key, slot),
             _ => {}
         }
     }
@@ -119,6 +128,7 @@ impl MapIndex {
             MapIndex::Array { present: None, .. } => Err(EINVAL),
             MapIndex::Hash(hash) => hash.remove(key).ok_or(ENOENT),
             MapIndex::Lpm(lpm) => lpm.remove(key),
+            MapIndex::Priority(list) => list.remove(key).ok_or(ENOENT),
             _ => Err(EOPNOTSUPP),
         }
     }
@@ -132,6 +142,7 @@ impl MapIndex {
                 .collect(),
             MapIndex::Hash(hash) => by_slot(hash.slots.iter().map(|(key, entry)| (entry.slot, key))),
             MapIndex::Lpm(lpm) => by_slot(lpm.slots.iter().map(|(key, slot)| (*slot, key))),
+            MapIndex::Priority(list) => list.names(),
             _ => Vec::new(),
         }
     }

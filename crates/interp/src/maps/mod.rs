@@ -10,12 +10,15 @@
 //! Source: `kernel/bpf/{arraymap,hashtab,lpm_trie,queue_stack_maps,ringbuf,devmap,cpumap}.c`.
 
 mod index;
+mod priority;
 mod slab;
 
 use crate::Fault;
 use crate::helpers::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use index::MapIndex;
 use slab::Slab;
+
+pub use priority::{ByteRange, PriorityEntry};
 
 /// Insert or replace.
 pub const BPF_ANY: u64 = 0;
@@ -74,6 +77,8 @@ pub enum MapKind {
     Ringbuf = 27,
     /// Bloom filter.
     BloomFilter = 30,
+    /// Masks and ranges with priorities ([`PriorityEntry`]); the kernel has no such type.
+    Priority = 0x1000,
 }
 
 impl MapKind {
@@ -100,6 +105,7 @@ impl MapKind {
             DevmapHash,
             Ringbuf,
             BloomFilter,
+            Priority,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == number)
@@ -266,7 +272,11 @@ impl MapSet {
     /// The kernel's negative error number.
     pub fn set(&mut self, map: MapId, key: &[u8], value: &[u8], flags: u64) -> Result<(), i64> {
         let state = self.state(map).ok_or(EINVAL)?;
-        if key.len() != state.spec.key_size as usize {
+        let is_whole = match state.spec.kind {
+            MapKind::Priority => true,
+            _ => key.len() == state.spec.key_size as usize,
+        };
+        if !is_whole {
             return Err(EINVAL);
         }
         if state.values.is_all_copies(value) {
@@ -400,6 +410,12 @@ impl MapInstance {
             }
             MapIndex::Lpm(lpm) => {
                 if !lpm.accepts(key) {
+                    return EINVAL;
+                }
+                if full { ENOSPC } else { self.put_new(key, value, cpu) }
+            }
+            Index::Priority(list) => {
+                if !list.accepts(key) {
                     return EINVAL;
                 }
                 if full { ENOSPC } else { self.put_new(key, value, cpu) }

@@ -126,6 +126,10 @@ impl NativeMap {
             K::Stack => MapStorage::Queue { items: VecDeque::new(), lifo: true },
             K::BloomFilter => MapStorage::Bloom(FxHashSet::default()),
             K::PerfEventArray | K::Ringbuf => MapStorage::Ring { used: 0 },
+            K::Priority => {
+                let reason = format!("map {name}: native code has no maps with priorities");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            }
         };
         Ok(NativeMap { name: name.to_owned(), spec, workers, body, lent: false })
     }

@@ -1,0 +1,212 @@
+//! Hash algorithms, as functions of the module: `(address, length, state)` to a state.
+//!
+//! CRC-16 is that of ARC (polynomial 0x8005, reflected, initial value 0), CRC-32 that of ISO 3309. `csum16` is the
+//! Internet checksum (RFC 1071), `xor16` the exclusive or of 16-bit words. The `custom` variants use the standard
+//! polynomials. `identity` is the first 8 bytes as a number, `random` a random number.
+
+use millstream_ir::{AluOp, Cond, Func, Function, Linkage, Op, Prov, Size, Type, Value};
+use millstream_p4::SourceSpan;
+
+use crate::emitter::{Address, Emitter};
+use crate::error::{Lowered, refuse};
+use crate::lowerer::Lowerer;
+use crate::values::{Operand, Scalar};
+use crate::writer::byte_string;
+
+/// `bpf_get_prandom_u32`
+pub(crate) const RANDOM_HELPER: i32 = 7;
+
+const CRC16_POLYNOMIAL: u64 = 0xa001;
+const CRC32_POLYNOMIAL: u64 = 0xedb8_8320;
+
+/// Function of the module with this name, made at first use.
+fn routine(l: &mut Lowerer<'_>, name: &'static str, make: impl FnOnce() -> Function) -> Func {
+    if let Some(func) = l.routines.get(name) {
+        return *func;
+    }
+    let func = l.module.funcs.push(make());
+    l.routines.insert(name, func);
+    func
+}
+
+/// Hash of a value, and of the payload behind the headers if it is wanted. The result has 64 bits.
+pub(crate) fn hash_of(
+    l: &mut Lowerer<'_>,
+    algorithm: &str,
+    operand: &Operand,
+    with_payload: bool,
+    span: SourceSpan,
+) -> Lowered<Scalar> {
+    if algorithm == "random" {
+        return Ok(random_word(l));
+    }
+    let (start, length) = byte_string(l, operand, span)?;
+    let mut parts = vec![(l.emitter.pointer(start), length)];
+    if with_payload {
+        parts.push(payload(l, span)?);
+    }
+    let word = match algorithm {
+        "crc32" | "crc32_custom" => {
+            let func = routine(l, "p4.crc32", || crc("p4.crc32", CRC32_POLYNOMIAL));
+            let state = chained(l, func, &parts, 0xffff_ffff);
+            l.emitter.alu_with(AluOp::Xor, state, 0xffff_ffff)
+        }
+        "crc16" | "crc16_custom" => {
+            let func = routine(l, "p4.crc16", || crc("p4.crc16", CRC16_POLYNOMIAL));
+            chained(l, func, &parts, 0)
+        }
+        "csum16" => {
+            let func = routine(l, "p4.sum16", || words16("p4.sum16", AluOp::Add));
+            let sum = joined_words(l, func, &parts, AluOp::Add);
+            let sum = l.emitter.folded_sum(sum);
+            l.emitter.alu_with(AluOp::Xor, sum, 0xffff)
+        }
+        "xor16" => {
+            let func = routine(l, "p4.xor16", || words16("p4.xor16", AluOp::Xor));
+            joined_words(l, func, &parts, AluOp::Xor)
+        }
+        "identity" => return identity(l, operand, start, span),
+        other => return refuse(span, format!("the hash algorithm `{other}` is not supported")),
+    };
+    Ok(Scalar::bits(vec![word], 64))
+}
+
+/// Sum of the 16-bit words of a value, folded to 16 bits.
+pub(crate) fn folded_words(l: &mut Lowerer<'_>, operand: &Operand, span: SourceSpan) -> Lowered<Value> {
+    let (start, length) = byte_string(l, operand, span)?;
+    let start = l.emitter.pointer(start);
+    let func = routine(l, "p4.sum16", || words16("p4.sum16", AluOp::Add));
+    let sum = joined_words(l, func, &[(start, length)], AluOp::Add);
+    Ok(l.emitter.folded_sum(sum))
+}
+
+pub(crate) fn random_word(l: &mut Lowerer<'_>) -> Scalar {
+    let high = l.emitter.helper(RANDOM_HELPER, &[]);
+    let low = l.emitter.helper(RANDOM_HELPER, &[]);
+    let low = l.emitter.and(low, u64::from(u32::MAX));
+    let high = l.emitter.alu_with(AluOp::Lsh, high, 32);
+    let word = l.emitter.alu(AluOp::Or, high, low);
+    Scalar::bits(vec![word], 64)
+}
+
+fn identity(l: &mut Lowerer<'_>, operand: &Operand, start: Address, span: SourceSpan) -> Lowered<Scalar> {
+    let bits = match operand {
+        Operand::Scalar(scalar) => scalar.width(),
+        Operand::Memory(place) => place.value_type.packed_bits(),
+        _ => return refuse(span, "this has no value"),
+    };
+    let words = l.emitter.load_packed(start, bits.div_ceil(8).min(8));
+    Ok(Scalar::bits(vec![words[0]], 64))
+}
+
+/// Bytes behind what the parser read.
+fn payload(l: &mut Lowerer<'_>, span: SourceSpan) -> Lowered<(Value, Value)> {
+    let packet = l.packet(span)?;
+    let cursor = l.emitter.load_scalar(&packet.cursor);
+    let start = l.emitter.offset_pointer(packet.data, cursor.words[0]);
+    let length = l.emitter.alu(AluOp::Sub, packet.end, start);
+    Ok((start, length))
+}
+
+fn chained(l: &mut Lowerer<'_>, func: Func, parts: &[(Value, Value)], initial: u64) -> Value {
+    let mut state = l.emitter.constant(initial);
+    for (start, length) in parts {
+        state = l.emitter.call(func, &[*start, *length, state]);
+    }
+    state
+}
+
+/// Joins words of parts; behind an odd number of bytes the words are swapped.
+fn joined_words(l: &mut Lowerer<'_>, func: Func, parts: &[(Value, Value)], op: AluOp) -> Value {
+    let zero = l.emitter.constant(0);
+    let mut result: Option<Value> = None;
+    let mut length: Option<Value> = None;
+    for (start, bytes) in parts {
+        let mut words = l.emitter.call(func, &[*start, *bytes, zero]);
+        if let Some(before) = length {
+            let e = &mut l.emitter;
+            if op == AluOp::Add {
+                words = e.folded_sum(words);
+            }
+            let swapped = e.swapped(words, Size::H);
+            let odd = e.and(before, 1);
+            words = e.select(odd, swapped, words);
+        }
+        result = Some(result.map_or(words, |before| l.emitter.alu(op, before, words)));
+        length = Some(length.map_or(*bytes, |before| l.emitter.alu(AluOp::Add, before, *bytes)));
+    }
+    result.unwrap_or(zero)
+}
+
+impl Emitter {
+    /// Folds a sum of 16-bit words into 16 bits.
+    pub(crate) fn folded_sum(&mut self, mut sum: Value) -> Value {
+        for _ in 0..4 {
+            let high = self.alu_with(AluOp::Rsh, sum, 16);
+            let low = self.and(sum, 0xffff);
+            sum = self.alu(AluOp::Add, high, low);
+        }
+        sum
+    }
+}
+
+/// A function of a byte string and a state.
+fn routine_frame(name: &str) -> (Emitter, [Value; 3]) {
+    let mut e = Emitter::new(Function::new(name, Linkage::Static));
+    let entry = e.block;
+    let start = e.parameter(entry, Type::Ptr(Prov::Mem));
+    let length = e.parameter(entry, Type::I64);
+    let state = e.parameter(entry, Type::I64);
+    (e, [start, length, state])
+}
+
+/// A reflected CRC, bit by bit.
+fn crc(name: &str, polynomial: u64) -> Function {
+    let (mut e, [start, length, initial]) = routine_frame(name);
+    let (head, body, behind) = (e.new_block(), e.new_block(), e.new_block());
+    let (at, state) = (e.parameter(head, Type::I64), e.parameter(head, Type::I64));
+    let zero = e.constant(0);
+    e.jump_with(head, &[zero, initial]);
+    e.enter(head);
+    e.branch(Cond::Lt, at, length, body, behind);
+    e.enter(body);
+    let address = e.offset_pointer(start, at);
+    let byte = e.load(Address::pointer(address), Size::B);
+    let mut crc = e.alu(AluOp::Xor, state, byte);
+    let polynomial = e.constant(polynomial);
+    for _ in 0..8 {
+        let bit = e.and(crc, 1);
+        let mask = e.alu(AluOp::Sub, zero, bit);
+        let feedback = e.alu(AluOp::And, mask, polynomial);
+        let rest = e.alu_with(AluOp::Rsh, crc, 1);
+        crc = e.alu(AluOp::Xor, rest, feedback);
+    }
+    let next = e.alu_with(AluOp::Add, at, 1);
+    e.jump_with(head, &[next, crc]);
+    e.enter(behind);
+    e.effect(Op::Return {}, &[state]);
+    e.finish()
+}
+
+/// Joins the 16-bit words of a byte string by an operator; a last odd byte is the upper half of a word.
+fn words16(name: &str, op: AluOp) -> Function {
+    let (mut e, [start, length, initial]) = routine_frame(name);
+    let (head, body, behind) = (e.new_block(), e.new_block(), e.new_block());
+    let (at, state) = (e.parameter(head, Type::I64), e.parameter(head, Type::I64));
+    let zero = e.constant(0);
+    e.jump_with(head, &[zero, initial]);
+    e.enter(head);
+    e.branch(Cond::Lt, at, length, body, behind);
+    e.enter(body);
+    let address = e.offset_pointer(start, at);
+    let byte = e.load(Address::pointer(address), Size::B);
+    let odd = e.and(at, 1);
+    let upper = e.alu_with(AluOp::Lsh, byte, 8);
+    let part = e.select(odd, byte, upper);
+    let joined = e.alu(op, state, part);
+    let next = e.alu_with(AluOp::Add, at, 1);
+    e.jump_with(head, &[next, joined]);
+    e.enter(behind);
+    e.effect(Op::Return {}, &[state]);
+    e.finish()
+}

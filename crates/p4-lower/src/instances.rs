@@ -1,0 +1,214 @@
+//! Instantiation of parsers, controls and externs, once each, and their names for the control plane.
+
+use std::rc::Rc;
+
+use millstream_p4::ast::{AnnotationBody, AnnotationTree, DeclarationKind, DeclarationTree, ParameterSyntax};
+use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax, TypeSyntaxKind};
+use millstream_p4::{SourceName, SourceSpan, Symbol, TokenKind};
+
+use crate::arguments::{matched, ordered};
+use crate::error::{Lowered, refuse};
+use crate::lowerer::Lowerer;
+use crate::scope::{Binding, BlockInstance, Instance, Scope};
+use crate::types::RuntimeType;
+
+/// Text of an annotation of one string.
+pub(crate) fn annotation_text(annotations: &[AnnotationTree], name: &str) -> Option<Symbol> {
+    let annotation = annotations.iter().find(|annotation| &*annotation.name.text == name)?;
+    match &annotation.body {
+        AnnotationBody::Unstructured(tokens) => match tokens.first().map(|token| &token.kind) {
+            Some(TokenKind::Text(text)) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Name for the control plane of something declared in an instance.
+pub(crate) fn plane_name(path: &str, annotations: &[AnnotationTree], name: &SourceName) -> String {
+    let text = annotation_text(annotations, "name").unwrap_or_else(|| name.text.clone());
+    match text.strip_prefix('.') {
+        Some(absolute) => absolute.to_owned(),
+        None if path.is_empty() => text.to_string(),
+        None => format!("{path}.{text}"),
+    }
+}
+
+impl<'p> Lowerer<'p> {
+    /// Name for the control plane of something declared in the current instance.
+    pub(crate) fn local_name(&self, annotations: &[AnnotationTree], name: &SourceName) -> String {
+        let path = self.scope.owner.as_ref().map_or("", |owner| owner.path.as_str());
+        plane_name(path, annotations, name)
+    }
+
+    /// The object of a declaration in the current instance, made at first use.
+    pub(crate) fn local_object(&mut self, declaration: &'p DeclarationTree) -> Lowered<Rc<Instance<'p>>> {
+        let path = self.local_name(&declaration.annotations, &declaration.name);
+        let key = (declaration.name.text.clone(), declaration.name.span.start);
+        let made = self.scope.owner.as_ref().and_then(|owner| owner.objects.borrow().get(&key).cloned());
+        if let Some(made) = made {
+            return Ok(made);
+        }
+        let instance = match &declaration.kind {
+            DeclarationKind::Instance(syntax) => {
+                if syntax.initializer.is_some() {
+                    return refuse(declaration.span, "instances with abstract methods are not supported");
+                }
+                self.instantiate(&syntax.object_type, &syntax.arguments, path, declaration.span)?
+            }
+            DeclarationKind::ValueSet(syntax, size) => self.value_set(syntax, size, path)?,
+            _ => return refuse(declaration.span, "this is no instance"),
+        };
+        if let Some(owner) = &self.scope.owner {
+            owner.objects.borrow_mut().insert(key, instance.clone());
+        }
+        Ok(instance)
+    }
+
+    /// The instance without a name of a statement `TYPE.apply(...)`.
+    pub(crate) fn direct_object(
+        &mut self,
+        syntax: &'p TypeSyntax,
+        span: SourceSpan,
+    ) -> Lowered<Rc<Instance<'p>>> {
+        let name = match &syntax.kind {
+            TypeSyntaxKind::Named(name) | TypeSyntaxKind::Specialized(name, _) => name.name.clone(),
+            _ => return refuse(span, "this cannot be applied"),
+        };
+        let key = (name.text.clone(), span.start);
+        let made = self.scope.owner.as_ref().and_then(|owner| owner.objects.borrow().get(&key).cloned());
+        if let Some(made) = made {
+            return Ok(made);
+        }
+        let path = self.local_name(&[], &name);
+        let instance = self.instantiate(syntax, &[], path, span)?;
+        if let Some(owner) = &self.scope.owner {
+            owner.objects.borrow_mut().insert(key, instance.clone());
+        }
+        Ok(instance)
+    }
+
+    /// Makes an object of a type with arguments.
+    pub(crate) fn instantiate(
+        &mut self,
+        syntax: &'p TypeSyntax,
+        arguments: &'p [CallArgument],
+        path: String,
+        span: SourceSpan,
+    ) -> Lowered<Rc<Instance<'p>>> {
+        let (name, types): (_, &'p [TypeSyntax]) = match &syntax.kind {
+            TypeSyntaxKind::Named(name) => (name, &[]),
+            TypeSyntaxKind::Specialized(name, types) => (name, types),
+            _ => return refuse(span, "this type has no instances"),
+        };
+        let types = types.iter().map(|syntax| self.type_of_syntax(syntax)).collect::<Lowered<Vec<_>>>()?;
+        for declaration in self.globals.get(&name.name.text).cloned().unwrap_or_default() {
+            let (parameters, names): (&'p [ParameterSyntax], &'p [SourceName]) = match &declaration.kind {
+                DeclarationKind::Control(control) => match &control.body {
+                    Some(body) => (&body.constructor, &control.type_parameters),
+                    None => continue,
+                },
+                DeclarationKind::Parser(parser) => match &parser.body {
+                    Some(body) => (&body.constructor, &parser.type_parameters),
+                    None => continue,
+                },
+                DeclarationKind::Extern(declared) => {
+                    let name = &name.name.text;
+                    let makers = declared.methods.iter().filter(|method| method.name.text == *name);
+                    let found =
+                        makers.filter_map(|maker| ordered(&maker.signature.parameters, arguments)).next();
+                    let Some(values) = found else {
+                        return refuse(span, format!("the arguments do not match those of `{name}`"));
+                    };
+                    return self.extern_instance(name, types, &values, path, span);
+                }
+                DeclarationKind::TypeAlias(syntax) => {
+                    return self.instantiate(syntax, arguments, path, span);
+                }
+                _ => continue,
+            };
+            if matched(parameters, arguments).is_none() {
+                continue;
+            }
+            let scope = Scope::new(Some(self.root.clone()));
+            for (name, value) in names.iter().zip(types) {
+                scope.bind_type(name.text.clone(), value);
+            }
+            self.infer_types(names, parameters, arguments, &scope)?;
+            self.bind_constructor(parameters, arguments, &scope, &path)?;
+            let block = BlockInstance {
+                declaration,
+                arguments: scope,
+                path,
+                objects: Default::default(),
+                tables: Default::default(),
+            };
+            return Ok(Rc::new(Instance::Block(Rc::new(block))));
+        }
+        refuse(span, format!("`{}` cannot be instantiated with these arguments", name.name.text))
+    }
+
+    fn bind_constructor(
+        &mut self,
+        parameters: &'p [ParameterSyntax],
+        arguments: &'p [CallArgument],
+        scope: &Rc<Scope<'p>>,
+        path: &str,
+    ) -> Lowered<()> {
+        let places = matched(parameters, arguments).unwrap_or_default();
+        for (parameter, argument) in parameters.iter().zip(places) {
+            let value = argument.map_or(parameter.default.as_ref(), |argument| argument.value.as_ref());
+            let Some(value) = value else { continue };
+            let declared = self.in_scope(scope.clone(), |l| l.type_of_syntax(&parameter.declared_type))?;
+            let binding = match declared {
+                RuntimeType::Object(..) => {
+                    let instance = match &value.kind {
+                        ExpressionKind::Construct(syntax, arguments) => {
+                            let path = format!("{path}.{}", parameter.name.text);
+                            self.instantiate(syntax, arguments, path, value.span)?
+                        }
+                        _ => self.instance_of(value)?,
+                    };
+                    Binding::Instance(instance)
+                }
+                other => Binding::Constant(value, other, Some(self.scope.clone())),
+            };
+            scope.bind(parameter.name.text.clone(), binding);
+        }
+        Ok(())
+    }
+
+    /// The object that an expression names.
+    pub(crate) fn instance_of(&mut self, expression: &'p ExpressionTree) -> Lowered<Rc<Instance<'p>>> {
+        match self.find_instance(expression) {
+            Some(instance) => Ok(instance),
+            None => refuse(expression.span, "this is no instance"),
+        }
+    }
+
+    pub(crate) fn find_instance(&mut self, expression: &'p ExpressionTree) -> Option<Rc<Instance<'p>>> {
+        let ExpressionKind::Name(name) = &expression.kind else { return None };
+        if !name.is_global
+            && let Some((binding, _)) = self.scope.find(&name.name.text)
+        {
+            return match binding {
+                Binding::Instance(instance) => Some(instance),
+                _ => None,
+            };
+        }
+        let text = &name.name.text;
+        if let Some(made) = self.global_objects.get(text) {
+            return Some(made.clone());
+        }
+        let declaration = self.global(text)?;
+        let DeclarationKind::Instance(syntax) = &declaration.kind else { return None };
+        let path = plane_name("", &declaration.annotations, &declaration.name);
+        let root = self.root.clone();
+        let instance = self.in_scope(root, |l| {
+            l.instantiate(&syntax.object_type, &syntax.arguments, path, declaration.span)
+        });
+        let instance = instance.ok()?;
+        self.global_objects.insert(text.clone(), instance.clone());
+        Some(instance)
+    }
+}

@@ -1,0 +1,85 @@
+//! Lowers checked P4_16 programs to the IR.
+//!
+//! [`lower()`] turns a program into functions of a [`Module`], one for each part of the pipeline
+//! between which an architecture moves packets, and a [`Pipeline`]: the description of tables, objects and of the
+//! memory of a packet that runtimes and control planes need. `docs/design/p4.md` explains the design.
+//!
+//! Undefined values of the language are constant here: variables, `out` parameters and fields of invalid headers
+//! are zero until they are written; reads outside of a stack give an invalid element, and writes there are lost;
+//! reads outside of a register give zero.
+//!
+//! Architecture Invariant: no I/O, and nothing of an executor. What is not supported is refused with an error that
+//! names the construct and its place.
+
+mod aggregates;
+mod arguments;
+mod blocks;
+mod calls;
+mod constants;
+mod emitter;
+mod error;
+mod expressions;
+mod externs;
+mod filters;
+mod hashes;
+mod instances;
+mod keys;
+mod lowerer;
+mod meters;
+mod methods;
+mod operators;
+mod packets;
+mod parsers;
+mod pipeline;
+mod portable;
+mod psa;
+mod requests;
+mod scope;
+mod statements;
+mod table_specs;
+mod tables;
+mod type_names;
+mod types;
+mod v1model;
+mod values;
+mod words;
+mod writer;
+
+use millstream_ir::Module;
+use millstream_p4::CompiledProgram;
+
+pub use error::LowerError;
+pub use meters::meter_layout;
+pub use parsers::MOST_STEPS;
+pub use pipeline::*;
+pub use table_specs::PRIORITY_MAP;
+
+/// A program as code, and its description.
+#[derive(Clone, Debug)]
+pub struct LoweredProgram {
+    /// Functions and maps.
+    pub module: Module,
+    /// Description.
+    pub pipeline: Pipeline,
+}
+
+/// Lowers a program that the front end accepted.
+///
+/// # Errors
+/// The first construct that is not supported.
+pub fn lower(program: &CompiledProgram) -> Result<LoweredProgram, LowerError> {
+    let mut lowerer = lowerer::Lowerer::new(program);
+    let package = blocks::main_package(&lowerer)?;
+    match &*package.text {
+        "V1Switch" => v1model::lower_switch(&mut lowerer)?,
+        "PSA_Switch" => psa::lower_psa(&mut lowerer)?,
+        "ebpfFilter" => filters::lower_filter(&mut lowerer)?,
+        "ubpf" => filters::lower_ubpf(&mut lowerer)?,
+        "xdp" => filters::lower_xdp(&mut lowerer)?,
+        other => {
+            let message = format!("the architecture of `{other}` is not supported");
+            return error::refuse(package.span, message);
+        }
+    }
+    Ok(LoweredProgram { module: lowerer.module, pipeline: lowerer.pipeline })
+}

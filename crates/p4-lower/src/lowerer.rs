@@ -1,0 +1,285 @@
+//! State of the lowering: program, module, current function, scope and targets of control flow.
+
+use std::rc::Rc;
+
+use millstream_ir::{Block, Func, Map, MapDecl, Module, Value};
+use millstream_p4::ast::{DeclarationKind, DeclarationTree};
+use millstream_p4::{CompiledProgram, SourceSpan, Symbol};
+use num_bigint::BigUint;
+use rustc_hash::FxHashMap;
+
+use crate::emitter::Emitter;
+use crate::error::{LowerError, Lowered, refuse};
+use crate::pipeline::{ObjectKind, ObjectSpec, Pipeline};
+use crate::scope::Scope;
+use crate::types::RuntimeType;
+use crate::values::{Place, Scalar};
+
+/// Most instructions of a function.
+const MOST_INSTRUCTIONS: usize = 1_000_000;
+/// Most bytes of the stack objects of a function.
+const MOST_STACK_BYTES: u64 = 16 << 20;
+/// Most bytes of an array.
+const MOST_ARRAY_BYTES: u64 = 1 << 28;
+/// Deepest nesting of calls.
+const DEEPEST_CALL: usize = 64;
+
+/// Map type numbers of the kernel.
+pub(crate) const HASH_MAP: u32 = 1;
+pub(crate) const ARRAY_MAP: u32 = 2;
+pub(crate) const PREFIX_MAP: u32 = 11;
+pub(crate) const RING_BUFFER: u32 = 27;
+
+/// Targets of statements that leave a body.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub(crate) returns: Block,
+    pub(crate) result: Option<Place>,
+    pub(crate) exits: Block,
+    /// `exit` was lowered.
+    pub(crate) uses_exit: bool,
+    /// Loops: targets of `break` and `continue`.
+    pub(crate) loops: Vec<(Block, Block)>,
+}
+
+/// A parser that is being lowered.
+#[derive(Clone, Debug)]
+pub(crate) struct ParserFlow {
+    pub(crate) states: FxHashMap<Symbol, Block>,
+    pub(crate) accept: Block,
+    pub(crate) reject: Block,
+    /// Number of states entered, in parsers with loops.
+    pub(crate) steps: Option<Place>,
+}
+
+/// The packet within a function.
+#[derive(Clone, Debug)]
+pub(crate) struct PacketAccess {
+    pub(crate) data: Value,
+    pub(crate) end: Value,
+    /// Bytes that were read: `bit<32>`.
+    pub(crate) cursor: Place,
+    /// Error of the parser.
+    pub(crate) error: Place,
+}
+
+/// Buffer of a deparser.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputBuffer {
+    pub(crate) bytes: Place,
+    /// Bytes that were written: `bit<32>`.
+    pub(crate) length: Place,
+    pub(crate) capacity: u32,
+    /// Bytes that are copied to the packet, where those differ: `bit<32>`.
+    pub(crate) kept: Option<Place>,
+    /// Target when the buffer is full.
+    pub(crate) overflow: Block,
+}
+
+pub(crate) struct Lowerer<'p> {
+    pub(crate) program: &'p CompiledProgram,
+    pub(crate) globals: FxHashMap<Symbol, Vec<&'p DeclarationTree>>,
+    pub(crate) errors: FxHashMap<Symbol, u64>,
+    pub(crate) module: Module,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) emitter: Emitter,
+    pub(crate) scope: Rc<Scope<'p>>,
+    pub(crate) root: Rc<Scope<'p>>,
+    pub(crate) flow: Flow,
+    pub(crate) parser: Option<ParserFlow>,
+    pub(crate) packet: Option<PacketAccess>,
+    pub(crate) output: Option<OutputBuffer>,
+    /// Fields of the engine: `engine.NAME`.
+    pub(crate) engine: Option<Place>,
+    pub(crate) standard: Option<Place>,
+    /// Functions of the module that compute hashes, by name.
+    pub(crate) routines: FxHashMap<&'static str, Func>,
+    /// Types without type parameters.
+    pub(crate) known_types: FxHashMap<millstream_p4::TypeId, RuntimeType>,
+    pub(crate) global_objects: FxHashMap<Symbol, Rc<crate::scope::Instance<'p>>>,
+    /// Types of the values of registers, by number of the object.
+    pub(crate) register_types: FxHashMap<usize, RuntimeType>,
+    /// Algorithms and types of the results of hashes.
+    pub(crate) extern_notes: Vec<(&'static str, RuntimeType)>,
+    /// Bounds and types of random numbers.
+    pub(crate) random_ranges: Vec<(BigUint, BigUint, RuntimeType)>,
+    /// Colors that direct meters gave, by number of the object.
+    pub(crate) colors: FxHashMap<usize, Place>,
+    /// Sums of incremental checksums.
+    pub(crate) sums: Vec<Place>,
+    pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
+    pub(crate) depth: usize,
+}
+
+impl<'p> Lowerer<'p> {
+    pub(crate) fn new(program: &'p CompiledProgram) -> Lowerer<'p> {
+        let mut globals: FxHashMap<Symbol, Vec<&DeclarationTree>> = FxHashMap::default();
+        let mut errors = FxHashMap::default();
+        let mut names = Vec::new();
+        for declaration in &program.declarations {
+            if let DeclarationKind::Errors(list) = &declaration.kind {
+                for name in list {
+                    errors.entry(name.text.clone()).or_insert_with(|| {
+                        names.push(name.text.to_string());
+                        names.len() as u64 - 1
+                    });
+                }
+            }
+            globals.entry(declaration.name.text.clone()).or_default().push(declaration);
+        }
+        let emitter = Emitter::new(millstream_ir::Function::new("none", millstream_ir::Linkage::Static));
+        let root = Scope::new(None);
+        let block = emitter.block;
+        Lowerer {
+            program,
+            globals,
+            errors,
+            module: Module::default(),
+            pipeline: Pipeline { errors: names, ..Pipeline::default() },
+            emitter,
+            scope: root.clone(),
+            root,
+            flow: Flow { returns: block, result: None, exits: block, uses_exit: false, loops: Vec::new() },
+            parser: None,
+            packet: None,
+            output: None,
+            engine: None,
+            standard: None,
+            routines: FxHashMap::default(),
+            known_types: FxHashMap::default(),
+            global_objects: FxHashMap::default(),
+            register_types: FxHashMap::default(),
+            extern_notes: Vec::new(),
+            random_ranges: Vec::new(),
+            colors: FxHashMap::default(),
+            sums: Vec::new(),
+            table_parts: Vec::new(),
+            depth: 0,
+        }
+    }
+
+    /// Lowers something in another scope.
+    pub(crate) fn in_scope<T>(
+        &mut self,
+        scope: Rc<Scope<'p>>,
+        lower: impl FnOnce(&mut Self) -> Lowered<T>,
+    ) -> Lowered<T> {
+        let outer = std::mem::replace(&mut self.scope, scope);
+        let result = lower(self);
+        self.scope = outer;
+        result
+    }
+
+    /// Lowers something in a new scope within the current one.
+    pub(crate) fn nested<T>(&mut self, lower: impl FnOnce(&mut Self) -> Lowered<T>) -> Lowered<T> {
+        let scope = Scope::new(Some(self.scope.clone()));
+        self.in_scope(scope, lower)
+    }
+
+    /// Lowers the body of something that is called.
+    pub(crate) fn called<T>(
+        &mut self,
+        span: SourceSpan,
+        lower: impl FnOnce(&mut Self) -> Lowered<T>,
+    ) -> Lowered<T> {
+        self.check_size(span)?;
+        if self.depth >= DEEPEST_CALL {
+            return refuse(span, format!("calls nested more than {DEEPEST_CALL} deep are not supported"));
+        }
+        self.depth += 1;
+        let result = lower(self);
+        self.depth -= 1;
+        result
+    }
+
+    pub(crate) fn check_size(&self, span: SourceSpan) -> Lowered<()> {
+        if self.emitter.size() > MOST_INSTRUCTIONS {
+            return refuse(span, format!("the code has more than {MOST_INSTRUCTIONS} instructions"));
+        }
+        match self.emitter.stack_bytes > MOST_STACK_BYTES {
+            true => refuse(span, format!("the variables take more than {MOST_STACK_BYTES} bytes")),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn global(&self, name: &str) -> Option<&'p DeclarationTree> {
+        self.globals.get(name)?.first().copied()
+    }
+
+    pub(crate) fn add_map(&mut self, name: &str, kind: u32, sizes: (u32, u32), max_entries: u32) -> Map {
+        self.module.maps.push(MapDecl {
+            name: name.to_owned(),
+            kind,
+            key_size: sizes.0,
+            value_size: sizes.1,
+            max_entries,
+            flags: 0,
+            global: None,
+            inner: None,
+        })
+    }
+
+    /// Adds an array of elements of `value_size` bytes.
+    pub(crate) fn add_array(
+        &mut self,
+        name: &str,
+        value_size: u32,
+        size: u32,
+        span: SourceSpan,
+    ) -> Lowered<Map> {
+        let bytes = u64::from(value_size) * u64::from(size);
+        if bytes > MOST_ARRAY_BYTES {
+            return refuse(span, format!("`{name}` needs {bytes} bytes, the most are {MOST_ARRAY_BYTES}"));
+        }
+        Ok(self.add_map(name, ARRAY_MAP, (4, value_size), size.max(1)))
+    }
+
+    pub(crate) fn add_object(
+        &mut self,
+        name: String,
+        kind: ObjectKind,
+        map: Option<Map>,
+        size: u32,
+    ) -> usize {
+        self.pipeline.objects.push(ObjectSpec { name, kind, map, size });
+        self.pipeline.objects.len() - 1
+    }
+
+    /// The ring buffer of digests and messages.
+    pub(crate) fn events(&mut self) -> Map {
+        match self.pipeline.events {
+            Some(map) => map,
+            None => {
+                let map = self.add_map("p4.events", RING_BUFFER, (0, 0), 1 << 20);
+                self.pipeline.events = Some(map);
+                map
+            }
+        }
+    }
+
+    pub(crate) fn packet(&self, span: SourceSpan) -> Lowered<PacketAccess> {
+        let message = "the packet cannot be used here".to_owned();
+        self.packet.clone().ok_or(LowerError { span, message })
+    }
+
+    /// A field of the engine.
+    pub(crate) fn engine_field(&self, name: &str, span: SourceSpan) -> Lowered<Place> {
+        let field = self.engine.as_ref().and_then(|engine| engine.field(name));
+        let message = format!("this architecture does not have `{name}`");
+        field.ok_or(LowerError { span, message })
+    }
+
+    pub(crate) fn set_engine(&mut self, name: &str, value: Scalar, span: SourceSpan) -> Lowered<()> {
+        let place = self.engine_field(name, span)?;
+        let value = self.converted(value, &place.value_type);
+        self.emitter.store_scalar(&place, &value);
+        Ok(())
+    }
+
+    pub(crate) fn number(&mut self, value: u64, width: u32) -> Scalar {
+        let word = self.emitter.constant(value);
+        let words = self.emitter.masked(vec![word], width);
+        let words = self.emitter.resized(&words, width.min(64), width, false);
+        Scalar::bits(words, width)
+    }
+}

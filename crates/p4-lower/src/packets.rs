@@ -1,0 +1,354 @@
+//! Packets: `extract`, `lookahead`, `advance`, `length`.
+//!
+//! The cursor counts whole bytes: headers, variable parts and `advance` have to be multiples of 8 bits, as on the
+//! reference software switch.
+
+use millstream_ir::{AluOp, Cond, Op, Size, Type, Value, Width};
+use millstream_p4::SourceSpan;
+use millstream_p4::expression::{ExpressionKind, ExpressionTree, TypeSyntax};
+
+use crate::arguments::{GivenArguments, argument};
+use crate::emitter::{Address, Emitter};
+use crate::error::{Lowered, refuse};
+use crate::lowerer::Lowerer;
+use crate::types::{PREFIX, RuntimeType};
+use crate::values::{Operand, Place, Scalar, Target};
+
+/// Sizes of accesses that make `bytes` bytes, largest first.
+fn pieces(bytes: u32) -> impl Iterator<Item = Size> {
+    let mut left = bytes;
+    std::iter::from_fn(move || {
+        let size = match left {
+            0 => return None,
+            1 => Size::B,
+            2 | 3 => Size::H,
+            4..=7 => Size::W,
+            _ => Size::Dw,
+        };
+        left -= size.bytes();
+        Some(size)
+    })
+}
+
+impl Emitter {
+    /// Loads a number of `bytes` bytes in packet order.
+    pub(crate) fn load_packed(&mut self, at: Address, bytes: u32) -> Vec<Value> {
+        let head = bytes % 8;
+        let mut words = Vec::new();
+        for word in (0..bytes / 8).rev() {
+            let value = self.load(at.plus(head + 8 * word), Size::Dw);
+            words.push(self.swapped(value, Size::Dw));
+        }
+        let mut top: Option<Value> = None;
+        let mut offset = 0;
+        for size in pieces(head) {
+            let value = self.load(at.plus(offset), size);
+            let value = self.swapped(value, size);
+            offset += size.bytes();
+            top = Some(match top {
+                Some(before) => {
+                    let moved = self.alu_with(AluOp::Lsh, before, u64::from(8 * size.bytes()));
+                    self.alu(AluOp::Or, moved, value)
+                }
+                None => value,
+            });
+        }
+        words.extend(top);
+        if words.is_empty() {
+            words.push(self.constant(0));
+        }
+        words
+    }
+
+    /// Stores a number of `bytes` bytes in packet order.
+    pub(crate) fn store_packed(&mut self, at: Address, bytes: u32, words: &[Value]) {
+        let head = bytes % 8;
+        for word in 0..bytes / 8 {
+            let Some(value) = words.get((bytes / 8 - 1 - word) as usize) else { continue };
+            let value = self.swapped(*value, Size::Dw);
+            self.store(at.plus(head + 8 * word), Size::Dw, value);
+        }
+        let Some(top) = words.get((bytes / 8) as usize) else { return };
+        let (mut offset, mut left) = (0, head);
+        for size in pieces(head) {
+            left -= size.bytes();
+            let value = self.alu_with(AluOp::Rsh, *top, u64::from(8 * left));
+            let value = match size {
+                Size::B => value,
+                _ => self.swapped(value, size),
+            };
+            self.store(at.plus(offset), size, value);
+            offset += size.bytes();
+        }
+    }
+
+    /// Copies a number of bytes that is not known.
+    pub(crate) fn copy_bytes(&mut self, from: Address, to: Address, count: Value) {
+        self.counted_loop(count, 1, |e, offset| {
+            let (source, target) = (e.moved(from, offset), e.moved(to, offset));
+            let byte = e.load(source, Size::B);
+            e.store(target, Size::B, byte);
+        });
+    }
+}
+
+impl<'p> Lowerer<'p> {
+    pub(crate) fn packet_method(
+        &mut self,
+        method: &str,
+        types: &'p [TypeSyntax],
+        arguments: &GivenArguments<'p>,
+        span: SourceSpan,
+    ) -> Lowered<Operand> {
+        match (method, arguments.len()) {
+            ("extract", 1 | 2) => self.extract(types, arguments, span)?,
+            ("lookahead", _) => return self.lookahead(types, span),
+            ("advance", 1) => {
+                let bits = self.scalar(argument(arguments, 0, span)?, Some(&RuntimeType::Bits(32, false)))?;
+                let bytes = self.whole_bytes(bits.words[0], span)?;
+                self.reserve(bytes, "PacketTooShort", span)?;
+                self.move_cursor(bytes, span)?;
+            }
+            ("length", 0) => {
+                let packet = self.packet(span)?;
+                let length = self.emitter.value(
+                    Op::Alu { op: AluOp::Sub, width: Width::W64 },
+                    &[packet.end, packet.data],
+                    Type::I64,
+                );
+                return Ok(Operand::Scalar(Scalar::bits(vec![length], 32)));
+            }
+            _ => return refuse(span, format!("the method `{method}` is not supported here")),
+        }
+        Ok(Operand::Nothing)
+    }
+
+    /// Bytes of a number of bits, which has to be a multiple of 8.
+    fn whole_bytes(&mut self, bits: Value, span: SourceSpan) -> Lowered<Value> {
+        let e = &mut self.emitter;
+        let rest = e.and(bits, 7);
+        let bytes = e.alu_with(AluOp::Rsh, bits, 3);
+        if self.emitter.known(rest) != Some(0) {
+            let is_whole = self.emitter.compare_with(Cond::Eq, rest, 0);
+            self.require(is_whole, "ParserInvalidArgument", span)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Makes sure that bytes are left, and gives the address of the first one.
+    fn reserve(&mut self, bytes: Value, error: &str, span: SourceSpan) -> Lowered<Address> {
+        let packet = self.packet(span)?;
+        let cursor = self.emitter.load_scalar(&packet.cursor);
+        let start = self.emitter.offset_pointer(packet.data, cursor.words[0]);
+        let end = self.emitter.offset_pointer(start, bytes);
+        let fits = self.emitter.compare(Cond::Le, end, packet.end);
+        self.require(fits, error, span)?;
+        Ok(Address::pointer(start))
+    }
+
+    fn move_cursor(&mut self, bytes: Value, span: SourceSpan) -> Lowered<()> {
+        let packet = self.packet(span)?;
+        let cursor = self.emitter.load_scalar(&packet.cursor);
+        let moved = self.emitter.alu(AluOp::Add, cursor.words[0], bytes);
+        self.emitter.store_scalar(&packet.cursor, &Scalar::bits(vec![moved], 32));
+        Ok(())
+    }
+
+    fn lookahead(&mut self, types: &'p [TypeSyntax], span: SourceSpan) -> Lowered<Operand> {
+        let Some(syntax) = types.first() else {
+            return refuse(span, "`lookahead` needs its type argument here");
+        };
+        let value_type = self.type_of_syntax(syntax)?;
+        let bits = value_type.packed_bits();
+        let bytes = self.emitter.constant(u64::from(bits.div_ceil(8)));
+        let at = self.reserve(bytes, "PacketTooShort", span)?;
+        let packed = self.emitter.load_packed(at, bits.div_ceil(8));
+        let place = self.emitter.variable(value_type);
+        let total = bits.div_ceil(8) * 8;
+        self.unpack(&place, &packed, (total, total), span)?;
+        Ok(match place.value_type.is_scalar() {
+            true => Operand::Scalar(self.emitter.load_scalar(&place)),
+            false => Operand::Memory(place),
+        })
+    }
+
+    /// Sets an object from bits: `at` bits of the total of `words` are left. Gives what is left behind.
+    fn unpack(
+        &mut self,
+        place: &Place,
+        words: &[Value],
+        (at, total): (u32, u32),
+        span: SourceSpan,
+    ) -> Lowered<u32> {
+        if let Some(width) = place.value_type.width() {
+            let words = self.emitter.bits_from(words, at - width, width);
+            let value = Scalar { words, value_type: place.value_type.clone() };
+            self.emitter.store_scalar(place, &value);
+            return Ok(at - width);
+        }
+        if let RuntimeType::Header(_) = place.value_type {
+            self.emitter.store_constant(place.address, Size::B, 1);
+        }
+        let parts = match &place.value_type {
+            RuntimeType::Stack(..) => place.elements(),
+            RuntimeType::Struct(_) | RuntimeType::Header(_) => place.fields(),
+            _ => return refuse(span, "`lookahead` of this type is not supported"),
+        };
+        let mut left = at;
+        for part in parts {
+            left = self.unpack(&part, words, (left, total), span)?;
+        }
+        Ok(left)
+    }
+
+    fn extract(
+        &mut self,
+        types: &'p [TypeSyntax],
+        arguments: &GivenArguments<'p>,
+        span: SourceSpan,
+    ) -> Lowered<()> {
+        let variable = match arguments.get(1).copied().flatten() {
+            Some(bits) => Some(self.scalar(bits, Some(&RuntimeType::Bits(32, false)))?.words[0]),
+            None => None,
+        };
+        let Some(expression) = arguments.first().copied().flatten() else {
+            let Some(syntax) = types.first() else {
+                return refuse(span, "`extract` of `_` needs its type argument");
+            };
+            let skipped = self.type_of_syntax(syntax)?;
+            let skipped = self.emitter.variable(skipped);
+            return self.extract_header(&skipped, variable, span);
+        };
+        let target = self.target_of(expression)?;
+        let Some(Target::Memory(header)) = target else {
+            return refuse(expression.span, "`extract` needs a header");
+        };
+        if !matches!(header.value_type, RuntimeType::Header(_)) {
+            return refuse(expression.span, "only headers can be extracted");
+        }
+        self.forget_siblings(expression, &header)?;
+        self.extract_header(&header, variable, span)?;
+        self.fill_next(expression)
+    }
+
+    /// Counts the element of a stack that `next` named.
+    fn fill_next(&mut self, expression: &'p ExpressionTree) -> Lowered<()> {
+        let ExpressionKind::Member(base, member) = &expression.kind else { return Ok(()) };
+        match self.type_of(base)? {
+            RuntimeType::Stack(..) if &*member.text == "next" => {
+                let stack = self.memory(base, None)?;
+                let next = self.emitter.load(stack.address, Size::W);
+                let next = self.emitter.alu_with(AluOp::Add, next, 1);
+                self.emitter.store(stack.address, Size::W, next);
+                Ok(())
+            }
+            _ => self.fill_next(base),
+        }
+    }
+
+    /// Makes the other members of a header union invalid.
+    pub(crate) fn forget_siblings(&mut self, expression: &'p ExpressionTree, header: &Place) -> Lowered<()> {
+        let ExpressionKind::Member(base, _) = &expression.kind else { return Ok(()) };
+        let RuntimeType::Union(_) = self.type_of(base)? else { return Ok(()) };
+        let union = self.memory(base, None)?;
+        for member in union.fields() {
+            if member.address != header.address {
+                self.emitter.clear(&member);
+            }
+        }
+        Ok(())
+    }
+
+    fn extract_header(&mut self, header: &Place, variable: Option<Value>, span: SourceSpan) -> Lowered<()> {
+        let fields = header.fields();
+        let varbits = fields.iter().filter(|f| matches!(f.value_type, RuntimeType::Varbit(_))).count();
+        if varbits > 1 {
+            return refuse(span, "a header with several fields of variable size is not supported");
+        }
+        let fixed: u32 = fields.iter().filter_map(|field| field_bits(&field.value_type)).sum();
+        if !fixed.is_multiple_of(8) {
+            return refuse(
+                span,
+                format!("a header of {fixed} bits is not supported: bytes have to be whole"),
+            );
+        }
+        let extra = match (varbits, variable) {
+            (1, Some(bits)) => {
+                let bytes = self.whole_bytes(bits, span)?;
+                let limit = fields.iter().find_map(|field| match field.value_type {
+                    RuntimeType::Varbit(width) => Some(width),
+                    _ => None,
+                });
+                let fits = self.emitter.compare_with(Cond::Le, bits, u64::from(limit.unwrap_or(0)));
+                self.require(fits, "HeaderTooShort", span)?;
+                bytes
+            }
+            _ => self.emitter.constant(0),
+        };
+        let fixed_bytes = self.emitter.constant(u64::from(fixed / 8));
+        let total = self.emitter.alu(AluOp::Add, fixed_bytes, extra);
+        let mut at = self.reserve(total, "PacketTooShort", span)?;
+        let mut group: Vec<Place> = Vec::new();
+        let mut bits = 0;
+        for field in fields.iter().flat_map(flattened) {
+            if let RuntimeType::Varbit(_) = field.value_type {
+                if bits != 0 {
+                    return refuse(span, "a field of variable size has to begin at a whole byte");
+                }
+                self.extract_variable(&field, at, (variable, extra));
+                at = self.emitter.moved(at, extra);
+                continue;
+            }
+            bits += field.value_type.width().unwrap_or(0);
+            group.push(field);
+            if bits % 8 == 0 {
+                self.extract_group(&group, at, bits);
+                at = at.plus(bits / 8);
+                (group, bits) = (Vec::new(), 0);
+            }
+        }
+        self.emitter.store_constant(header.address, Size::B, 1);
+        self.move_cursor(total, span)
+    }
+
+    /// Fields that together have whole bytes.
+    fn extract_group(&mut self, group: &[Place], at: Address, bits: u32) {
+        if bits == 0 {
+            return;
+        }
+        let words = self.emitter.load_packed(at, bits / 8);
+        let mut left = bits;
+        for field in group {
+            let width = field.value_type.width().unwrap_or(0);
+            left -= width;
+            let words = self.emitter.bits_from(&words, left, width);
+            let value = Scalar { words, value_type: field.value_type.clone() };
+            self.emitter.store_scalar(field, &value);
+        }
+    }
+
+    fn extract_variable(&mut self, field: &Place, at: Address, (bits, bytes): (Option<Value>, Value)) {
+        self.emitter.clear(field);
+        if let Some(bits) = bits {
+            self.emitter.store(field.address, Size::W, bits);
+            self.emitter.copy_bytes(at, field.address.plus(PREFIX), bytes);
+        }
+    }
+}
+
+/// Bits of a field whose size is known.
+fn field_bits(value_type: &RuntimeType) -> Option<u32> {
+    match value_type {
+        RuntimeType::Varbit(_) => None,
+        other => Some(other.packed_bits()),
+    }
+}
+
+/// Scalars and varbits of a field in order.
+pub(crate) fn flattened(place: &Place) -> Vec<Place> {
+    match &place.value_type {
+        RuntimeType::Struct(_) => place.fields().iter().flat_map(flattened).collect(),
+        RuntimeType::Stack(..) => place.elements().iter().flat_map(flattened).collect(),
+        _ => vec![place.clone()],
+    }
+}

@@ -1,0 +1,133 @@
+//! Execution of a program's functions, and its maps: what a switch asks of an engine.
+
+use std::sync::Arc;
+
+use millstream_interp::ir::Interpreter;
+use millstream_interp::{Context, Event, Machine, MapId};
+use millstream_ir::{Func, Map};
+use millstream_p4_lower::LoweredProgram;
+use rustc_hash::FxHashMap;
+
+/// Failure of an engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecutorError {
+    /// The code did something that it must not do.
+    #[error("{0}")]
+    Fault(String),
+    /// The map does not exist in the engine.
+    #[error("there is no map {0}")]
+    NoMap(Map),
+    /// A map refused an operation, with the kernel's error number.
+    #[error("the map refuses: error {0}")]
+    Map(i64),
+}
+
+/// An engine that runs the functions of a lowered program.
+pub trait SwitchExecutor {
+    /// Runs a function on a packet and its state; both are changed in place.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Fault`].
+    fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError>;
+
+    /// Reads a value of a map.
+    fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>>;
+
+    /// Inserts or replaces a value.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Map`] if the map is full or the key malformed.
+    fn set(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), ExecutorError>;
+
+    /// Removes a value.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Map`] if there is none.
+    fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), ExecutorError>;
+
+    /// All keys of a map.
+    fn keys(&mut self, map: Map) -> Vec<Vec<u8>>;
+
+    /// Sets the clock, in nanoseconds.
+    fn set_time(&mut self, nanoseconds: u64);
+
+    /// Takes the records that the program has written to rings since the last call.
+    fn take_records(&mut self) -> Vec<Vec<u8>>;
+}
+
+/// The interpreter of the IR as an engine.
+pub struct InterpreterExecutor {
+    program: Arc<LoweredProgram>,
+    machine: Machine,
+    maps: FxHashMap<Map, MapId>,
+    records: Vec<Vec<u8>>,
+}
+
+/// Instructions that a packet may take in one function.
+const FUEL: u64 = 5_000_000;
+
+impl InterpreterExecutor {
+    /// An engine with empty maps.
+    pub fn new(program: Arc<LoweredProgram>) -> InterpreterExecutor {
+        let mut machine = Machine::new(Context::Raw);
+        machine.fuel = FUEL;
+        machine.packet.reserve_headroom(program.pipeline.headroom as usize);
+        let interpreter = Interpreter::new(&program.module, &mut machine);
+        let maps = program.module.maps.keys().filter_map(|map| Some((map, interpreter.map(map)?))).collect();
+        InterpreterExecutor { program, machine, maps, records: Vec::new() }
+    }
+
+    fn map(&self, map: Map) -> Result<MapId, ExecutorError> {
+        self.maps.get(&map).copied().ok_or(ExecutorError::NoMap(map))
+    }
+}
+
+impl SwitchExecutor for InterpreterExecutor {
+    fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        let interpreter = Interpreter::with_maps(&self.program.module, self.maps.clone());
+        self.machine.reset(packet);
+        std::mem::swap(self.machine.context_mut(), state);
+        let start = self.machine.packet_address();
+        let arguments = [self.machine.context_address(), start, start + packet.len() as u64];
+        let result = interpreter.run(&mut self.machine, func, &arguments);
+        std::mem::swap(self.machine.context_mut(), state);
+        packet.clear();
+        packet.extend_from_slice(self.machine.packet.bytes());
+        for event in std::mem::take(&mut self.machine.env.events) {
+            if let Event::Ringbuf { data, .. } = event {
+                self.records.push(data);
+            }
+        }
+        result.map(|_| ()).map_err(|error| ExecutorError::Fault(error.to_string()))
+    }
+
+    fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>> {
+        let map = self.map(map).ok()?;
+        self.machine.maps.get(map, key)
+    }
+
+    fn set(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), ExecutorError> {
+        let map = self.map(map)?;
+        self.machine.maps.set(map, key, value, 0).map_err(ExecutorError::Map)
+    }
+
+    fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), ExecutorError> {
+        let map = self.map(map)?;
+        match self.machine.maps.delete(map, key) {
+            0 => Ok(()),
+            error => Err(ExecutorError::Map(error)),
+        }
+    }
+
+    fn keys(&mut self, map: Map) -> Vec<Vec<u8>> {
+        self.map(map).map_or_else(|_| Vec::new(), |map| self.machine.maps.keys(map))
+    }
+
+    fn set_time(&mut self, nanoseconds: u64) {
+        self.machine.env.time = nanoseconds;
+    }
+
+    fn take_records(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.records)
+    }
+}

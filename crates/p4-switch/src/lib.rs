@@ -1,0 +1,20 @@
+//! A switch that runs lowered P4_16 programs.
+//!
+//! [`Switch`] holds what a control plane sets (entries, mirror sessions, multicast groups) and moves packets between
+//! the functions of a program; a [`SwitchExecutor`] runs the functions. [`InterpreterExecutor`] is the IR's
+//! interpreter. [`stf`] reads and runs tests in the language of the reference compiler's simple test framework.
+//!
+//! Architecture Invariant: no I/O, and no knowledge of P4 beyond the program's description.
+
+mod entries;
+mod executor;
+mod filters;
+mod portable;
+mod receive;
+pub mod stf;
+mod switch;
+mod v1model;
+
+pub use entries::{EntryError, entry_key, entry_value, group_value};
+pub use executor::{ExecutorError, InterpreterExecutor, SwitchExecutor};
+pub use switch::{DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchError, SwitchEvent};

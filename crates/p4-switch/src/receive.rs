@@ -1,0 +1,49 @@
+//! The way of a packet through a switch, from its arrival to all packets that leave because of it.
+
+use std::collections::VecDeque;
+
+use millstream_p4_lower::Architecture;
+
+use crate::executor::SwitchExecutor;
+use crate::portable::NORMAL_PATH;
+use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError, WaitingPacket};
+use crate::v1model::NORMAL_PACKET;
+
+/// Nanoseconds between packets, on the switch's clock.
+const PACKET_INTERVAL: u64 = 1_000_000;
+
+impl<E: SwitchExecutor> Switch<E> {
+    /// Takes a packet from a port, and gives the packets that leave.
+    ///
+    /// # Errors
+    /// [`SwitchError`] if the engine fails, or the packet circulates without end.
+    pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
+        let architecture = self.pipeline().architecture;
+        let state = match architecture {
+            Architecture::V1Model => self.fresh_state(port, data, NORMAL_PACKET, &[]),
+            Architecture::Psa => self.ingress_state(port, NORMAL_PATH),
+            _ => self.empty_state(),
+        };
+        let first = WaitingPacket { is_egress: false, port, packet: data.to_vec(), state };
+        let mut queue = VecDeque::from([first]);
+        let mut sent = Vec::new();
+        let mut runs = 0;
+        while let Some(next) = queue.pop_front() {
+            runs += 1;
+            if runs > MOST_RUNS {
+                return Err(SwitchError::Endless);
+            }
+            self.time += PACKET_INTERVAL;
+            self.executor.set_time(self.time);
+            match (architecture, next.is_egress) {
+                (Architecture::V1Model, false) => self.ingress(next, &mut queue)?,
+                (Architecture::V1Model, true) => sent.extend(self.egress(next, &mut queue)?),
+                (Architecture::Psa, false) => self.portable_ingress(next, &mut queue)?,
+                (Architecture::Psa, true) => sent.extend(self.portable_egress(next, &mut queue)?),
+                _ => sent.extend(self.filter(next)?),
+            }
+            self.collect_events();
+        }
+        Ok(sent)
+    }
+}

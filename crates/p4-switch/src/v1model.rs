@@ -1,0 +1,195 @@
+//! The traffic manager of v1model. The order of operations is that of the reference software switch: clone,
+//! resubmission, multicast, unicast or drop behind ingress; clone, drop, recirculation behind egress.
+
+use crate::executor::SwitchExecutor;
+use crate::switch::{DROP_PORT, SentPacket, Switch, SwitchError, WaitingPacket, WaitingQueue};
+
+/// Values of `instance_type`.
+mod instance_type {
+    pub(super) const NORMAL: u64 = 0;
+    pub(super) const INGRESS_CLONE: u64 = 1;
+    pub(super) const EGRESS_CLONE: u64 = 2;
+    pub(super) const RECIRCULATED: u64 = 4;
+    pub(super) const REPLICATED: u64 = 5;
+    pub(super) const RESUBMITTED: u64 = 6;
+}
+
+/// `instance_type` of a packet that comes from a port.
+pub(crate) const NORMAL_PACKET: u64 = instance_type::NORMAL;
+
+/// Fields that survive: offsets and bytes.
+type KeptFields = Vec<(u32, Vec<u8>)>;
+
+impl<E: SwitchExecutor> Switch<E> {
+    fn standard(&self, state: &mut [u8], values: &[(&str, u64)]) {
+        for (name, value) in values {
+            self.put(state, &format!("standard_metadata.{name}"), *value);
+        }
+    }
+
+    /// State of a packet that arrives.
+    pub(crate) fn fresh_state(
+        &self,
+        port: u64,
+        packet: &[u8],
+        kind: u64,
+        kept: &[(u32, Vec<u8>)],
+    ) -> Vec<u8> {
+        let mut state = self.empty_state();
+        for (offset, bytes) in kept {
+            let from = *offset as usize;
+            if let Some(to) = state.get_mut(from..from + bytes.len()) {
+                to.copy_from_slice(bytes);
+            }
+        }
+        self.standard(
+            &mut state,
+            &[
+                ("ingress_port", port),
+                ("packet_length", packet.len() as u64),
+                ("instance_type", kind),
+                ("ingress_global_timestamp", self.time / 1000),
+            ],
+        );
+        state
+    }
+
+    /// Fields of a list, as requested: its number plus 1, or 0 for none.
+    fn kept(&self, state: &[u8], request: u64) -> KeptFields {
+        let lists = &self.pipeline().field_lists;
+        let list = lists.iter().find(|list| list.number + 1 == request);
+        let ranges = list.map_or(&[][..], |list| &list.ranges);
+        ranges
+            .iter()
+            .filter_map(|(offset, size)| {
+                let from = *offset as usize;
+                Some((*offset, state.get(from..from + *size as usize)?.to_vec()))
+            })
+            .collect()
+    }
+
+    pub(crate) fn ingress(
+        &mut self,
+        waiting: WaitingPacket,
+        queue: &mut WaitingQueue,
+    ) -> Result<(), SwitchError> {
+        let WaitingPacket { port, mut packet, mut state, .. } = waiting;
+        self.run_stage("parser", &mut state, &mut packet)?;
+        self.run_stage("ingress", &mut state, &mut packet)?;
+        if self.engine(&state, "assertion_failed") != 0 {
+            return Ok(());
+        }
+        if self.engine(&state, "clone_ingress") != 0 {
+            self.clone_ingress((port, &packet), &state, queue)?;
+        }
+        if self.engine(&state, "resubmit") != 0 {
+            let kept = self.kept(&state, self.engine(&state, "resubmit_list"));
+            let state = self.fresh_state(port, &packet, instance_type::RESUBMITTED, &kept);
+            queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
+            return Ok(());
+        }
+        let group = self.get(&state, "standard_metadata.mcast_grp");
+        if group != 0 {
+            self.standard(&mut state, &[("instance_type", instance_type::REPLICATED)]);
+            self.replicate(&self.group_targets(group), &packet, &state, queue);
+            return Ok(());
+        }
+        let port = self.get(&state, "standard_metadata.egress_spec");
+        if port != DROP_PORT {
+            queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
+        }
+        Ok(())
+    }
+
+    /// Sends copies to egress: one for each port, with the replica's number.
+    fn replicate(&self, targets: &[(u64, u64)], packet: &[u8], state: &[u8], queue: &mut WaitingQueue) {
+        for (port, replica) in targets {
+            let mut state = state.to_vec();
+            self.standard(&mut state, &[("egress_rid", *replica)]);
+            let packet = packet.to_vec();
+            queue.push_back(WaitingPacket { is_egress: true, port: *port, packet, state });
+        }
+    }
+
+    /// A clone of the packet as it came goes through the parser, and on to egress.
+    fn clone_ingress(
+        &mut self,
+        (port, packet): (u64, &[u8]),
+        state: &[u8],
+        queue: &mut WaitingQueue,
+    ) -> Result<(), SwitchError> {
+        let kept = self.kept(state, self.engine(state, "clone_ingress_list"));
+        let mut copy = self.fresh_state(port, packet, instance_type::INGRESS_CLONE, &kept);
+        let mut packet = packet.to_vec();
+        self.run_stage("parser", &mut copy, &mut packet)?;
+        let targets = self.mirror_targets(self.engine(state, "clone_ingress_session"));
+        self.replicate(&targets, &packet, &copy, queue);
+        Ok(())
+    }
+
+    pub(crate) fn egress(
+        &mut self,
+        waiting: WaitingPacket,
+        queue: &mut WaitingQueue,
+    ) -> Result<Option<SentPacket>, SwitchError> {
+        let WaitingPacket { port, mut packet, mut state, .. } = waiting;
+        let original = packet.clone();
+        self.standard(
+            &mut state,
+            &[
+                ("egress_port", port),
+                ("egress_spec", 0),
+                ("packet_length", packet.len() as u64),
+                ("egress_global_timestamp", self.time / 1000),
+            ],
+        );
+        for request in ["clone_egress", "clone_ingress", "recirculate", "resubmit"] {
+            self.put(&mut state, &format!("engine.{request}"), 0);
+        }
+        self.run_stage("egress", &mut state, &mut packet)?;
+        if self.engine(&state, "assertion_failed") != 0 || self.engine(&state, "deparser_overflow") != 0 {
+            return Ok(None);
+        }
+        if self.engine(&state, "clone_egress") != 0 {
+            self.clone_egress(&original, &state, queue);
+        }
+        if self.get(&state, "standard_metadata.egress_spec") == DROP_PORT {
+            return Ok(None);
+        }
+        if self.engine(&state, "truncates") != 0 {
+            packet.truncate(self.engine(&state, "truncated_length") as usize);
+        }
+        if self.engine(&state, "recirculate") != 0 {
+            let kept = self.kept(&state, self.engine(&state, "recirculate_list"));
+            let port = self.get(&state, "standard_metadata.ingress_port");
+            let state = self.fresh_state(port, &packet, instance_type::RECIRCULATED, &kept);
+            queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
+            return Ok(None);
+        }
+        Ok(Some(SentPacket { port, data: packet }))
+    }
+
+    /// A clone keeps the headers as egress left them, but no metadata that is not listed.
+    fn clone_egress(&self, packet: &[u8], state: &[u8], queue: &mut WaitingQueue) {
+        let kept = self.kept(state, self.engine(state, "clone_egress_list"));
+        let mut copy = state.to_vec();
+        let layout = &self.pipeline().state;
+        for field in layout.fields.iter().filter(|field| !field.name.starts_with("headers")) {
+            let from = field.offset as usize;
+            let len = field.bits.div_ceil(8) as usize;
+            let is_kept = field.name == "engine.cursor" || field.name == "standard_metadata.ingress_port";
+            if let (false, Some(bytes)) = (is_kept, copy.get_mut(from..from + len)) {
+                bytes.fill(0);
+            }
+        }
+        for (offset, bytes) in kept {
+            let from = offset as usize;
+            if let Some(to) = copy.get_mut(from..from + bytes.len()) {
+                to.copy_from_slice(&bytes);
+            }
+        }
+        self.standard(&mut copy, &[("instance_type", instance_type::EGRESS_CLONE)]);
+        let targets = self.mirror_targets(self.engine(state, "clone_egress_session"));
+        self.replicate(&targets, packet, &copy, queue);
+    }
+}

@@ -1,0 +1,75 @@
+//! Programs that are refused, with the construct's name; and programs that would run without end.
+
+mod common;
+
+use common::{lowered, switch};
+use millstream_p4_switch::SwitchError;
+
+/// A v1model program with declarations, statements of the ingress control, and states of the parser.
+fn program(declarations: &str, locals: &str, statements: &str, states: &str) -> String {
+    format!(
+        "#include <v1model.p4>
+{declarations}
+header in_t {{ bit<8> a; bit<8> b; }}
+struct headers {{ in_t i; in_t[2] more; }}
+struct meta {{ bit<8> x; }}
+parser P(packet_in p, out headers h, inout meta m, inout standard_metadata_t s) {{
+    state start {{ p.extract(h.i); {states} }}
+}}
+control V(inout headers h, inout meta m) {{ apply {{ }} }}
+control I(inout headers h, inout meta m, inout standard_metadata_t s) {{
+    {locals}
+    apply {{ s.egress_spec = 1; {statements} }}
+}}
+control E(inout headers h, inout meta m, inout standard_metadata_t s) {{ apply {{ }} }}
+control D(packet_out p, in headers h) {{ apply {{ p.emit(h); }} }}
+V1Switch(P(), V(), I(), E(), V(), D()) main;
+"
+    )
+}
+
+const ACCEPT: &str = "transition accept;";
+
+#[test]
+fn what_is_not_supported_is_refused_with_its_place() {
+    let doubling: String =
+        (1..30).map(|n| format!("action a{n}() {{ a{}(); a{}(); }}\n", n - 1, n - 1)).collect();
+    let doubling = format!("action a0() {{ h.i.a = h.i.a + 1; }}\n{doubling}");
+    let many = "bit<2048> v = 5; v = v * v;".to_owned() + &" v = v * v * v * v;".repeat(400);
+    for (declarations, locals, statements, message) in [
+        ("extern void other(in bit<8> x);", "", "other(h.i.a);", "the function `other` is not supported"),
+        ("extern Thing { Thing(); void go(); }", "Thing() t;", "t.go();", "the extern `Thing`"),
+        ("", "register<bit<512>>(1 << 30) r;", "r.write(0, 0);", "needs 68719476736 bytes"),
+        ("", "", "bit<128> w = (bit<128>)h.i.a; w = w / (w + 1); h.i.a = (bit<8>)w;", "division"),
+        ("", doubling.as_str(), "a29();", "more than 1000000 instructions"),
+        ("", "", many.as_str(), "more than 1000000 instructions"),
+        ("header h_t { bit<8> x; } struct big { h_t[200000] s; }", "", "big b;", "more than 1048576 bytes"),
+        ("", "", "h.i.a = (bit<8>)h.i.b; resubmit({ h.i.a + 1 });", "only metadata of the packet"),
+    ] {
+        let text = program(declarations, locals, statements, ACCEPT);
+        let error = lowered("test.p4", Some(text)).unwrap_err();
+        assert!(error.contains(message), "{message}: {error}");
+        assert!(error.starts_with("test.p4:"), "{error}");
+    }
+}
+
+#[test]
+fn a_parser_without_end_stops_with_a_timeout() {
+    let statements = "if (s.parser_error == error.ParserTimeout) { h.i.a = 0xdd; }";
+    let states = "transition again; } state again { transition select(h.i.b) { 0: accept; default: again; }";
+    let program = lowered("test.p4", Some(program("", "", statements, states))).unwrap();
+    let mut switch = switch(&program);
+    assert_eq!(switch.receive(0, &[1, 0]).unwrap()[0].data, [1, 0]);
+    assert_eq!(switch.receive(0, &[1, 2]).unwrap()[0].data, [0xdd, 2]);
+}
+
+#[test]
+fn endless_loops_and_endless_circulation_are_errors_of_the_packet() {
+    let statements = "if (h.i.a == 1) { for (bit<8> n = 0; n < 5; n = n + 0) { h.i.b = n; } }
+        if (h.i.a == 2) { resubmit_preserving_field_list(0); }";
+    let program = lowered("test.p4", Some(program("", "", statements, ACCEPT))).unwrap();
+    let mut switch = switch(&program);
+    assert!(matches!(switch.receive(0, &[1, 0]), Err(SwitchError::Executor(_))));
+    assert_eq!(switch.receive(0, &[2, 0]), Err(SwitchError::Endless));
+    assert_eq!(switch.receive(0, &[3, 0]).unwrap()[0].data, [3, 0]);
+}
