@@ -198,8 +198,8 @@ fn priority_key(table: &TableSpec, entry: &EntrySpec) -> Result<Vec<u8>, EntryEr
                 let (value, len) = prefix(key, condition)?;
                 (value, prefix_mask(key.bits, len))
             }
-            (KeyMatch::Exact, _) => (exact(key, condition)?, whole),
             (_, EntryMatch::Any) => continue,
+            (KeyMatch::Exact, _) => (exact(key, condition)?, whole),
             (KeyMatch::Range, EntryMatch::Range(low, high)) => {
                 check_width(low, &key.name, key.bits)?;
                 check_width(high, &key.name, key.bits)?;
