@@ -162,9 +162,16 @@ impl<'p> Lowerer<'p> {
         };
         let mut bound: Vec<(&ParameterSyntax, RuntimeType, Option<Target>, Option<&ExpressionTree>)> =
             Vec::new();
-        for (parameter, argument) in parameters.iter().zip(places) {
+        // Arguments are evaluated, and copied out, in the order in which they are written.
+        let mut order: Vec<usize> = (0..parameters.len()).collect();
+        order.sort_by_key(|at| {
+            let given = places[*at].map(std::ptr::from_ref);
+            arguments.iter().position(|argument| given == Some(std::ptr::from_ref(argument)))
+        });
+        for (parameter, argument) in order.into_iter().map(|at| (&parameters[at], places[at])) {
             let declared = self.in_scope(scope.clone(), |l| l.type_of_syntax(&parameter.declared_type))?;
             let value = argument.map_or(parameter.default.as_ref(), |argument| argument.value.as_ref());
+            let value_scope = if argument.is_some() { self.scope.clone() } else { self.root.clone() };
             if let RuntimeType::Object(..) = declared {
                 let Some(value) = value else { continue };
                 let instance = self.instance_of(value)?;
@@ -173,7 +180,7 @@ impl<'p> Lowerer<'p> {
             }
             if declared.size() == 0 {
                 if let Some(value) = value {
-                    let binding = Binding::Constant(value, declared, Some(self.scope.clone()));
+                    let binding = Binding::Constant(value, declared, Some(value_scope));
                     scope.bind(parameter.name.text.clone(), binding);
                 }
                 continue;
@@ -183,6 +190,14 @@ impl<'p> Lowerer<'p> {
             let target = match value {
                 Some(value) if is_written || by_reference => self.target_of(value)?,
                 _ => None,
+            };
+            let target = match value {
+                Some(value) if argument.is_none() => {
+                    let made = self.emitter.variable(declared.clone());
+                    self.in_scope(value_scope, |l| l.lower_into(value, &made))?;
+                    Some(Target::Memory(made))
+                }
+                _ => target,
             };
             bound.push((parameter, declared, target, value));
         }
@@ -221,7 +236,7 @@ impl<'p> Lowerer<'p> {
         let Some(value) = value else { return Ok(()) };
         match (parameter.direction, target) {
             (ParameterDirection::Out, _) => Ok(()),
-            (ParameterDirection::InOut, Some(target)) => match self.read_target(target) {
+            (_, Some(target)) => match self.read_target(target) {
                 Operand::Scalar(scalar) => {
                     let scalar = self.converted(scalar, &local.value_type);
                     self.emitter.store_scalar(local, &scalar);

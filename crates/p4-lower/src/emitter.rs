@@ -1,8 +1,8 @@
 //! Emission of instructions into a function: blocks, constants, memory.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Func, Function, MemFlags, Op, Prov, Size, Slot, SlotData, SwapKind, Type,
-    Value, Width,
+    AluOp, Block, BlockCall, Cond, Cursor, Func, Function, MemFlags, Op, Prov, Size, Slot, SlotData,
+    SwapKind, Type, Value, Width,
 };
 
 /// A function that is being made.
@@ -12,6 +12,8 @@ pub(crate) struct Emitter {
     pub(crate) block: Block,
     /// Bytes of all stack objects.
     pub(crate) stack_bytes: u64,
+    /// Line record of the instructions that follow.
+    line: u32,
 }
 
 /// Base of an address.
@@ -46,7 +48,21 @@ impl Address {
 impl Emitter {
     pub(crate) fn new(mut func: Function) -> Emitter {
         let block = func.add_block();
-        Emitter { func, block, stack_bytes: 0 }
+        Emitter { func, block, stack_bytes: 0, line: u32::MAX }
+    }
+
+    fn cursor(&mut self) -> Cursor<'_> {
+        let mut cursor = self.func.at_end(self.block);
+        cursor.loc = self.line;
+        cursor
+    }
+
+    /// Sets the line record of the instructions that follow, by its number.
+    pub(crate) fn set_line(&mut self, record: u32) {
+        if self.func.locs.last() != Some(&record) {
+            self.func.locs.push(record);
+        }
+        self.line = self.func.locs.len() as u32 - 1;
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -54,11 +70,11 @@ impl Emitter {
     }
 
     pub(crate) fn value(&mut self, op: Op, args: &[Value], ty: Type) -> Value {
-        self.func.at_end(self.block).value(op, args.iter().copied(), ty)
+        self.cursor().value(op, args.iter().copied(), ty)
     }
 
     pub(crate) fn effect(&mut self, op: Op, args: &[Value]) {
-        self.func.at_end(self.block).effect(op, args.iter().copied(), []);
+        self.cursor().effect(op, args.iter().copied(), []);
     }
 
     pub(crate) fn constant(&mut self, value: u64) -> Value {
@@ -207,12 +223,12 @@ impl Emitter {
     }
 
     pub(crate) fn jump(&mut self, block: Block) {
-        self.func.at_end(self.block).effect(Op::Jump {}, [], [BlockCall::new(block)]);
+        self.cursor().effect(Op::Jump {}, [], [BlockCall::new(block)]);
     }
 
     pub(crate) fn jump_with(&mut self, block: Block, args: &[Value]) {
         let target = BlockCall::with(block, args.iter().copied());
-        self.func.at_end(self.block).effect(Op::Jump {}, [], [target]);
+        self.cursor().effect(Op::Jump {}, [], [target]);
     }
 
     /// Ends the block with a jump, and goes on in a block that nothing reaches.
@@ -224,7 +240,7 @@ impl Emitter {
 
     pub(crate) fn branch(&mut self, cond: Cond, a: Value, b: Value, yes: Block, no: Block) {
         let op = Op::Branch { cond, width: Width::W64 };
-        self.func.at_end(self.block).effect(op, [a, b], [BlockCall::new(yes), BlockCall::new(no)]);
+        self.cursor().effect(op, [a, b], [BlockCall::new(yes), BlockCall::new(no)]);
     }
 
     pub(crate) fn branch_if(&mut self, truth: Value, yes: Block, no: Block) {

@@ -10,7 +10,7 @@ use millstream_p4::{SourceSpan, Symbol};
 use crate::arguments::{GivenArguments, argument};
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
-use crate::hashes::{hash_of, random_word};
+use crate::hashes::{hash_of, random_word, wide_identity};
 use crate::keys::scalar_widths;
 use crate::lowerer::Lowerer;
 use crate::meters::{METER_SIZE, metered_units};
@@ -368,6 +368,11 @@ impl<'p> Lowerer<'p> {
         let base = self.scalar(argument(arguments, 2, span)?, Some(&wide))?;
         let data = self.operand(argument(arguments, 3, span)?, None)?;
         let most = self.scalar(argument(arguments, 4, span)?, Some(&wide))?;
+        let target = self.type_of(argument(arguments, 0, span)?)?;
+        if algorithm == "identity" && target.width().is_some_and(|width| width > 64) {
+            let value = wide_identity(self, &data, &base, &most, span)?;
+            return self.give(argument(arguments, 0, span)?, &Operand::Scalar(value));
+        }
         let (base, most) = (self.converted(base, &wide), self.converted(most, &wide));
         let hash = hash_of(self, algorithm, &data, false, span)?;
         let value = self.hash_within(&base, &hash, &most);

@@ -99,6 +99,37 @@ fn identity(l: &mut Lowerer<'_>, operand: &Operand, start: Address, span: Source
     Ok(Scalar::bits(vec![words[0]], 64))
 }
 
+/// `base + data % most` for results of more than 64 bits; `most` has to be a known power of two.
+pub(crate) fn wide_identity(
+    l: &mut Lowerer<'_>,
+    operand: &Operand,
+    base: &Scalar,
+    most: &Scalar,
+    span: SourceSpan,
+) -> Lowered<Scalar> {
+    let bits = match operand {
+        Operand::Scalar(scalar) => scalar.width(),
+        Operand::Memory(place) => place.value_type.packed_bits(),
+        _ => return refuse(span, "this has no value"),
+    };
+    let known: Option<Vec<u64>> = most.words.iter().map(|word| l.emitter.known(*word)).collect();
+    let ones = known.as_ref().map(|words| words.iter().map(|word| word.count_ones()).sum::<u32>());
+    let top = known.iter().flatten().position(|word| *word != 0);
+    let (Some(words), Some(1), Some(top)) = (&known, ones, top) else {
+        return refuse(span, "a hash of more than 64 bits needs a power of two that is known as its bound");
+    };
+    let kept = 64 * top as u32 + words[top].trailing_zeros();
+    let (start, _) = byte_string(l, operand, span)?;
+    let e = &mut l.emitter;
+    let data = e.load_packed(start, bits.div_ceil(8));
+    let rest = e.bits_from(&data, 0, kept.min(bits));
+    let width = kept.max(base.width()) + 1;
+    let rest = e.resized(&rest, kept.min(bits), width, false);
+    let base = e.resized(&base.words, base.width(), width, false);
+    let words = e.add_words(&base, &rest, width);
+    Ok(Scalar::bits(words, width))
+}
+
 /// Bytes behind what the parser read.
 fn payload(l: &mut Lowerer<'_>, span: SourceSpan) -> Lowered<(Value, Value)> {
     let packet = l.packet(span)?;

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::emitter::Emitter;
 use crate::error::{LowerError, Lowered, refuse};
-use crate::pipeline::{ObjectKind, ObjectSpec, Pipeline};
+use crate::pipeline::{ObjectKind, ObjectSpec, Pipeline, SourceLine};
 use crate::scope::Scope;
 use crate::types::RuntimeType;
 use crate::values::{Place, Scalar};
@@ -105,6 +105,8 @@ pub(crate) struct Lowerer<'p> {
     pub(crate) random_ranges: Vec<(BigUint, BigUint, RuntimeType)>,
     /// Colors that direct meters gave, by number of the object.
     pub(crate) colors: FxHashMap<usize, Place>,
+    /// Line records, by file and line.
+    lines: FxHashMap<(Symbol, u32), u32>,
     /// Sums of incremental checksums.
     pub(crate) sums: Vec<Place>,
     pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
@@ -152,6 +154,7 @@ impl<'p> Lowerer<'p> {
             extern_notes: Vec::new(),
             random_ranges: Vec::new(),
             colors: FxHashMap::default(),
+            lines: FxHashMap::default(),
             sums: Vec::new(),
             table_parts: Vec::new(),
             depth: 0,
@@ -200,6 +203,18 @@ impl<'p> Lowerer<'p> {
             true => refuse(span, format!("the variables take more than {MOST_STACK_BYTES} bytes")),
             false => Ok(()),
         }
+    }
+
+    /// Notes the line of the instructions that follow.
+    pub(crate) fn mark_line(&mut self, span: SourceSpan) {
+        let place = self.program.sources.place(span);
+        let key = (Symbol::from(place.path.as_str()), place.line);
+        let next = self.pipeline.lines.len() as u32;
+        let record = *self.lines.entry(key).or_insert(next);
+        if record == next {
+            self.pipeline.lines.push(SourceLine { path: place.path, line: place.line });
+        }
+        self.emitter.set_line(record);
     }
 
     pub(crate) fn global(&self, name: &str) -> Option<&'p DeclarationTree> {

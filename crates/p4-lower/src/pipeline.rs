@@ -42,6 +42,17 @@ pub struct Pipeline {
     pub headroom: u32,
     /// Names of errors, by value.
     pub errors: Vec<String>,
+    /// Lines of the program: records that instructions refer to by [`millstream_ir::Function::locs`].
+    pub lines: Vec<SourceLine>,
+}
+
+/// A line of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// Path, or the name that `#line` gave.
+    pub path: String,
+    /// Line, from 1.
+    pub line: u32,
 }
 
 /// Kind of an event's record: a digest.

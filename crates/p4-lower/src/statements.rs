@@ -25,6 +25,7 @@ impl<'p> Lowerer<'p> {
 
     pub(crate) fn statement(&mut self, statement: &'p StatementTree) -> Lowered<()> {
         self.check_size(statement.span)?;
+        self.mark_line(statement.span);
         match &statement.kind {
             StatementKind::Empty => {}
             StatementKind::Assignment(left, operator, right) => {

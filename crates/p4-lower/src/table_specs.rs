@@ -50,7 +50,7 @@ impl<'p> Lowerer<'p> {
             return refuse(declaration.span, "this is no table");
         };
         let name = self.local_name(&declaration.annotations, &declaration.name);
-        let (keys, parts, storage, key_size) = self.table_keys(properties)?;
+        let (mut keys, parts, mut storage, mut key_size) = self.table_keys(properties)?;
         let mut value_size = ENTRY_REST;
         let counter = match self.attached(properties, &["counters", "psa_direct_counter"])? {
             Some(counter) => Some(self.pipeline.objects[counter].name.clone()),
@@ -65,6 +65,14 @@ impl<'p> Lowerer<'p> {
         let parts =
             TableParts { keys: parts, actions: action_parts, selectors: selectors(properties), meter };
         let (entries, is_constant) = self.table_entries(properties, &keys, &parts)?;
+        // An entry `_` matches everything, also where the key is exact.
+        let is_open = |(condition, key): (&EntryMatch, &KeySpec)| {
+            *condition == EntryMatch::Any && key.kind == KeyMatch::Exact
+        };
+        if entries.iter().any(|entry| entry.matches.iter().zip(&keys).any(is_open)) {
+            storage = TableStorage::Priority;
+            key_size = lay_out(&mut keys, storage);
+        }
         let (default, is_default_constant) = self.default_action(properties, &parts)?;
         let size = match property(properties, "size") {
             Some(TablePropertyValue::Value(value)) => self.known_size(value)?,

@@ -2,7 +2,8 @@
 
 use millstream_interp::maps::{ByteRange, PriorityEntry};
 use millstream_p4_lower::{
-    ActionChoice, ENTRY_GROUP, EntryMatch, EntrySpec, KeyMatch, KeySpec, TableSpec, TableStorage,
+    ActionChoice, ENTRY_GROUP, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind, ObjectSpec, TableSpec,
+    TableStorage,
 };
 use num_bigint::BigUint;
 
@@ -47,6 +48,12 @@ pub enum EntryError {
         /// Name of the table.
         table: String,
     },
+    /// The object is no value set, or a member has another number of values.
+    #[error("{object} is no value set of such members")]
+    ValueSet {
+        /// Name of the object.
+        object: String,
+    },
     /// The number of arguments is not that of the action's parameters.
     #[error("{action} takes {wanted} arguments, not {given}")]
     ArgumentCount {
@@ -57,6 +64,39 @@ pub enum EntryError {
         /// Arguments given.
         given: usize,
     },
+}
+
+impl EntryError {
+    /// The object is no value set.
+    pub(crate) fn no_value_set(object: &ObjectSpec) -> EntryError {
+        EntryError::ValueSet { object: object.name.clone() }
+    }
+}
+
+/// Key of a member of a value set: its scalars, each at its alignment.
+///
+/// # Errors
+/// [`EntryError`] if the object is no value set, or the member does not fit it.
+pub fn value_set_key(object: &ObjectSpec, member: &[BigUint]) -> Result<Vec<u8>, EntryError> {
+    let ObjectKind::ValueSet { bits } = &object.kind else { return Err(EntryError::no_value_set(object)) };
+    if bits.len() != member.len() {
+        return Err(EntryError::no_value_set(object));
+    }
+    let mut bytes = Vec::new();
+    for (bits, value) in bits.iter().zip(member) {
+        check_width(value, &object.name, *bits)?;
+        let size = match bits {
+            0..=8 => 1,
+            9..=16 => 2,
+            17..=32 => 4,
+            _ => 8 * bits.div_ceil(64) as usize,
+        };
+        bytes.resize(bytes.len().next_multiple_of(size.min(8)), 0);
+        let from = bytes.len();
+        bytes.resize(from + size, 0);
+        put_host(&mut bytes[from..], value);
+    }
+    Ok(bytes)
 }
 
 /// Value of an entry whose action a group chooses.
@@ -198,8 +238,8 @@ fn priority_key(table: &TableSpec, entry: &EntrySpec) -> Result<Vec<u8>, EntryEr
                 let (value, len) = prefix(key, condition)?;
                 (value, prefix_mask(key.bits, len))
             }
-            (KeyMatch::Exact, _) => (exact(key, condition)?, whole),
             (_, EntryMatch::Any) => continue,
+            (KeyMatch::Exact, _) => (exact(key, condition)?, whole),
             (KeyMatch::Range, EntryMatch::Range(low, high)) => {
                 check_width(low, &key.name, key.bits)?;
                 check_width(high, &key.name, key.bits)?;

@@ -11,7 +11,7 @@ use millstream_p4_lower::{
 
 use num_bigint::BigUint;
 
-use crate::entries::{EntryError, entry_key, entry_value, group_value};
+use crate::entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 use crate::executor::{ExecutorError, SwitchExecutor};
 
 /// Port of dropped packets.
@@ -224,6 +224,27 @@ impl<E: SwitchExecutor> Switch<E> {
         }
         for index in values.len()..old.unwrap_or(0) as usize {
             self.executor.delete(selector.member_map, &key(index))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the members of a value set: the scalars of each one.
+    ///
+    /// # Errors
+    /// [`SwitchError`] if the object is no value set, or a member does not fit it, or there is no room.
+    pub fn set_value_set(&mut self, object: usize, members: &[Vec<BigUint>]) -> Result<(), SwitchError> {
+        let program = self.program.clone();
+        let object = &program.pipeline.objects[object];
+        let keys: Vec<Vec<u8>> =
+            members.iter().map(|member| value_set_key(object, member)).collect::<Result<_, _>>()?;
+        let Some(map) = object.map else { return Err(EntryError::no_value_set(object).into()) };
+        for old in self.executor.keys(map) {
+            if !keys.contains(&old) {
+                self.executor.delete(map, &old)?;
+            }
+        }
+        for key in &keys {
+            self.executor.set(map, key, &[0; 8])?;
         }
         Ok(())
     }

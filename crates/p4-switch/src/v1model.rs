@@ -96,7 +96,7 @@ impl<E: SwitchExecutor> Switch<E> {
         }
         let port = self.get(&state, "standard_metadata.egress_spec");
         if port != DROP_PORT {
-            queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
+            self.enqueue(port, packet, state, queue);
         }
         Ok(())
     }
@@ -106,9 +106,15 @@ impl<E: SwitchExecutor> Switch<E> {
         for (port, replica) in targets {
             let mut state = state.to_vec();
             self.standard(&mut state, &[("egress_rid", *replica)]);
-            let packet = packet.to_vec();
-            queue.push_back(WaitingPacket { is_egress: true, port: *port, packet, state });
+            self.enqueue(*port, packet.to_vec(), state, queue);
         }
+    }
+
+    /// Queues a packet for egress, with the queue's length and the time.
+    fn enqueue(&self, port: u64, packet: Vec<u8>, mut state: Vec<u8>, queue: &mut WaitingQueue) {
+        let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+        self.standard(&mut state, &[("enq_timestamp", self.time / 1000), ("enq_qdepth", depth)]);
+        queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
     }
 
     /// A clone of the packet as it came goes through the parser, and on to egress.
@@ -134,9 +140,13 @@ impl<E: SwitchExecutor> Switch<E> {
     ) -> Result<Option<SentPacket>, SwitchError> {
         let WaitingPacket { port, mut packet, mut state, .. } = waiting;
         let original = packet.clone();
+        let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+        let waited = (self.time / 1000).wrapping_sub(self.get(&state, "standard_metadata.enq_timestamp"));
         self.standard(
             &mut state,
             &[
+                ("deq_timedelta", waited),
+                ("deq_qdepth", depth),
                 ("egress_port", port),
                 ("egress_spec", 0),
                 ("packet_length", packet.len() as u64),

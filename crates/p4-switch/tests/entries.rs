@@ -113,3 +113,25 @@ fn names_of_entries_with_priorities_are_checked() {
     assert!(switch.executor().set(spec.map, &name.encode()[1..], &value).is_err());
     assert_eq!(switch.executor().keys(spec.map), [name.encode()]);
 }
+
+#[test]
+fn a_value_set_decides_about_transitions() {
+    let mut switch = start("sets.p4");
+    let kinds = switch.pipeline().objects.iter().position(|object| object.name == "Parse.kinds").unwrap();
+    let packet = [3, 0x10, 0, 0, 0, 1, 2, 3];
+    let boxed = switch.receive(0, &packet).unwrap();
+    assert_eq!(boxed[0].data[2..4], [0xab, 0xcd], "the header behind the first one was parsed");
+    switch.set_value_set(kinds, &[vec![3u8.into()], vec![9u8.into()]]).unwrap();
+    assert_eq!(switch.receive(0, &packet).unwrap()[0].data[2..4], [0, 0]);
+    switch.set_value_set(kinds, &[vec![9u8.into()]]).unwrap();
+    assert_eq!(switch.receive(0, &packet).unwrap(), boxed);
+    assert!(switch.set_value_set(kinds, &[vec![256u16.into()]]).is_err());
+    assert!(switch.set_value_set(kinds, &[vec![1u8.into(), 2u8.into()]]).is_err());
+}
+
+#[test]
+fn instructions_know_their_lines() {
+    let switch = start("tables.p4");
+    let pipeline = switch.pipeline();
+    assert!(pipeline.lines.iter().any(|line| line.path.ends_with("tables.p4") && line.line == 14));
+}

@@ -1,6 +1,6 @@
 //! Runs every STF file of a folder with the program of the same name, and counts the results by architecture.
 //!
-//! `suite FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--optimize]`: `--only` takes files whose name has the
+//! `stf FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--optimize]`: `--only` takes files whose name has the
 //! text, `--list` prints each file with its result, and not only those that do not pass, `--lower` lowers all programs,
 //! and runs nothing, `--optimize` runs the static passes for native code.
 
