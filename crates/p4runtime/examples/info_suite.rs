@@ -1,6 +1,6 @@
 //! Compares the P4Info of many programs with expected files, as messages.
 //!
-//! `suite PROGRAMS EXPECTED [-I PATH] [--show NAME]`: for each `NAME.p4info.txtpb` in EXPECTED, the program is
+//! `info_suite PROGRAMS EXPECTED [-I PATH] [--show NAME]`: for each `NAME.p4info.txtpb` in EXPECTED, the program is
 //! `NAME` in PROGRAMS. Prints how many are equal, and the others by their first difference; `--show` prints the P4Info
 //! that is made of one program.
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let [programs, expected] = &folders[..] else {
-        return Err("suite PROGRAMS EXPECTED [-I PATH] [--show NAME]".into());
+        return Err("info_suite PROGRAMS EXPECTED [-I PATH] [--show NAME]".into());
     };
     let (programs, expected) = (Path::new(programs), Path::new(expected));
     if let Some(name) = shown {

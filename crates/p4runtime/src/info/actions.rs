@@ -143,7 +143,8 @@ impl<'p> ProgramElaboration<'_, 'p> {
     /// Instance that `BASE.apply(...)` applies.
     fn applied(&self, id: ScopeId, base: &ExpressionTree) -> Option<ScopeId> {
         let ExpressionKind::Name(name) = &base.kind else { return None };
-        self.arena.get(id).children.get(&*name.name.text).copied()
+        let placed = self.arena.find(self.index, Some(id), name)?;
+        self.arena.get(placed.scope?).children.get(&*placed.declaration.name.text).copied()
     }
 
     fn directly_applied(&self, id: ScopeId, target: &TypeSyntax) -> Option<ScopeId> {
@@ -208,7 +209,7 @@ impl<'p> DigestWalk<'_, 'p> {
                 let found = self.elaboration.arena.find(self.elaboration.index, Some(id), name);
                 let Some(placed) = found else { return };
                 let is_extern = matches!(placed.declaration.kind, DeclarationKind::ExternFunction(_));
-                self.calls.has_extern_call |= is_extern;
+                self.calls.has_extern_call |= is_extern && &*name.name.text != "static_assert";
                 if is_extern && &*name.name.text == "digest" {
                     let data = arguments.get(1).and_then(|argument| argument.value.as_ref());
                     let call = |data| DigestCall { type_argument: types.first(), data, scope: id };
@@ -236,8 +237,8 @@ impl<'p> DigestWalk<'_, 'p> {
             return;
         }
         let names = &self.elaboration.arena.get(id).constants;
-        let mut walk = LivenessWalk { index: self.elaboration.index, names, parts: Vec::new() };
-        walk.block(body);
+        let mut walk = LivenessWalk::new(self.elaboration.index, names);
+        walk.body(body);
         walk.parts.into_iter().for_each(|part| self.part(part, id));
     }
 }
@@ -275,19 +276,20 @@ impl<'p> InfoBuilder<'_, 'p> {
             let data_type = self.written_type(&parameter.declared_type, scope);
             let span = parameter.declared_type.span;
             let is_enumeration = is_plain_enumeration(index.program, &data_type);
-            let width = index.width(&data_type);
+            let width = self.types.plane_width(&data_type);
             if width.is_none() && !is_enumeration {
                 return Err(index.unsupported(span, "an action's parameter of this type"));
             }
+            self.types.info();
             self.types.describe(&data_type, span)?;
             let type_name = match &data_type {
-                DataType::Nominal(id, _) if is_enumeration => Some(named(&self.types.type_name(*id))),
+                DataType::Nominal(id, _) if is_enumeration => Some(named(&self.types.type_name(*id, &[]))),
                 _ => self.types.new_type_name(&data_type),
             };
             let name = crate::info::annotations::name_annotation(&parameter.annotations);
             list.push(action::Param {
                 id,
-                name: name.unwrap_or(&parameter.name.text).into(),
+                name: name.unwrap_or_else(|| parameter.name.text.to_string()),
                 annotations: lists.annotations,
                 annotation_locations: Vec::new(),
                 bitwidth: width.unwrap_or(0) as i32,
@@ -323,7 +325,7 @@ impl<'p> InfoBuilder<'_, 'p> {
             },
         };
         let name = match &data_type {
-            DataType::Nominal(id, _) => self.types.type_name(*id),
+            DataType::Nominal(id, arguments) => self.types.type_name(*id, arguments),
             _ => {
                 let next = self.unnamed_digests.len();
                 let number = *self.unnamed_digests.entry(call.data.id.0).or_insert(next);

@@ -22,12 +22,15 @@ pub(crate) struct AnnotationLists {
 }
 
 /// Finds an annotation.
-pub(crate) fn find_annotation<'p>(annotations: &'p [AnnotationTree], name: &str) -> Option<&'p AnnotationTree> {
+pub(crate) fn find_annotation<'p>(
+    annotations: &'p [AnnotationTree],
+    name: &str,
+) -> Option<&'p AnnotationTree> {
     annotations.iter().find(|annotation| &*annotation.name.text == name)
 }
 
 /// Name for the control plane that `@name` gives.
-pub(crate) fn name_annotation(annotations: &[AnnotationTree]) -> Option<&str> {
+pub(crate) fn name_annotation(annotations: &[AnnotationTree]) -> Option<String> {
     text(find_annotation(annotations, "name")?)
 }
 
@@ -36,15 +39,14 @@ pub(crate) fn is_hidden(annotations: &[AnnotationTree]) -> bool {
     find_annotation(annotations, "hidden").is_some()
 }
 
-/// The string within parentheses.
-pub(crate) fn text(annotation: &AnnotationTree) -> Option<&str> {
-    match &annotation.body {
-        AnnotationBody::Unstructured(tokens) => match &tokens[..] {
-            [SourceToken { kind: TokenKind::Text(text), .. }] => Some(text),
-            _ => None,
-        },
+/// The string within parentheses, or several that `++` joins.
+pub(crate) fn text(annotation: &AnnotationTree) -> Option<String> {
+    let AnnotationBody::Unstructured(tokens) = &annotation.body else { return None };
+    let part = |tokens: &[SourceToken]| match tokens {
+        [SourceToken { kind: TokenKind::Text(text), .. }] => Some(text.to_string()),
         _ => None,
-    }
+    };
+    tokens.split(|token| token.word_or_mark() == "++").map(part).collect()
 }
 
 /// The number within parentheses.
@@ -85,11 +87,7 @@ impl ProgramIndex<'_> {
         }
     }
 
-    pub(crate) fn broken_annotation(
-        &self,
-        annotation: &AnnotationTree,
-        expected: &'static str,
-    ) -> InfoError {
+    pub(crate) fn broken_annotation(&self, annotation: &AnnotationTree, expected: &'static str) -> InfoError {
         let name = annotation.name.text.to_string();
         InfoError::Annotation { place: self.place(annotation.name.span), name, expected }
     }
@@ -162,7 +160,7 @@ impl ProgramIndex<'_> {
         let written = |name: &str| match find_annotation(annotations, name) {
             None => Ok(None),
             Some(annotation) => match text(annotation) {
-                Some(text) => Ok(Some(text.to_owned())),
+                Some(text) => Ok(Some(text)),
                 None => Err(self.broken_annotation(annotation, "a string")),
             },
         };

@@ -31,10 +31,10 @@ pub(crate) enum ExternKind {
 }
 
 impl TargetArchitecture {
-    /// Finds the architecture by the packages that a program's files declare.
-    pub fn of_program(program: &CompiledProgram) -> Option<TargetArchitecture> {
+    /// Finds the architecture by the packages that a program's files declare; v1model is that of all others.
+    pub fn of_program(program: &CompiledProgram) -> TargetArchitecture {
         let packages = program.types.nominals.iter().filter(|n| matches!(n.kind, NominalKind::Package(_)));
-        packages.into_iter().find_map(|package| {
+        let found = packages.into_iter().find_map(|package| {
             Some(match &*package.name {
                 "V1Switch" => TargetArchitecture::V1Model,
                 "PSA_Switch" => TargetArchitecture::Psa,
@@ -42,7 +42,8 @@ impl TargetArchitecture {
                 "ubpf" => TargetArchitecture::Ubpf,
                 _ => return None,
             })
-        })
+        });
+        found.unwrap_or(TargetArchitecture::V1Model)
     }
 
     /// Name in `pkg_info`.

@@ -49,9 +49,7 @@ impl<'p> ProgramIndex<'p> {
             TypeSyntaxKind::VariableBits(width) => sized(width, DataType::VariableBits),
             TypeSyntaxKind::Tuple(elements) => DataType::Tuple(all(elements)),
             TypeSyntaxKind::Stack(element, size) => match self.size(size) {
-                Some(size) => {
-                    DataType::Stack(Box::new(self.written_type(element, arguments, depth)), size)
-                }
+                Some(size) => DataType::Stack(Box::new(self.written_type(element, arguments, depth)), size),
                 None => DataType::Unknown,
             },
             TypeSyntaxKind::Named(name) => match arguments.get(&*name.name.text) {
@@ -65,13 +63,7 @@ impl<'p> ProgramIndex<'p> {
         }
     }
 
-    fn named_type(
-        &self,
-        name: &str,
-        list: Vec<DataType>,
-        arguments: &TypeArguments,
-        depth: u32,
-    ) -> DataType {
+    fn named_type(&self, name: &str, list: Vec<DataType>, arguments: &TypeArguments, depth: u32) -> DataType {
         match self.find(name).map(|declaration| &declaration.kind) {
             Some(DeclarationKind::TypeAlias(target)) => self.written_type(target, arguments, depth),
             _ => self.nominal(name).map_or(DataType::Unknown, |id| DataType::Nominal(id, list)),

@@ -5,13 +5,12 @@
 
 use std::collections::VecDeque;
 
+use millstream_p4::ConstantValue;
 use millstream_p4::ast::{DeclarationKind, DeclarationTree, InstanceSyntax, ParameterSyntax};
 use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax, TypeSyntaxKind};
-use millstream_p4::ConstantValue;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::info::InfoError;
-use crate::info::annotations::name_annotation;
 use crate::info::data_types::TypeArguments;
 use crate::info::evaluate::NamedConstants;
 use crate::info::liveness::{LivePart, LivenessWalk, visit_arguments, visit_expressions};
@@ -142,14 +141,12 @@ impl<'w, 'p> ProgramElaboration<'w, 'p> {
             DeclarationKind::Control(_) => false,
             _ => return Ok(()),
         };
-        let name = name_annotation(&target.annotations).unwrap_or(&target.name.text);
-        let prefix = joined("", name);
         let call = ConstructorCall {
             declaration: target,
             type_arguments,
             arguments,
             caller: None,
-            prefix: &prefix,
+            prefix: &target.name.text,
         };
         if let Some(scope) = self.scope(&call)? {
             let block = if is_parser { ProgramBlock::Parser(scope) } else { ProgramBlock::Control(scope) };
@@ -200,9 +197,8 @@ impl<'w, 'p> ProgramElaboration<'w, 'p> {
             },
             _ => None,
         };
-        target.map_or(Ok(()), |(declaration, types, arguments)| {
-            self.constructor(declaration, types, arguments)
-        })
+        target
+            .map_or(Ok(()), |(declaration, types, arguments)| self.constructor(declaration, types, arguments))
     }
 }
 
@@ -288,7 +284,7 @@ impl<'p> ProgramElaboration<'_, 'p> {
     }
 
     fn collect_live(&self, scope: &mut BlockScope<'p>) {
-        let mut walk = LivenessWalk { index: self.index, names: &scope.constants, parts: Vec::new() };
+        let mut walk = LivenessWalk::new(self.index, &scope.constants);
         for local in &scope.locals {
             match &local.kind {
                 DeclarationKind::Variable(..) => walk.declaration(local),
@@ -297,7 +293,7 @@ impl<'p> ProgramElaboration<'_, 'p> {
             }
         }
         match scope.code {
-            BlockCode::Control(apply) => _ = walk.block(apply),
+            BlockCode::Control(apply) => walk.body(apply),
             BlockCode::Parser(states) => walk.states(states),
         }
         let parts = walk.parts;
@@ -347,8 +343,8 @@ impl<'p> ProgramElaboration<'_, 'p> {
         match &declaration.kind {
             DeclarationKind::Action(_, body) => {
                 let names = &self.arena.get(id).constants;
-                let mut walk = LivenessWalk { index: self.index, names, parts: Vec::new() };
-                walk.block(body);
+                let mut walk = LivenessWalk::new(self.index, names);
+                walk.body(body);
                 for part in walk.parts {
                     if let LivePart::Expression(expression) = part {
                         reached.expression(expression, false);
@@ -364,7 +360,10 @@ impl<'p> ProgramElaboration<'_, 'p> {
                     reached.expression(expression, false);
                 }
             }
-            DeclarationKind::Instance(instance) => self.child(id, declaration, instance)?,
+            DeclarationKind::Instance(instance) => {
+                visit_arguments(&instance.arguments, &mut |part| reached.single(part, false));
+                self.child(id, declaration, instance)?;
+            }
             _ => {}
         }
         Ok(())
@@ -421,19 +420,12 @@ impl<'p> ProgramElaboration<'_, 'p> {
 
     fn add_parts(&self, id: ScopeId, parts: &mut Vec<BlockPart<'p>>) {
         let scope = self.arena.get(id);
-        for (_, child) in &scope.direct {
-            self.add_parts(*child, parts);
-        }
         for declaration in scope.locals.iter().copied() {
             let name = &*declaration.name.text;
             let placed = PlacedDeclaration { scope: Some(id), declaration };
             let is_used = scope.used.contains(name);
             match &declaration.kind {
-                DeclarationKind::Action(..) => {
-                    if scope.table_actions.contains(name) && is_used || scope.called_actions.contains(name) {
-                        parts.push(BlockPart::Action(placed));
-                    }
-                }
+                DeclarationKind::Action(..) if is_run(scope, name) => parts.push(BlockPart::Action(placed)),
                 DeclarationKind::Table(_) if is_used => parts.push(BlockPart::Table(placed)),
                 DeclarationKind::ValueSet(..) if is_used => parts.push(BlockPart::ValueSet(placed)),
                 DeclarationKind::Instance(instance) => match scope.children.get(name) {
@@ -443,6 +435,9 @@ impl<'p> ProgramElaboration<'_, 'p> {
                 },
                 _ => {}
             }
+        }
+        for (_, child) in &scope.direct {
+            self.add_parts(*child, parts);
         }
     }
 
@@ -481,9 +476,14 @@ impl<'p> ReachedNames<'p> {
 fn methods<'p>(instance: &'p InstanceSyntax, walk: &mut LivenessWalk<'_, 'p>) {
     for part in instance.initializer.as_deref().unwrap_or_default() {
         if let DeclarationKind::Function(function) = &part.kind {
-            walk.block(&function.body);
+            walk.body(&function.body);
         }
     }
+}
+
+/// Tells if a table that is applied or a statement of the block runs an action.
+fn is_run(scope: &BlockScope<'_>, name: &str) -> bool {
+    scope.used.contains(name) && scope.table_actions.contains(name) || scope.called_actions.contains(name)
 }
 
 fn type_arguments(target: &TypeSyntax) -> &[TypeSyntax] {

@@ -23,18 +23,12 @@ impl ProgramIndex<'_> {
         }
         match &expression.kind {
             ExpressionKind::Name(name) => names.get(&*name.name.text).cloned(),
-            ExpressionKind::Unary(operator, operand) => {
-                match (operator, self.evaluate(operand, names)?) {
-                    (UnaryOperator::Not, ConstantValue::Boolean(value)) => {
-                        Some(ConstantValue::Boolean(!value))
-                    }
-                    (UnaryOperator::Minus, ConstantValue::Number(value)) => {
-                        self.wrapped(expression, -value)
-                    }
-                    (UnaryOperator::Plus, value) => Some(value),
-                    _ => None,
-                }
-            }
+            ExpressionKind::Unary(operator, operand) => match (operator, self.evaluate(operand, names)?) {
+                (UnaryOperator::Not, ConstantValue::Boolean(value)) => Some(ConstantValue::Boolean(!value)),
+                (UnaryOperator::Minus, ConstantValue::Number(value)) => self.wrapped(expression, -value),
+                (UnaryOperator::Plus, value) => Some(value),
+                _ => None,
+            },
             ExpressionKind::Binary(operator, left, right) => {
                 self.binary(expression, *operator, [left, right], names)
             }
@@ -117,8 +111,7 @@ impl ProgramIndex<'_> {
     /// Number of a member of an enumeration with values.
     pub(crate) fn member_number(&self, value: &ConstantValue) -> Option<BigInt> {
         let ConstantValue::Member(id, name) = value else { return None };
-        let millstream_p4::NominalKind::Enumeration(Some(_), members) =
-            &self.program.types.nominal(*id).kind
+        let millstream_p4::NominalKind::Enumeration(Some(_), members) = &self.program.types.nominal(*id).kind
         else {
             return None;
         };

@@ -118,7 +118,7 @@ impl<'p> InfoBuilder<'_, 'p> {
         }
         let is_profile = matches!(kind, ExternKind::ActionProfile | ExternKind::ActionSelector);
         Ok(Some(ExternObject {
-            name: self.elaboration.arena.joined_name(scope, annotations, ""),
+            name: self.elaboration.arena.joined_name(None, annotations, ""),
             kind,
             annotations: if is_profile { annotations } else { &[] },
             type_arguments: specialized(target),
@@ -155,9 +155,8 @@ impl<'p> InfoBuilder<'_, 'p> {
     fn size(&self, object: &ExternObject<'p>) -> Result<i64, InfoError> {
         let names = ["size", "n_counters", "n_meters"];
         let value = object.parameters.iter().find(|(parameter, _)| names.contains(parameter));
-        let number = value.and_then(|(_, value)| {
-            self.elaboration.index.number(value, self.constants(object.scope))
-        });
+        let number =
+            value.and_then(|(_, value)| self.elaboration.index.number(value, self.constants(object.scope)));
         let size = number.and_then(|number| i64::try_from(number).ok());
         let limit = |size: &i64| i32::try_from(*size).is_ok();
         let error = || self.elaboration.index.unsupported(object.span, "the size of this object");
@@ -308,7 +307,7 @@ impl<'p> InfoBuilder<'_, 'p> {
         let Some(annotation) = find_annotation(annotations, "selector_size_semantics") else {
             return Ok(None);
         };
-        match text(annotation).map(str::to_ascii_lowercase).as_deref() {
+        match text(annotation).map(|text| text.to_ascii_lowercase()).as_deref() {
             Some("sum_of_weights") => Ok(Some(SelectorSizeSemantics::SumOfWeights(SumOfWeights {}))),
             Some("sum_of_members") => {
                 let max_member_weight = max_member_weight.unwrap_or(0);

@@ -84,7 +84,8 @@ impl ProgramIndex<'_> {
             return None;
         };
         let field = syntax.fields.iter().find(|field| &*field.name.text == member);
-        let name = field.map(|field| name_annotation(&field.annotations).unwrap_or(member).to_owned());
+        let name =
+            field.map(|field| name_annotation(&field.annotations).unwrap_or_else(|| member.to_owned()));
         Some((kind, name))
     }
 }

@@ -1,10 +1,12 @@
-//! Code that packets can reach: constant conditions, `return` and `exit` cut branches off.
+//! Code that packets can reach: constant conditions and `return` cut branches off.
+//!
+//! As in p4c, `exit` does so only in bodies that have a `return`, so that the same actions are described.
 
 use millstream_p4::ConstantValue;
 use millstream_p4::ast::{
     BlockSyntax, DeclarationKind, DeclarationTree, ParserState, StateTransition, StatementKind, StatementTree,
 };
-use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
+use millstream_p4::expression::{BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
 use rustc_hash::FxHashMap;
 
 use crate::info::evaluate::NamedConstants;
@@ -25,20 +27,51 @@ pub(crate) struct LivenessWalk<'w, 'p> {
     pub(crate) index: &'w ProgramIndex<'p>,
     pub(crate) names: &'w NamedConstants<'p>,
     pub(crate) parts: Vec<LivePart<'p>>,
+    /// The body has a `return`: it and `exit` cut off what follows.
+    has_return: bool,
 }
 
-impl<'p> LivenessWalk<'_, 'p> {
+impl<'w, 'p> LivenessWalk<'w, 'p> {
+    pub(crate) fn new(index: &'w ProgramIndex<'p>, names: &'w NamedConstants<'p>) -> Self {
+        LivenessWalk { index, names, parts: Vec::new(), has_return: false }
+    }
+
+    /// Walks through the body of an action, function or control.
+    pub(crate) fn body(&mut self, body: &'p BlockSyntax) {
+        self.has_return = body.statements.iter().any(has_return);
+        self.block(body);
+    }
+
     /// Walks through statements; tells if packets do not get behind them.
-    pub(crate) fn block(&mut self, block: &'p BlockSyntax) -> bool {
+    fn block(&mut self, block: &'p BlockSyntax) -> bool {
         block.statements.iter().any(|statement| self.statement(statement))
+    }
+
+    /// Adds an expression; of a choice with a constant condition only what is chosen.
+    fn expression(&mut self, expression: &'p ExpressionTree) {
+        let known = |part: &ExpressionTree| match self.index.evaluate(part, self.names) {
+            Some(ConstantValue::Boolean(value)) => Some(value),
+            _ => None,
+        };
+        match &expression.kind {
+            ExpressionKind::Ternary(parts) => match known(&parts[0]) {
+                Some(true) => self.expression(&parts[1]),
+                Some(false) => self.expression(&parts[2]),
+                None => self.parts.push(LivePart::Expression(expression)),
+            },
+            ExpressionKind::Binary(BinaryOperator::And, left, _) if known(left) == Some(false) => {}
+            ExpressionKind::Binary(BinaryOperator::Or, left, _) if known(left) == Some(true) => {}
+            _ => self.parts.push(LivePart::Expression(expression)),
+        }
     }
 
     fn statement(&mut self, statement: &'p StatementTree) -> bool {
         match &statement.kind {
             StatementKind::Assignment(left, _, right) => {
-                self.parts.extend([LivePart::Expression(left), LivePart::Expression(right)]);
+                self.expression(left);
+                self.expression(right);
             }
-            StatementKind::Call(call) => self.parts.push(LivePart::Expression(call)),
+            StatementKind::Call(call) => self.expression(call),
             StatementKind::DirectApplication(target, arguments) => {
                 self.parts.push(LivePart::Application(target, arguments));
             }
@@ -47,31 +80,29 @@ impl<'p> LivenessWalk<'_, 'p> {
             }
             StatementKind::Block(block) => return self.block(block),
             StatementKind::Switch(value, cases) => {
-                self.parts.push(LivePart::Expression(value));
-                let mut always_ends = cases.iter().any(|case| case.label.is_none());
+                self.expression(value);
                 for case in cases {
                     self.parts.extend(case.label.as_ref().map(LivePart::Expression));
-                    always_ends &= case.body.as_ref().is_none_or(|body| self.block(body));
+                    case.body.iter().for_each(|body| _ = self.block(body));
                 }
-                return always_ends && cases.last().is_some_and(|case| case.body.is_some());
             }
             StatementKind::Return(value) => {
-                self.parts.extend(value.as_ref().map(LivePart::Expression));
+                value.as_ref().into_iter().for_each(|value| self.expression(value));
                 return true;
             }
-            StatementKind::Exit | StatementKind::Break | StatementKind::Continue => return true,
+            StatementKind::Exit => return self.has_return,
             StatementKind::ForLoop(parts) => {
                 parts.start.iter().for_each(|start| _ = self.statement(start));
-                self.parts.push(LivePart::Expression(&parts.condition));
+                self.expression(&parts.condition);
                 self.statement(&parts.body);
                 parts.update.iter().for_each(|update| _ = self.statement(update));
             }
             StatementKind::ForInLoop(parts) => {
-                self.parts.push(LivePart::Expression(&parts.collection));
+                self.expression(&parts.collection);
                 self.statement(&parts.body);
             }
             StatementKind::Declaration(declaration) => self.declaration(declaration),
-            StatementKind::Empty => {}
+            StatementKind::Break | StatementKind::Continue | StatementKind::Empty => {}
         }
         false
     }
@@ -79,7 +110,7 @@ impl<'p> LivenessWalk<'_, 'p> {
     /// Walks through the value of a variable, and through the methods of an instance.
     pub(crate) fn declaration(&mut self, declaration: &'p DeclarationTree) {
         match &declaration.kind {
-            DeclarationKind::Variable(_, Some(value)) => self.parts.push(LivePart::Expression(value)),
+            DeclarationKind::Variable(_, Some(value)) => self.expression(value),
             DeclarationKind::Instance(_) => self.parts.push(LivePart::Instance(declaration)),
             _ => {}
         }
@@ -98,7 +129,7 @@ impl<'p> LivenessWalk<'_, 'p> {
             }
             _ => {}
         }
-        self.parts.push(LivePart::Expression(condition));
+        self.expression(condition);
         let then_ends = self.statement(then);
         let otherwise_ends = otherwise.is_some_and(|otherwise| self.statement(otherwise));
         then_ends && otherwise_ends
@@ -127,6 +158,22 @@ impl<'p> LivenessWalk<'_, 'p> {
     }
 }
 
+/// Tells if there is a `return` in a statement.
+fn has_return(statement: &StatementTree) -> bool {
+    let any = |block: &BlockSyntax| block.statements.iter().any(has_return);
+    match &statement.kind {
+        StatementKind::Return(_) => true,
+        StatementKind::Conditional(parts) => {
+            has_return(&parts.then) || parts.otherwise.as_ref().is_some_and(has_return)
+        }
+        StatementKind::Block(block) => any(block),
+        StatementKind::Switch(_, cases) => cases.iter().filter_map(|case| case.body.as_ref()).any(any),
+        StatementKind::ForLoop(parts) => has_return(&parts.body),
+        StatementKind::ForInLoop(parts) => has_return(&parts.body),
+        _ => false,
+    }
+}
+
 /// Visits an expression and those within it, the outer one first.
 pub(crate) fn visit_expressions<'p>(
     expression: &'p ExpressionTree,
@@ -144,9 +191,9 @@ pub(crate) fn visit_expressions<'p>(
             visit_expressions(left, visit);
             visit_expressions(right, visit);
         }
-        ExpressionKind::Ternary(parts)
-        | ExpressionKind::Slice(parts)
-        | ExpressionKind::WidthSlice(parts) => all(&parts[..], visit),
+        ExpressionKind::Ternary(parts) | ExpressionKind::Slice(parts) | ExpressionKind::WidthSlice(parts) => {
+            all(&parts[..], visit)
+        }
         ExpressionKind::List(list) | ExpressionKind::KeysetTuple(list) => all(list, visit),
         ExpressionKind::Record(fields, _) => {
             fields.iter().for_each(|(_, value)| visit_expressions(value, visit));
@@ -161,10 +208,7 @@ pub(crate) fn visit_expressions<'p>(
 }
 
 /// Visits the values of arguments, and those within them.
-pub(crate) fn visit_arguments<'p>(
-    arguments: &'p [CallArgument],
-    visit: &mut dyn FnMut(&'p ExpressionTree),
-) {
+pub(crate) fn visit_arguments<'p>(arguments: &'p [CallArgument], visit: &mut dyn FnMut(&'p ExpressionTree)) {
     for value in arguments.iter().filter_map(|argument| argument.value.as_ref()) {
         visit_expressions(value, visit);
     }

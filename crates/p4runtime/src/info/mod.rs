@@ -34,9 +34,6 @@ pub enum InfoError {
     /// The program has errors.
     #[error("the program has errors")]
     BrokenProgram,
-    /// The program is for no architecture that has P4Info.
-    #[error("P4Info is made for v1model, psa, pna and ubpf only")]
-    UnknownArchitecture,
     /// A construct has no description in P4Info.
     #[error("{place}: {construct} cannot be described in P4Info")]
     Unsupported {
@@ -94,11 +91,11 @@ pub enum InfoError {
 /// Makes the P4Info of a program.
 ///
 /// # Errors
-/// If the program has errors, is for another architecture, or has a construct that P4Info cannot describe.
+/// If the program has errors, or has a construct that P4Info cannot describe.
 pub fn make_p4_info(program: &CompiledProgram) -> Result<P4Info, InfoError> {
     if !program.is_accepted() {
         return Err(InfoError::BrokenProgram);
     }
-    let architecture = TargetArchitecture::of_program(program).ok_or(InfoError::UnknownArchitecture)?;
+    let architecture = TargetArchitecture::of_program(program);
     package::InfoBuilder::build(program, architecture)
 }

@@ -81,19 +81,14 @@ impl<'p> InfoBuilder<'_, 'p> {
         }
         for header in self.controller_headers() {
             if let Some(nominal) = elaboration.index.nominal(&header.name.text) {
-                let name = self.types.type_name(nominal);
+                let name = self.types.type_name(nominal, &[]);
                 self.add(ObjectKind::ControllerHeader, &name, &header.annotations)?;
             }
         }
         self.symbols.assign()
     }
 
-    fn add(
-        &mut self,
-        kind: ObjectKind,
-        name: &str,
-        annotations: &[AnnotationTree],
-    ) -> Result<(), InfoError> {
+    fn add(&mut self, kind: ObjectKind, name: &str, annotations: &[AnnotationTree]) -> Result<(), InfoError> {
         let id = self.elaboration.index.id_annotation(annotations)?;
         self.symbols.add(kind, name, id)
     }
@@ -277,10 +272,7 @@ impl<'p> InfoBuilder<'_, 'p> {
     }
 
     /// Names with values, within brackets or parentheses.
-    fn annotation_pairs<'a>(
-        &self,
-        annotation: &'a AnnotationTree,
-    ) -> Vec<(&'a str, Option<ConstantValue>)> {
+    fn annotation_pairs<'a>(&self, annotation: &'a AnnotationTree) -> Vec<(&'a str, Option<ConstantValue>)> {
         match &annotation.body {
             AnnotationBody::Pairs(pairs) => {
                 let value = |(key, value): &'a (SourceName, ExpressionTree)| {

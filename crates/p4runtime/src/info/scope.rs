@@ -92,7 +92,7 @@ impl<'p> ScopeArena<'p> {
         name: &str,
     ) -> String {
         let prefix = scope.map(|scope| &*self.get(scope).prefix).unwrap_or_default();
-        joined(prefix, name_annotation(annotations).unwrap_or(name))
+        joined(prefix, name_annotation(annotations).as_deref().unwrap_or(name))
     }
 
     /// Finds what a name means within an instance.

@@ -199,11 +199,11 @@ impl<'p> InfoBuilder<'_, 'p> {
     ) -> Result<MatchField, InfoError> {
         let index = self.elaboration.index;
         let span = key.expression.span;
-        let given = name_annotation(&key.annotations).map(str::to_owned);
+        let given = name_annotation(&key.annotations);
         let name = given.or_else(|| index.key_name(&key.expression));
         let name = name.ok_or_else(|| index.unsupported(span, "a key without a name"))?;
         let data_type = self.expression_type(scope, &key.expression);
-        let width = index.width(&data_type);
+        let width = self.types.plane_width(&data_type);
         let width = width.ok_or_else(|| index.unsupported(span, "a key of this type"))?;
         self.types.describe(&data_type, span)?;
         let lists = index.annotation_lists(&key.annotations, &[])?;
@@ -319,9 +319,9 @@ impl<'p> InfoBuilder<'_, 'p> {
         let ids = field_ids(&given.collect::<Result<Vec<_>, InfoError>>()?)?;
         let mut list = Vec::new();
         for (at, (parameter, id)) in parameters.into_iter().zip(ids).enumerate() {
-            let named = arguments.iter().find(|argument| {
-                argument.name.as_ref().is_some_and(|name| name.text == parameter.name.text)
-            });
+            let named = arguments
+                .iter()
+                .find(|argument| argument.name.as_ref().is_some_and(|name| name.text == parameter.name.text));
             let positional = arguments.get(bound + at).filter(|argument| argument.name.is_none());
             let value = named.or(positional).and_then(|argument| argument.value.as_ref());
             let Some(value) = value.or(parameter.default.as_ref()) else { continue };
@@ -337,7 +337,7 @@ impl<'p> InfoBuilder<'_, 'p> {
     /// Bytes of a value, in all bytes of its type.
     fn value_bytes(&self, constant: Option<ConstantValue>, data_type: &DataType) -> Option<Vec<u8>> {
         let index = self.elaboration.index;
-        let width = index.width(data_type)?;
+        let width = self.types.plane_width(data_type).filter(|width| *width > 0)?;
         let value = match constant? {
             ConstantValue::Boolean(value) => BigInt::from(u8::from(value)),
             ConstantValue::Number(value) => value,

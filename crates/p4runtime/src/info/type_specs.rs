@@ -40,11 +40,67 @@ impl<'p> TypeDescriber<'_, 'p> {
         matches!(nominal.kind, NominalKind::NewType(_)).then(|| named(&nominal.name))
     }
 
-    /// Name of a declared type for the control plane.
-    pub(crate) fn type_name(&self, id: NominalId) -> String {
+    /// Name of a declared type for the control plane; its type arguments are part of it.
+    pub(crate) fn type_name(&self, id: NominalId, arguments: &[DataType]) -> String {
         let declaration = self.index.nominal_declaration(id);
-        let given = declaration.and_then(|declaration| name_annotation(&declaration.annotations));
-        joined("", given.unwrap_or(&self.index.program.types.nominal(id).name))
+        match declaration.and_then(|declaration| name_annotation(&declaration.annotations)) {
+            Some(given) => joined("", &given),
+            None => self.specialized_name(id, arguments),
+        }
+    }
+
+    fn specialized_name(&self, id: NominalId, arguments: &[DataType]) -> String {
+        let mut name = self.index.program.types.nominal(id).name.to_string();
+        for argument in arguments {
+            name.push('_');
+            self.add_type_text(argument, &mut name);
+        }
+        name
+    }
+
+    /// Adds a type argument to the name of a type, without brackets and blanks.
+    fn add_type_text(&self, data_type: &DataType, name: &mut String) {
+        match data_type {
+            DataType::Bits(width) => name.push_str(&format!("bit{width}")),
+            DataType::SignedBits(width) => name.push_str(&format!("int{width}")),
+            DataType::VariableBits(width) => name.push_str(&format!("varbit{width}")),
+            DataType::Bool => name.push_str("bool"),
+            DataType::ErrorCode => name.push_str("error"),
+            DataType::Nominal(id, arguments) => name.push_str(&self.specialized_name(*id, arguments)),
+            DataType::Tuple(elements) => {
+                name.push_str("tuple");
+                for (at, element) in elements.iter().enumerate() {
+                    if at > 0 {
+                        name.push('_');
+                    }
+                    self.add_type_text(element, name);
+                }
+            }
+            DataType::Stack(element, size) => {
+                self.add_type_text(element, name);
+                name.push_str(&format!("[{size}]"));
+            }
+            DataType::Unknown => {}
+        }
+    }
+
+    /// Width in bits that controllers see: that of a translation, and none for strings and errors.
+    pub(crate) fn plane_width(&self, data_type: &DataType) -> Option<u32> {
+        use p4_new_type_translation::SdnType;
+        if let DataType::Nominal(id, _) = data_type
+            && let Some(declaration) = self.index.nominal_declaration(*id)
+            && let Some(annotation) = find_annotation(&declaration.annotations, TRANSLATION)
+            && let Some(translation) = translation(annotation)
+        {
+            return Some(match translation.sdn_type {
+                Some(SdnType::SdnBitwidth(width)) => width.unsigned_abs(),
+                _ => 0,
+            });
+        }
+        match data_type {
+            DataType::ErrorCode => Some(0),
+            _ => self.index.width(data_type),
+        }
     }
 
     /// Describes a type.
@@ -106,10 +162,9 @@ impl<'p> TypeDescriber<'_, 'p> {
             Some(TypeSpec::Header(header)) => {
                 Ok(TypeSpec::HeaderStack(P4HeaderStackTypeSpec { header: Some(header), size }))
             }
-            Some(TypeSpec::HeaderUnion(union)) => Ok(TypeSpec::HeaderUnionStack(P4HeaderUnionStackTypeSpec {
-                header_union: Some(union),
-                size,
-            })),
+            Some(TypeSpec::HeaderUnion(union)) => {
+                Ok(TypeSpec::HeaderUnionStack(P4HeaderUnionStackTypeSpec { header_union: Some(union), size }))
+            }
             _ => Err(self.index.unsupported(span, "an array of this type")),
         }
     }
@@ -121,7 +176,7 @@ impl<'p> TypeDescriber<'_, 'p> {
         span: SourceSpan,
     ) -> Result<p4_data_type_spec::TypeSpec, InfoError> {
         use p4_data_type_spec::TypeSpec;
-        let name = self.type_name(id);
+        let name = self.type_name(id, arguments);
         let reference = named(&name);
         let declaration = self.index.nominal_declaration(id);
         let annotations = declaration.map(|d| &d.annotations[..]).unwrap_or_default();
@@ -161,7 +216,7 @@ impl<'p> TypeDescriber<'_, 'p> {
         span: SourceSpan,
     ) -> Result<p4_data_type_spec::TypeSpec, InfoError> {
         use p4_data_type_spec::TypeSpec;
-        let name = self.type_name(id);
+        let name = self.type_name(id, arguments);
         let reference = named(&name);
         match kind {
             AggregateKind::Struct => {
@@ -231,7 +286,7 @@ impl<'p> TypeDescriber<'_, 'p> {
         let named = |(at, (name, data_type)): (usize, (&'p str, DataType))| {
             let field: Option<&'p FieldSyntax> = syntax.get(at);
             let given = field.and_then(|field| name_annotation(&field.annotations));
-            (joined("", given.unwrap_or(name)), data_type, field)
+            (joined("", given.as_deref().unwrap_or(name)), data_type, field)
         };
         fields.map(named).collect()
     }

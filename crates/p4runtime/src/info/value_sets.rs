@@ -36,10 +36,9 @@ impl<'p> InfoBuilder<'_, 'p> {
             DataType::Bits(width) | DataType::SignedBits(width) => vec![exact_field(1, "", *width)],
             DataType::Nominal(id, _) => {
                 let declaration = self.elaboration.index.nominal_declaration(*id);
-                match (declaration.map(|d| &d.kind), &self.elaboration.index.program.types.nominal(*id).kind) {
-                    (Some(DeclarationKind::Aggregate(syntax)), _)
-                        if syntax.kind == AggregateKind::Struct =>
-                    {
+                match (declaration.map(|d| &d.kind), &self.elaboration.index.program.types.nominal(*id).kind)
+                {
+                    (Some(DeclarationKind::Aggregate(syntax)), _) if syntax.kind == AggregateKind::Struct => {
                         self.set_fields(&syntax.fields, placed)?
                     }
                     (_, NominalKind::Enumeration(Some(underlying), members)) => {
@@ -73,7 +72,8 @@ impl<'p> InfoBuilder<'_, 'p> {
                 let span = field.declared_type.span;
                 return Err(index.unsupported(span, "a field of this type in a value set"));
             };
-            let name = name_annotation(&field.annotations).unwrap_or(&field.name.text);
+            let given = name_annotation(&field.annotations);
+            let name = given.as_deref().unwrap_or(&field.name.text);
             let lists = index.annotation_lists(&field.annotations, &["match"])?;
             Ok(MatchField {
                 annotations: lists.annotations,
@@ -114,11 +114,10 @@ impl<'p> InfoBuilder<'_, 'p> {
         let Some(annotation) = annotation.filter(|_| !is_hidden(&header.annotations)) else { return Ok(()) };
         let given = text(annotation).ok_or_else(|| index.broken_annotation(annotation, "a string"))?;
         let Some(nominal) = index.nominal(&header.name.text) else { return Ok(()) };
-        let symbol = self.types.type_name(nominal);
-        let mut preamble =
-            self.preamble(ObjectKind::ControllerHeader, &symbol, &header.annotations, &[])?;
-        preamble.name = given.into();
-        preamble.alias = given.into();
+        let symbol = self.types.type_name(nominal, &[]);
+        let mut preamble = self.preamble(ObjectKind::ControllerHeader, &symbol, &header.annotations, &[])?;
+        preamble.name.clone_from(&given);
+        preamble.alias = given;
         let fields = self.types.header_fields(nominal, &[]);
         let id_of = |field: &HeaderField<'p>| {
             let annotation = field.annotations.iter().find(|a| &*a.name.text == "id");
@@ -131,6 +130,7 @@ impl<'p> InfoBuilder<'_, 'p> {
             if field.annotations.iter().any(|a| &*a.name.text == "hidden") {
                 continue;
             }
+            self.types.info();
             self.types.describe(&field.data_type, header.span)?;
             let error = || index.unsupported(header.span, format!("the field `{}`", field.name));
             let own: Vec<AnnotationTree> = field.annotations.iter().map(|a| (*a).clone()).collect();
@@ -140,7 +140,7 @@ impl<'p> InfoBuilder<'_, 'p> {
                 name: field.name.clone(),
                 annotations: lists.annotations,
                 annotation_locations: Vec::new(),
-                bitwidth: index.width(&field.data_type).ok_or_else(error)? as i32,
+                bitwidth: self.types.plane_width(&field.data_type).ok_or_else(error)? as i32,
                 type_name: self.types.new_type_name(&field.data_type),
                 structured_annotations: lists.structured,
             });
@@ -165,9 +165,6 @@ fn exact_field(id: u32, name: &str, width: u32) -> MatchField {
     }
 }
 
-fn member_fields(
-    members: &[(millstream_p4::Symbol, Option<ConstantValue>)],
-    width: u32,
-) -> Vec<MatchField> {
+fn member_fields(members: &[(millstream_p4::Symbol, Option<ConstantValue>)], width: u32) -> Vec<MatchField> {
     (1..).zip(members).map(|(id, (name, _))| exact_field(id, name, width)).collect()
 }
