@@ -9,6 +9,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(["p4/v1/p4runtime.proto"], ["proto"])?;
     let folder = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     std::fs::write(folder.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
+    tonic_prost_build::configure().build_transport(false).btree_map(".").compile_fds(descriptors)?;
     Ok(())
 }

@@ -56,12 +56,15 @@ fn compare_all(
     }
     names.sort();
     let mut differences: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut equal = 0usize;
+    let (mut equal, mut same_text) = (0usize, 0usize);
     for name in &names {
         let bytes = std::fs::read(expected.join(format!("{name}.p4info.txtpb")))?;
         let wanted = decode_p4_info(&bytes, MessageFormat::Text)?;
         match described(&programs.join(name), options) {
-            Ok(found) if found == wanted => equal += 1,
+            Ok(found) if found == wanted => {
+                equal += 1;
+                same_text += usize::from(encode_p4_info(&found, MessageFormat::Text)? == bytes);
+            }
             Ok(found) => {
                 let (kind, detail) = difference(&wanted, &found);
                 differences.entry(kind).or_default().push(format!("{name}: {detail}"));
@@ -69,7 +72,7 @@ fn compare_all(
             Err(error) => differences.entry("error".into()).or_default().push(format!("{name}: {error}")),
         }
     }
-    let mut report = format!("{equal} of {} equal\n", names.len());
+    let mut report = format!("{equal} of {} equal, {same_text} also as text\n", names.len());
     for (kind, list) in differences {
         report.push_str(&format!("{kind}: {}\n", list.len()));
         list.iter().for_each(|line| report.push_str(&format!("  {line}\n")));
@@ -98,7 +101,7 @@ fn difference(wanted: &P4Info, found: &P4Info) -> (String, String) {
             let kind = if kind.is_empty() { line(a) } else { kind.to_owned() };
             return (kind, format!("expected `{}`, found `{}`", line(a), line(b)));
         }
-        if let Some(line) = a.filter(|line| !line.starts_with([' ', '}'])) {
+        if let Some(line) = a.filter(|line| !line.starts_with([' ', '}', '#'])) {
             kind = line.trim_end_matches([' ', '{']);
         }
     }

@@ -8,6 +8,7 @@
 //! Architecture Invariant: programs and messages are hostile: nothing panics, and memory is linear in them.
 
 mod info;
+mod printer;
 pub mod proto;
 mod text;
 

@@ -6,10 +6,14 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use thiserror::Error;
 
+use crate::printer::print_message;
 use crate::proto::config::v1::P4Info;
 
 /// Descriptors of all messages, made when the crate is built.
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// Comment that says what a text is.
+const TEXT_HEADER: &str = "# proto-file: p4/config/v1/p4info.proto\n# proto-message: p4.config.v1.P4Info\n\n";
 
 /// Name of the message.
 const P4_INFO: &str = "p4.config.v1.P4Info";
@@ -74,12 +78,11 @@ pub fn encode_p4_info(info: &P4Info, format: MessageFormat) -> Result<Vec<u8>, F
     }
     let message = DynamicMessage::decode(descriptor()?, &bytes[..]).map_err(FormatError::Binary)?;
     if format == MessageFormat::Json {
-        return serde_json::to_vec_pretty(&message).map_err(FormatError::Json);
+        // Objects that are values have their members in order.
+        let value = serde_json::to_value(&message).map_err(FormatError::Json)?;
+        return serde_json::to_vec_pretty(&value).map_err(FormatError::Json);
     }
-    let options = prost_reflect::text_format::FormatOptions::new().pretty(true);
-    let mut text = message.to_text_format_with_options(&options);
-    text.push('\n');
-    Ok(text.into_bytes())
+    Ok((TEXT_HEADER.to_owned() + &print_message(&message)).into_bytes())
 }
 
 /// Reads P4Info.

@@ -11,6 +11,7 @@ mod data_types;
 mod elaborate;
 mod evaluate;
 mod externs;
+mod instances;
 mod key_names;
 mod liveness;
 mod package;
