@@ -9,7 +9,7 @@ use std::path::Path;
 
 use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4runtime::proto::config::v1::P4Info;
-use millstream_p4runtime::{MessageFormat, decode_p4_info, encode_p4_info, make_p4_info};
+use millstream_p4runtime::{MessageFormat, decode_message, encode_message, make_p4_info};
 
 /// Files of the machine.
 struct FolderLoader;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (programs, expected) = (Path::new(programs), Path::new(expected));
     if let Some(name) = shown {
         let info = described(&programs.join(name), &options)?;
-        print!("{}", String::from_utf8_lossy(&encode_p4_info(&info, MessageFormat::Text)?));
+        print!("{}", String::from_utf8_lossy(&encode_message(&info, MessageFormat::Text)?));
         return Ok(());
     }
     print!("{}", compare_all(programs, expected, &options)?);
@@ -59,11 +59,11 @@ fn compare_all(
     let (mut equal, mut same_text) = (0usize, 0usize);
     for name in &names {
         let bytes = std::fs::read(expected.join(format!("{name}.p4info.txtpb")))?;
-        let wanted = decode_p4_info(&bytes, MessageFormat::Text)?;
+        let wanted: P4Info = decode_message(&bytes, MessageFormat::Text)?;
         match described(&programs.join(name), options) {
             Ok(found) if found == wanted => {
                 equal += 1;
-                same_text += usize::from(encode_p4_info(&found, MessageFormat::Text)? == bytes);
+                same_text += usize::from(encode_message(&found, MessageFormat::Text)? == bytes);
             }
             Ok(found) => {
                 let (kind, detail) = difference(&wanted, &found);
@@ -88,7 +88,7 @@ fn described(path: &Path, options: &CompileOptions) -> Result<P4Info, Box<dyn st
 /// Kind of object and lines of the first difference.
 fn difference(wanted: &P4Info, found: &P4Info) -> (String, String) {
     let text = |info: &P4Info| {
-        let bytes = encode_p4_info(info, MessageFormat::Text).unwrap_or_default();
+        let bytes = encode_message(info, MessageFormat::Text).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let (wanted, found) = (text(wanted), text(found));

@@ -15,4 +15,4 @@ pub mod proto;
 mod text;
 
 pub use info::{InfoError, TargetArchitecture, make_p4_info};
-pub use text::{FormatError, MessageFormat, decode_p4_info, encode_p4_info};
+pub use text::{FormatError, MessageFormat, decode_message, encode_message};

@@ -2,7 +2,7 @@
 
 use millstream_p4::{CompileOptions, CompiledProgram, SourceLoader, compile};
 use millstream_p4runtime::proto::config::v1::{P4Info, match_field};
-use millstream_p4runtime::{InfoError, MessageFormat, decode_p4_info, encode_p4_info, make_p4_info};
+use millstream_p4runtime::{InfoError, MessageFormat, decode_message, encode_message, make_p4_info};
 
 /// One program.
 struct TextLoader<'t>(&'t str);
@@ -25,7 +25,7 @@ fn info(text: &str) -> P4Info {
 }
 
 fn printed(info: &P4Info) -> String {
-    String::from_utf8(encode_p4_info(info, MessageFormat::Text).unwrap()).unwrap()
+    String::from_utf8(encode_message(info, MessageFormat::Text).unwrap()).unwrap()
 }
 
 /// A v1model program around the parts of a control.
@@ -66,8 +66,8 @@ fn all_formats_keep_the_message() {
     for program in [include_str!("programs/router.p4"), include_str!("programs/objects.p4")] {
         let info = info(program);
         for format in [MessageFormat::Text, MessageFormat::Json, MessageFormat::Binary] {
-            let bytes = encode_p4_info(&info, format).unwrap();
-            assert_eq!(decode_p4_info(&bytes, format).unwrap(), info, "{format:?}");
+            let bytes = encode_message(&info, format).unwrap();
+            assert_eq!(decode_message::<P4Info>(&bytes, format).unwrap(), info, "{format:?}");
         }
     }
 }
@@ -81,7 +81,7 @@ fn broken_messages_are_refused() {
         (b"{} {}", MessageFormat::Json),
         (b"\x12\xff", MessageFormat::Binary),
     ] {
-        assert!(decode_p4_info(bytes, format).is_err(), "{bytes:?}");
+        assert!(decode_message::<P4Info>(bytes, format).is_err(), "{bytes:?}");
     }
 }
 

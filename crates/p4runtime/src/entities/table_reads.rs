@@ -10,6 +10,9 @@ use crate::proto::v1::{DirectCounterEntry, DirectMeterEntry, TableEntry, entity,
 /// Receiver of entities.
 pub(crate) type EmitEntity<'e> = dyn FnMut(entity::Entity) + 'e;
 
+/// Receiver of entries: id and shape of the table, key (none is the default action's), and state.
+type VisitEntry<'v> = dyn FnMut(u32, &TableShape, Option<&EntryKey>, &StoredEntry) + 'v;
+
 impl EntityStore {
     pub(crate) fn read_entries(
         &self,
@@ -87,11 +90,7 @@ impl EntityStore {
     }
 
     /// Visits the entries of one table or of all, or one entry, or default actions.
-    fn visit_entries(
-        &self,
-        request: &TableEntry,
-        visit: &mut dyn FnMut(u32, &TableShape, Option<&EntryKey>, &StoredEntry),
-    ) -> Result<(), EntityError> {
+    fn visit_entries(&self, request: &TableEntry, visit: &mut VisitEntry<'_>) -> Result<(), EntityError> {
         let mut all = |id: u32, shape: &TableShape, table: &TableState| {
             if request.is_default_action {
                 return visit(id, shape, None, &table.default);
