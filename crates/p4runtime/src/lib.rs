@@ -1,6 +1,6 @@
 //! P4Info of P4_16 programs, and the entities that controllers write and read through P4Runtime.
 //!
-//! [`make_p4_info()`] describes a checked program to controllers, with the ids, names and order that p4c gives.
+//! [`describe_program()`] describes a checked program to controllers, with the ids, names and order that p4c gives.
 //! [`entities`] validates and stores what controllers
 //! write. [`mod@proto`] has the messages and the service of P4Runtime 1.4.
 //!
@@ -14,5 +14,5 @@ mod printer;
 pub mod proto;
 mod text;
 
-pub use info::{InfoError, TargetArchitecture, make_p4_info};
+pub use info::{InfoError, ProgramDescription, TargetArchitecture, describe_program};
 pub use text::{FormatError, MessageFormat, decode_message, encode_message};

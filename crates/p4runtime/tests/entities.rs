@@ -7,7 +7,7 @@ use millstream_p4runtime::entities::{EntityStore, ErrorKind, PipelineError, Pipe
 use millstream_p4runtime::proto::config::v1::P4Info;
 use millstream_p4runtime::proto::v1::write_request::Atomicity;
 use millstream_p4runtime::proto::v1::{self, Entity, Update};
-use millstream_p4runtime::{MessageFormat, decode_message, encode_message, make_p4_info};
+use millstream_p4runtime::{MessageFormat, decode_message, describe_program, encode_message};
 use prost::Message;
 
 struct TextLoader;
@@ -22,7 +22,9 @@ fn info() -> P4Info {
     let program = compile("program.p4", &mut TextLoader, &CompileOptions::default());
     let errors: Vec<String> =
         program.diagnostics.iter().map(|d| d.render(&program.sources).to_string()).collect();
-    make_p4_info(&program).unwrap_or_else(|error| panic!("{error}: {}", errors.join("\n")))
+    describe_program(&program)
+        .map(|description| description.info)
+        .unwrap_or_else(|error| panic!("{error}: {}", errors.join("\n")))
 }
 
 fn store() -> EntityStore {

@@ -2,7 +2,7 @@
 
 use millstream_p4::{CompileOptions, CompiledProgram, SourceLoader, compile};
 use millstream_p4runtime::proto::config::v1::{P4Info, match_field};
-use millstream_p4runtime::{InfoError, MessageFormat, decode_message, encode_message, make_p4_info};
+use millstream_p4runtime::{InfoError, MessageFormat, decode_message, describe_program, encode_message};
 
 /// One program.
 struct TextLoader<'t>(&'t str);
@@ -21,7 +21,9 @@ fn info(text: &str) -> P4Info {
     let program = compiled(text);
     let errors: Vec<String> =
         program.diagnostics.iter().map(|d| d.render(&program.sources).to_string()).collect();
-    make_p4_info(&program).unwrap_or_else(|error| panic!("{error}: {}", errors.join("\n")))
+    describe_program(&program)
+        .map(|description| description.info)
+        .unwrap_or_else(|error| panic!("{error}: {}", errors.join("\n")))
 }
 
 fn printed(info: &P4Info) -> String {
@@ -114,7 +116,7 @@ fn a_control_plane_name_in_two_tables_is_refused() {
     let locals =
         "action f() {} @name(\"x\") table t { actions = { f; } } @name(\"x\") table u { actions = { f; } }";
     let program = compiled(&switch("", locals, "t.apply(); u.apply();"));
-    assert!(matches!(make_p4_info(&program), Err(InfoError::DuplicateName { name }) if name == "I.x"));
+    assert!(matches!(describe_program(&program), Err(InfoError::DuplicateName { name }) if name == "I.x"));
 }
 
 #[test]
@@ -128,7 +130,7 @@ fn ids_of_annotations_are_checked() {
     ] {
         let program = compiled(&switch("", locals, "t.apply(); u.apply();"));
         assert!(program.is_accepted(), "{locals}");
-        assert!(make_p4_info(&program).is_err(), "{locals}");
+        assert!(describe_program(&program).is_err(), "{locals}");
     }
 }
 
@@ -151,7 +153,7 @@ fn what_p4info_cannot_describe_is_refused_with_its_place() {
             "default",
         ),
     ] {
-        let error = make_p4_info(&compiled(&switch(declarations, locals, "t.apply();")));
+        let error = describe_program(&compiled(&switch(declarations, locals, "t.apply();")));
         let error = error.expect_err(locals).to_string();
         assert!(error.starts_with("program.p4:") && error.contains(reason), "{error}");
     }
@@ -159,7 +161,7 @@ fn what_p4info_cannot_describe_is_refused_with_its_place() {
 
 #[test]
 fn a_program_with_errors_has_no_p4info() {
-    assert!(matches!(make_p4_info(&compiled("const bit<8> x = y;")), Err(InfoError::BrokenProgram)));
+    assert!(matches!(describe_program(&compiled("const bit<8> x = y;")), Err(InfoError::BrokenProgram)));
 }
 
 #[test]
@@ -186,5 +188,5 @@ fn instances_that_multiply_are_bounded() {
         ));
     }
     let program = compiled(&switch(&declarations, "C39() c;", "c.apply(m);"));
-    assert!(matches!(make_p4_info(&program), Err(InfoError::TooLarge { .. })));
+    assert!(matches!(describe_program(&program), Err(InfoError::TooLarge { .. })));
 }

@@ -9,6 +9,7 @@ mod annotations;
 mod architecture;
 mod data_types;
 mod elaborate;
+mod entries;
 mod evaluate;
 mod externs;
 mod instances;
@@ -28,6 +29,7 @@ use thiserror::Error;
 pub use architecture::TargetArchitecture;
 
 use crate::proto::config::v1::P4Info;
+use crate::proto::v1::WriteRequest;
 
 /// Reason why a program has no P4Info.
 #[derive(Debug, Error)]
@@ -89,14 +91,24 @@ pub enum InfoError {
     },
 }
 
-/// Makes the P4Info of a program.
+/// P4Info of a program, and the entries that it gives its tables.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProgramDescription {
+    /// Objects that controllers see.
+    pub info: P4Info,
+    /// Request that inserts the entries, as p4c writes it; values have all bytes of their types.
+    pub entries: WriteRequest,
+}
+
+/// Describes a program to controllers.
 ///
 /// # Errors
 /// If the program has errors, or has a construct that P4Info cannot describe.
-pub fn make_p4_info(program: &CompiledProgram) -> Result<P4Info, InfoError> {
+pub fn describe_program(program: &CompiledProgram) -> Result<ProgramDescription, InfoError> {
     if !program.is_accepted() {
         return Err(InfoError::BrokenProgram);
     }
     let architecture = TargetArchitecture::of_program(program);
-    package::InfoBuilder::build(program, architecture)
+    let (info, updates) = package::InfoBuilder::build(program, architecture)?;
+    Ok(ProgramDescription { info, entries: WriteRequest { updates, ..WriteRequest::default() } })
 }

@@ -17,6 +17,7 @@ use crate::info::scope::{PlacedDeclaration, ScopeId};
 use crate::info::symbols::{ObjectKind, SymbolTable};
 use crate::info::type_specs::TypeDescriber;
 use crate::proto::config::v1::{P4Info, PkgInfo, PlatformProperties, Preamble};
+use crate::proto::v1::Update;
 
 /// Annotations of the package that have fields of their own.
 const PACKAGE_ANNOTATIONS: [&str; 2] = ["pkginfo", "platform_property"];
@@ -38,11 +39,11 @@ pub(crate) struct InfoBuilder<'w, 'p> {
 }
 
 impl<'p> InfoBuilder<'_, 'p> {
-    /// Makes the P4Info of a program.
+    /// Makes the P4Info of a program, and the updates that write its entries.
     pub(crate) fn build(
         program: &'p CompiledProgram,
         architecture: TargetArchitecture,
-    ) -> Result<P4Info, InfoError> {
+    ) -> Result<(P4Info, Vec<Update>), InfoError> {
         let index = ProgramIndex::new(program);
         let elaboration = ProgramElaboration::new(&index)?;
         let mut builder = InfoBuilder {
@@ -59,8 +60,9 @@ impl<'p> InfoBuilder<'_, 'p> {
         builder.collect()?;
         builder.describe()?;
         builder.check_names()?;
+        let entries = builder.initial_entries()?;
         builder.info.type_info = builder.types.info.take();
-        Ok(builder.info)
+        Ok((builder.info, entries))
     }
 
     /// Adds the names of all objects.

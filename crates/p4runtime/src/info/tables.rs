@@ -87,6 +87,15 @@ pub(crate) fn table_expressions(properties: &[TableProperty]) -> Vec<&Expression
     expressions
 }
 
+/// Elements of a table's key.
+pub(crate) fn table_keys(properties: &[TableProperty]) -> Vec<&TableKey> {
+    let keys = properties.iter().filter_map(|property| match &property.value {
+        TablePropertyValue::Keys(keys) => Some(keys),
+        _ => None,
+    });
+    keys.flatten().collect()
+}
+
 /// Match type of a match kind; selectors are no part of P4Info.
 pub(crate) fn match_type(kind: &str) -> Option<match_field::Match> {
     use match_field::MatchType;
@@ -169,23 +178,26 @@ impl<'p> InfoBuilder<'_, 'p> {
         scope: Option<ScopeId>,
         properties: &'p [TableProperty],
     ) -> Result<Vec<MatchField>, InfoError> {
-        let keys: Vec<&TableKey> = properties
-            .iter()
-            .filter_map(|property| match &property.value {
-                TablePropertyValue::Keys(keys) => Some(keys),
-                _ => None,
-            })
-            .flatten()
-            .collect();
+        let fields = self.key_fields(scope, &table_keys(properties))?;
+        Ok(fields.into_iter().flatten().collect())
+    }
+
+    /// Describes the elements of a key; selectors are no part of P4Info.
+    pub(crate) fn key_fields(
+        &mut self,
+        scope: Option<ScopeId>,
+        keys: &[&'p TableKey],
+    ) -> Result<Vec<Option<MatchField>>, InfoError> {
         let index = self.elaboration.index;
         let given =
             keys.iter().map(|key| Ok((&*key.match_kind.text, index.id_annotation(&key.annotations)?)));
         let ids = field_ids(&given.collect::<Result<Vec<_>, InfoError>>()?)?;
         let mut fields = Vec::new();
-        for (key, id) in keys.into_iter().zip(ids) {
-            if let Some(kind) = match_type(&key.match_kind.text) {
-                fields.push(self.match_field(scope, key, id, kind)?);
-            }
+        for (key, id) in keys.iter().zip(ids) {
+            fields.push(match match_type(&key.match_kind.text) {
+                Some(kind) => Some(self.match_field(scope, key, id, kind)?),
+                None => None,
+            });
         }
         Ok(fields)
     }
@@ -229,7 +241,7 @@ impl<'p> InfoBuilder<'_, 'p> {
         found.map_or(DataType::Unknown, |id| index.found_type(id, arguments))
     }
 
-    fn action_id(&self, placed: PlacedDeclaration<'p>) -> u32 {
+    pub(crate) fn action_id(&self, placed: PlacedDeclaration<'p>) -> u32 {
         self.symbols.id(ObjectKind::Action, &self.elaboration.arena.plane_name(placed))
     }
 
@@ -304,7 +316,7 @@ impl<'p> InfoBuilder<'_, 'p> {
         Ok(())
     }
 
-    fn default_arguments(
+    pub(crate) fn default_arguments(
         &self,
         scope: Option<ScopeId>,
         placed: PlacedDeclaration<'p>,
