@@ -7,7 +7,9 @@ use millstream_p4runtime::entities::{EntityStore, ErrorKind, PipelineError, Pipe
 use millstream_p4runtime::proto::config::v1::P4Info;
 use millstream_p4runtime::proto::v1::write_request::Atomicity;
 use millstream_p4runtime::proto::v1::{self, Entity, Update};
-use millstream_p4runtime::{MessageFormat, decode_message, describe_program, encode_message};
+use millstream_p4runtime::{
+    MessageFormat, ProgramDescription, decode_message, describe_program, encode_message,
+};
 use prost::Message;
 
 struct TextLoader;
@@ -18,13 +20,15 @@ impl SourceLoader for TextLoader {
     }
 }
 
-fn info() -> P4Info {
+fn description() -> ProgramDescription {
     let program = compile("program.p4", &mut TextLoader, &CompileOptions::default());
     let errors: Vec<String> =
         program.diagnostics.iter().map(|d| d.render(&program.sources).to_string()).collect();
-    describe_program(&program)
-        .map(|description| description.info)
-        .unwrap_or_else(|error| panic!("{error}: {}", errors.join("\n")))
+    describe_program(&program).unwrap_or_else(|error| panic!("{error}: {}", errors.join("\n")))
+}
+
+fn info() -> P4Info {
+    description().info
 }
 
 fn store() -> EntityStore {
@@ -328,6 +332,33 @@ fn constant_tables_refuse_entries() {
     let entry = r#"table_entry { table_id: T4 match { field_id: 1 exact { value: "\002" } } action { action { action_id: A2 } } }"#;
     assert_eq!(write(&mut store, &format!("+{entry}")), Err(ErrorKind::PermissionDenied));
     assert_eq!(write(&mut store, &format!("-{entry}")), Err(ErrorKind::PermissionDenied));
+}
+
+#[test]
+fn entries_of_the_program_are_installed_and_some_are_constant() {
+    let entries = description().entries.updates;
+    let mut store = store();
+    store.install(&entries).unwrap();
+    let key = r#"table_entry { table_id: T4 match { field_id: 1 exact { value: "\001" } } "#;
+    let no_action = "action { action { action_id: 21257015 } }";
+    assert_reads(&store, "table_entry { table_id: T4 }", &[&format!("{key} {no_action} is_const: true }}")]);
+    assert_eq!(write(&mut store, &format!("={key} }}")), Ok(()));
+    assert_eq!(write(&mut store, &format!("={key} {no_action} }}")), Err(ErrorKind::PermissionDenied));
+    let seeded = |value: u32, priority: u32| {
+        format!(
+            "table_entry {{ table_id: T8 match {{ field_id: 1 ternary {{ value: \"\\00{value}\" mask: \"\\007\" }} }}
+            priority: {priority} {no_action} "
+        )
+    };
+    let (constant, other) = (seeded(1, 9), seeded(2, 8));
+    let expected = [format!("{constant} is_const: true }}"), format!("{other} }}")];
+    assert_reads(&store, "table_entry { table_id: T8 }", &[&expected[0], &expected[1]]);
+    assert_eq!(write(&mut store, &format!("-{constant} }}")), Err(ErrorKind::PermissionDenied));
+    assert_eq!(write(&mut store, &format!("-{other} }}")), Ok(()));
+    assert_eq!(write(&mut store, &format!("+{other} }}")), Ok(()));
+    assert_eq!(store.install(&entries).unwrap_err().kind, ErrorKind::AlreadyExists);
+    let other_entity = [update("=counter_entry { counter_id: C1 }")];
+    assert_eq!(store.install(&other_entity).unwrap_err().kind, ErrorKind::InvalidArgument);
 }
 
 #[test]

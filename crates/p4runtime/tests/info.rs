@@ -64,6 +64,33 @@ fn objects_of_the_portable_switch() {
 }
 
 #[test]
+fn entries_of_all_match_kinds_and_priorities() {
+    let locals = "
+        action f(bit<12> x) {}
+        table fixed {
+            key = { h.h.b : lpm; h.h.a : ternary; m.m : range; h.h.isValid() : exact; s.egress_spec : optional; }
+            actions = { f; NoAction; }
+            const entries = {
+                (0x1234 &&& 0xff00, 1 &&& 3, 2 .. 5, true, 7) : f(0xabc);
+                (_, _, 0 .. 255, false, _) : NoAction();
+                (1, 2, 3, true, 0x1ff) : f(1);
+            }
+        }
+        table down { key = { h.h.a : ternary; } actions = { f; } entries = { 1 : f(1); const 2 : f(2); _ : f(3); } }
+        table up {
+            key = { h.h.a : ternary; }
+            actions = { f; }
+            largest_priority_wins = false;
+            priority_delta = 10;
+            entries = { priority = 5: 1 : f(1); 2 : f(2); priority = 7: 3 : f(3); }
+        }";
+    let program = compiled(&switch("", locals, "fixed.apply(); down.apply(); up.apply();"));
+    let entries = describe_program(&program).unwrap().entries;
+    let text = encode_message(&entries, MessageFormat::Text).unwrap();
+    insta::assert_snapshot!(String::from_utf8(text).unwrap());
+}
+
+#[test]
 fn all_formats_keep_the_message() {
     for program in [include_str!("programs/router.p4"), include_str!("programs/objects.p4")] {
         let info = info(program);

@@ -78,6 +78,23 @@ impl EntityStore {
         }
     }
 
+    /// Inserts the entries that a program gives its tables; those that are constant stay as they are.
+    ///
+    /// # Errors
+    /// If an update is no insertion of a table entry, the entry is malformed, or it is there already.
+    pub fn install(&mut self, entries: &[Update]) -> Result<(), EntityError> {
+        for update in entries {
+            let entity = update.entity.as_ref().and_then(|entity| entity.entity.as_ref());
+            match (update.r#type(), entity) {
+                (update::Type::Insert, Some(entity::Entity::TableEntry(entry))) => {
+                    self.install_entry(entry)?
+                }
+                _ => return Err(EntityError::invalid("a program gives entries of tables alone")),
+            }
+        }
+        Ok(())
+    }
+
     /// Writes one entity, or changes nothing.
     ///
     /// # Errors

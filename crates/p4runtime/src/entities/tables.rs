@@ -43,6 +43,10 @@ fn initial_default(shape: &TableShape) -> StoredEntry {
     StoredEntry { action, ..StoredEntry::default() }
 }
 
+fn exists_already(shape: &TableShape) -> EntityError {
+    EntityError::new(ErrorKind::AlreadyExists, format!("`{}` has this entry already", shape.name))
+}
+
 fn denied(message: String) -> EntityError {
     EntityError::new(ErrorKind::PermissionDenied, message)
 }
@@ -78,8 +82,7 @@ impl EntityStore {
         let Some(shape) = index.tables.get(&given.table_id) else { return Ok(None) };
         let entry = match (kind, existing) {
             (UpdateKind::Insert, Some(_)) => {
-                let message = format!("`{}` has this entry already", shape.name);
-                return Err(EntityError::new(ErrorKind::AlreadyExists, message));
+                return Err(exists_already(shape));
             }
             (UpdateKind::Insert, None) => Some(self.inserted_entry(shape, given)?),
             (_, None) => {
@@ -93,6 +96,25 @@ impl EntityStore {
         };
         let before = self.set_entry(given.table_id, key.clone(), entry);
         Ok(Some(UndoStep::Entry(given.table_id, key, before)))
+    }
+
+    /// Inserts an entry that the program gives a table, which may be constant.
+    ///
+    /// # Errors
+    /// If the entry is malformed, or there already.
+    pub(crate) fn install_entry(&mut self, given: &TableEntry) -> Result<(), EntityError> {
+        let index = self.index.clone();
+        let shape = self.table_shape(given.table_id)?;
+        let key = self.entry_key(given)?;
+        let is_taken = |table: &TableState| table.entries.contains_key(&key);
+        if self.tables.get(&given.table_id).is_some_and(is_taken) {
+            return Err(exists_already(shape));
+        }
+        let Some(shape) = index.tables.get(&given.table_id) else { return Ok(()) };
+        let entry = StoredEntry { is_const: given.is_const, ..StoredEntry::default() };
+        let entry = self.assigned_entry(shape, &entry, given, given.action.as_ref())?;
+        self.set_entry(given.table_id, key, Some(entry));
+        Ok(())
     }
 
     /// Reads the key of an entry.

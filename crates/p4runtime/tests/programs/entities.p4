@@ -51,7 +51,13 @@ control I(inout H h, inout M m, inout standard_metadata_t s) {
     }
     @id(6) table members { key = { h.h.a : exact @id(1); } actions = { set; } implementation = profile; }
     @id(7) table keyless { actions = { set; NoAction; } }
+    @id(8) table seeded {
+        key = { h.h.a : ternary @id(1); }
+        actions = { NoAction; }
+        entries = { const priority = 9: 1 &&& 7 : NoAction(); 2 &&& 7 : NoAction(); }
+    }
     apply {
+        seeded.apply();
         exact_table.apply();
         mixed.apply();
         prefix.apply();
