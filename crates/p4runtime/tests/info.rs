@@ -68,7 +68,9 @@ fn entries_of_all_match_kinds_and_priorities() {
     let locals = "
         action f(bit<12> x) {}
         table fixed {
-            key = { h.h.b : lpm; h.h.a : ternary; m.m : range; h.h.isValid() : exact; s.egress_spec : optional; }
+            key = {
+                h.h.b : lpm; h.h.a : ternary; m.m : range; h.h.isValid() : exact; s.egress_spec : optional;
+            }
             actions = { f; NoAction; }
             const entries = {
                 (0x1234 &&& 0xff00, 1 &&& 3, 2 .. 5, true, 7) : f(0xabc);
@@ -76,7 +78,11 @@ fn entries_of_all_match_kinds_and_priorities() {
                 (1, 2, 3, true, 0x1ff) : f(1);
             }
         }
-        table down { key = { h.h.a : ternary; } actions = { f; } entries = { 1 : f(1); const 2 : f(2); _ : f(3); } }
+        table down {
+            key = { h.h.a : ternary; }
+            actions = { f; }
+            entries = { 1 : f(1); const 2 : f(2); _ : f(3); }
+        }
         table up {
             key = { h.h.a : ternary; }
             actions = { f; }
@@ -151,8 +157,10 @@ fn ids_of_annotations_are_checked() {
     for locals in [
         "action f() {} @id(0x01000001) table t { actions = { f; } } table u { actions = { f; } }",
         "action f() {} @id(1) table t { actions = { f; } } @id(1) table u { actions = { f; } }",
-        "action f(@id(1) bit<8> a, @id(1) bit<8> b) {} table t { actions = { f; } } table u { actions = { f; } }",
-        "action f() {} table t { key = { h.h.a : exact @id(0); } actions = { f; } } table u { actions = { f; } }",
+        "action f(@id(1) bit<8> a, @id(1) bit<8> b) {} table t { actions = { f; } }
+            table u { actions = { f; } }",
+        "action f() {} table t { key = { h.h.a : exact @id(0); } actions = { f; } }
+            table u { actions = { f; } }",
         "action f() {} @id(\"1\") table t { actions = { f; } } table u { actions = { f; } }",
     ] {
         let program = compiled(&switch("", locals, "t.apply(); u.apply();"));
@@ -211,7 +219,9 @@ fn instances_that_multiply_are_bounded() {
     for level in 1..40 {
         let below = level - 1;
         declarations.push_str(&format!(
-            "control C{level}(inout M m) {{ C{below}() a; C{below}() b; apply {{ a.apply(m); b.apply(m); }} }}\n"
+            "control C{level}(inout M m) {{
+                C{below}() a; C{below}() b; apply {{ a.apply(m); b.apply(m); }}
+            }}\n"
         ));
     }
     let program = compiled(&switch(&declarations, "C39() c;", "c.apply(m);"));

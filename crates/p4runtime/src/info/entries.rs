@@ -85,7 +85,7 @@ impl<'p> InfoBuilder<'_, 'p> {
         properties: &'p [TableProperty],
     ) -> Vec<(&'p TableEntry, i32)> {
         let is_ordered = |key: &&TableKey| matches!(&*key.match_kind.text, "ternary" | "range" | "optional");
-        if !list.keys.iter().any(|key| is_ordered(&key)) {
+        if !list.keys.iter().any(is_ordered) {
             return list.entries.iter().map(|entry| (entry, 0)).collect();
         }
         let priorities = self.entry_priorities(list, properties);

@@ -38,7 +38,11 @@ control I(inout H h, inout M m, inout standard_metadata_t s) {
         key = { h.h.c : lpm @id(1); h.h.b : ternary @id(2); h.h.a : range @id(3); h.h.d : optional @id(4); }
         actions = { set; NoAction; }
     }
-    @id(3) table prefix { key = { h.h.c : lpm @id(1); } actions = { set; NoAction; } const default_action = NoAction(); }
+    @id(3) table prefix {
+        key = { h.h.c : lpm @id(1); }
+        actions = { set; NoAction; }
+        const default_action = NoAction();
+    }
     @id(4) table fixed {
         key = { h.h.a : exact @id(1); }
         actions = { set; NoAction; }

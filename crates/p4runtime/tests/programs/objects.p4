@@ -8,7 +8,9 @@ struct headers_t { ethernet_t ethernet; }
 struct metadata_t { bit<16> hash; }
 enum color_t { RED, GREEN }
 struct inner_t { bit<8> a; int<7> b; }
-struct learn_t { bit<48> address; @name("ingress") bit<9> port; inner_t inner; color_t color; bool known; error code; }
+struct learn_t {
+    bit<48> address; @name("ingress") bit<9> port; inner_t inner; color_t color; bool known; error code;
+}
 struct pair_t<T> { T first; tuple<bit<1>, bool> second; }
 struct set_t { @match(ternary) @brief("Kind") bit<16> kind; @id(1) bit<8> code; }
 
@@ -37,7 +39,10 @@ control MainIn(inout headers_t h, inout metadata_t m, inout standard_metadata_t 
     @max_group_size(4) @selector_size_semantics("sum_of_members") @max_member_weight(9)
     action_selector(HashAlgorithm.crc16, 32w16, 32w8) members;
     bit<2> color;
-    action learn() { digest<learn_t>(1, { h.ethernet.source, s.ingress_port, { 1, 2 }, color_t.RED, true, error.NoError }); }
+    action learn() {
+        digest<learn_t>(
+            1, { h.ethernet.source, s.ingress_port, { 1, 2 }, color_t.RED, true, error.NoError });
+    }
     action pass() { entry_rate.read(color); }
     table hosts {
         key = { h.ethernet.source : exact; m.hash : selector; }

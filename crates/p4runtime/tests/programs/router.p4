@@ -41,7 +41,10 @@ control Classify(inout headers_t h, inout metadata_t m)(bit<32> size, bool with_
         actions = { set_vlan; shared(m); }
         size = size;
     }
-    table vlans { key = { m.vlan : range; } actions = { set_vlan; NoAction; } const default_action = set_vlan(5); }
+    table vlans {
+        key = { m.vlan : range; }
+        actions = { set_vlan; NoAction; } const default_action = set_vlan(5);
+    }
     apply {
         ports.apply();
         if (with_vlan) { vlans.apply(); }
@@ -52,7 +55,8 @@ control MainIn(inout headers_t h, inout metadata_t m, inout standard_metadata_t 
     Classify(100, true) first;
     @name("other") Classify(0, false) second;
     @brief("Drops the packet") action drop() { mark_to_drop(s); }
-    @id(0x1234) action forward(@id(9) bit<9> port, @description("Address of the next hop") bit<48> next, bool flag) {
+    @id(0x1234) action forward(
+        @id(9) bit<9> port, @description("Address of the next hop") bit<48> next, bool flag) {
         s.egress_spec = port;
         h.ethernet.destination = next;
         m.routed = flag;
