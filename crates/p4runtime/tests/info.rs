@@ -206,6 +206,36 @@ fn a_program_without_main_has_no_package() {
 }
 
 #[test]
+fn tables_of_filters_have_the_sizes_of_their_maps() {
+    let program = "#include <ebpf_model.p4>
+        header h_t { bit<8> a; } struct H { h_t h; }
+        parser P(packet_in p, out H h) { state start { p.extract(h.h); transition accept; } }
+        control F(inout H h, out bool pass) {
+            CounterArray(10, true) seen;
+            action f() { seen.increment(1); }
+            table t { key = { h.h.a : exact; } actions = { f; } implementation = hash_table(1 << 6); }
+            apply { pass = t.apply().hit; }
+        }
+        ebpfFilter(P(), F()) main;";
+    let info = info(program);
+    assert_eq!(info.pkg_info.as_ref().unwrap().arch, "ebpf");
+    assert_eq!(info.tables[0].size, 64);
+    assert!(info.counters.is_empty());
+}
+
+#[test]
+fn errors_in_entries_are_their_names() {
+    let locals = "action f() {} table t {
+        key = { s.parser_error : exact; }
+        actions = { f; }
+        const entries = { error.PacketTooShort : f(); }
+    }";
+    let description = describe_program(&compiled(&switch("", locals, "t.apply();"))).unwrap();
+    let text = encode_message(&description.entries, MessageFormat::Text).unwrap();
+    assert!(String::from_utf8(text).unwrap().contains("value: \"PacketTooShort\""));
+}
+
+#[test]
 fn match_kinds_of_an_architecture_keep_their_names() {
     let locals = "action f() {} table t { key = { h.h.a : mine; } actions = { f; } }";
     let info = info(&switch("match_kind { mine }", locals, "t.apply();"));

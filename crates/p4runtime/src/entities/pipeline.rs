@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::entities::data::zero_data;
 use crate::proto::config::v1::{
     Action, ActionProfile, MatchField, P4DataTypeSpec, P4Info, P4TypeInfo, Preamble, Table, action_profile,
-    action_ref, match_field, meter_spec, p4_new_type_spec, p4_new_type_translation, table,
+    action_ref, match_field, meter_spec, table,
 };
 use crate::proto::v1;
 
@@ -160,7 +160,7 @@ impl PipelineIndex {
         index.add_arrays(info)?;
         for set in &info.value_sets {
             let (id, name) = identity(set.preamble.as_ref());
-            let fields = key_fields(&set.r#match, &index.types, &name)?;
+            let fields = key_fields(&set.r#match, &name)?;
             let shape = ValueSetShape { name: name.clone(), fields, size: array_size(set.size, &name)? };
             check_id(index.value_sets.insert(id, shape).is_none(), id, &name)?;
         }
@@ -229,7 +229,7 @@ impl PipelineIndex {
                 _ => has_counter = true,
             }
         }
-        let fields = key_fields(&table.match_fields, &self.types, &name)?;
+        let fields = key_fields(&table.match_fields, &name)?;
         let is_ordered = |field: &FieldShape| {
             matches!(field.kind, FieldKind::Ternary | FieldKind::Range | FieldKind::Optional)
         };
@@ -311,28 +311,14 @@ fn profile_shape(profile: &ActionProfile) -> Result<(u32, ProfileShape), Pipelin
     Ok((id, shape))
 }
 
-/// Width of a field; text that controllers see in place of a number has none.
-fn field_width(
-    bitwidth: i32,
-    type_name: Option<&crate::proto::config::v1::P4NamedType>,
-    types: &P4TypeInfo,
-    owner: &str,
-) -> Result<Option<u32>, PipelineError> {
-    use p4_new_type_spec::Representation;
-    let representation = type_name.and_then(|name| types.new_types.get(&name.name)?.representation.as_ref());
-    if let Some(Representation::TranslatedType(translated)) = representation
-        && let Some(p4_new_type_translation::SdnType::SdnString(_)) = translated.sdn_type
-    {
-        return Ok(None);
-    }
-    u32::try_from(bitwidth).map(Some).map_err(|_| negative(owner))
+/// Width of a field. Text has none: controllers see it in place of a number, or as the name of an error or of a member
+/// of an enumeration without values.
+fn field_width(bitwidth: i32, owner: &str) -> Result<Option<u32>, PipelineError> {
+    let width = u32::try_from(bitwidth).map_err(|_| negative(owner))?;
+    Ok((width > 0).then_some(width))
 }
 
-fn key_fields(
-    fields: &[MatchField],
-    types: &P4TypeInfo,
-    owner: &str,
-) -> Result<Vec<FieldShape>, PipelineError> {
+fn key_fields(fields: &[MatchField], owner: &str) -> Result<Vec<FieldShape>, PipelineError> {
     use match_field::MatchType;
     let shape = |field: &MatchField| {
         let kind = match &field.r#match {
@@ -346,7 +332,7 @@ fn key_fields(
             },
             _ => FieldKind::Other,
         };
-        let width = field_width(field.bitwidth, field.type_name.as_ref(), types, owner)?;
+        let width = field_width(field.bitwidth, owner)?;
         Ok(FieldShape { id: field.id, name: field.name.clone(), kind, width })
     };
     distinct(fields.iter().map(shape).collect::<Result<_, _>>()?)
@@ -354,9 +340,7 @@ fn key_fields(
 
 fn action_parameters(action: &Action, owner: &str) -> Result<Vec<FieldShape>, PipelineError> {
     let shape = |param: &crate::proto::config::v1::action::Param| {
-        // Only text has no width: enumerations without values have text, too.
-        let width = u32::try_from(param.bitwidth).map_err(|_| negative(owner))?;
-        let width = (width > 0).then_some(width);
+        let width = field_width(param.bitwidth, owner)?;
         Ok(FieldShape { id: param.id, name: param.name.clone(), kind: FieldKind::Exact, width })
     };
     distinct(action.params.iter().map(shape).collect::<Result<_, _>>()?)

@@ -15,6 +15,8 @@ pub enum TargetArchitecture {
     Pna,
     /// The model of user-space BPF.
     Ubpf,
+    /// The models of packet filters and of XDP programs in the kernel.
+    Ebpf,
 }
 
 /// Kinds of objects that architectures declare.
@@ -40,6 +42,7 @@ impl TargetArchitecture {
                 "PSA_Switch" => TargetArchitecture::Psa,
                 "PNA_NIC" => TargetArchitecture::Pna,
                 "ubpf" => TargetArchitecture::Ubpf,
+                "ebpfFilter" | "xdp" => TargetArchitecture::Ebpf,
                 _ => return None,
             })
         });
@@ -53,6 +56,7 @@ impl TargetArchitecture {
             TargetArchitecture::Psa => "psa",
             TargetArchitecture::Pna => "pna",
             TargetArchitecture::Ubpf => "ubpf",
+            TargetArchitecture::Ebpf => "ebpf",
         }
     }
 
@@ -67,7 +71,7 @@ impl TargetArchitecture {
             (TargetArchitecture::V1Model, "register") => Register,
             (TargetArchitecture::V1Model, "action_profile") => ActionProfile,
             (TargetArchitecture::V1Model, "action_selector") => ActionSelector,
-            (TargetArchitecture::V1Model, _) => return None,
+            (TargetArchitecture::V1Model | TargetArchitecture::Ebpf, _) => return None,
             (_, "Register") => Register,
             (TargetArchitecture::Ubpf, _) => return None,
             (_, "Counter") => Counter,
@@ -82,9 +86,10 @@ impl TargetArchitecture {
     }
 
     /// Table property that names an object of a kind.
-    pub(crate) fn table_property(self, kind: ExternKind) -> &'static str {
+    pub(crate) fn table_property(self, kind: ExternKind) -> Option<&'static str> {
         use TargetArchitecture::*;
-        match (self, kind) {
+        Some(match (self, kind) {
+            (Ebpf, _) => return None,
             (V1Model, ExternKind::DirectCounter) => "counters",
             (V1Model, ExternKind::DirectMeter) => "meters",
             (V1Model, _) => "implementation",
@@ -94,7 +99,12 @@ impl TargetArchitecture {
             (Psa | Ubpf, ExternKind::DirectCounter) => "psa_direct_counter",
             (Psa | Ubpf, ExternKind::DirectMeter) => "psa_direct_meter",
             (Psa | Ubpf, _) => "psa_implementation",
-        }
+        })
+    }
+
+    /// Table property whose value is a map with a size.
+    pub(crate) fn map_property(self) -> Option<&'static str> {
+        (self == TargetArchitecture::Ebpf).then_some("implementation")
     }
 
     /// Table property that asks for idle timeouts.
@@ -103,7 +113,7 @@ impl TargetArchitecture {
             TargetArchitecture::V1Model => Some("support_timeout"),
             TargetArchitecture::Psa => Some("psa_idle_timeout"),
             TargetArchitecture::Pna => Some("pna_idle_timeout"),
-            TargetArchitecture::Ubpf => None,
+            TargetArchitecture::Ubpf | TargetArchitecture::Ebpf => None,
         }
     }
 

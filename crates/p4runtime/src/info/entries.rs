@@ -191,6 +191,11 @@ impl<'p> InfoBuilder<'_, 'p> {
             value.map(|value| value & &all_ones)
         };
         let bytes = |value: &BigInt| padded_bytes(value, width);
+        if let Some(ConstantValue::ErrorCode(name)) =
+            self.elaboration.index.evaluate(part, self.constants(scope))
+        {
+            return self.error_value(&name, field, part).map(Some);
+        }
         let (low, high, mask) = match &part.kind {
             ExpressionKind::Anything | ExpressionKind::Default => return Ok(None),
             ExpressionKind::Binary(BinaryOperator::Mask, value, mask) => {
@@ -205,11 +210,7 @@ impl<'p> InfoBuilder<'_, 'p> {
                 (value.clone(), value, all_ones.clone())
             }
         };
-        let kind = match &field.r#match {
-            Some(match_field::Match::MatchType(kind)) => MatchType::try_from(*kind).ok(),
-            _ => None,
-        };
-        Ok(Some(match kind {
+        Ok(Some(match match_kind(field) {
             Some(MatchType::Exact) => FieldMatchType::Exact(field_match::Exact { value: bytes(&low) }),
             Some(MatchType::Optional) => {
                 FieldMatchType::Optional(field_match::Optional { value: bytes(&low) })
@@ -232,6 +233,25 @@ impl<'p> InfoBuilder<'_, 'p> {
         }))
     }
 
+    /// Value of an element of a key that is an error: its name.
+    fn error_value(
+        &self,
+        name: &str,
+        field: &MatchField,
+        part: &ExpressionTree,
+    ) -> Result<field_match::FieldMatchType, InfoError> {
+        let value = name.as_bytes().to_vec();
+        match match_kind(field) {
+            Some(match_field::MatchType::Exact) => {
+                Ok(field_match::FieldMatchType::Exact(field_match::Exact { value }))
+            }
+            Some(match_field::MatchType::Optional) => {
+                Ok(field_match::FieldMatchType::Optional(field_match::Optional { value }))
+            }
+            _ => Err(self.elaboration.index.unsupported(part.span, "an error in an entry with masks")),
+        }
+    }
+
     fn entry_number(&self, scope: Option<ScopeId>, value: &ExpressionTree) -> Result<BigInt, InfoError> {
         let index = self.elaboration.index;
         let number = match index.evaluate(value, self.constants(scope)) {
@@ -241,5 +261,12 @@ impl<'p> InfoBuilder<'_, 'p> {
             None => None,
         };
         number.ok_or_else(|| index.unsupported(value.span, "this value of an entry"))
+    }
+}
+
+fn match_kind(field: &MatchField) -> Option<match_field::MatchType> {
+    match &field.r#match {
+        Some(match_field::Match::MatchType(kind)) => match_field::MatchType::try_from(*kind).ok(),
+        _ => None,
     }
 }

@@ -80,7 +80,7 @@ impl<'p> InfoBuilder<'_, 'p> {
         kind: ExternKind,
     ) -> Result<Option<ExternObject<'p>>, InfoError> {
         let elaboration = self.elaboration;
-        let name = self.architecture.table_property(kind);
+        let Some(name) = self.architecture.table_property(kind) else { return Ok(None) };
         let Some((property, value)) = value_property(properties, name) else { return Ok(None) };
         let made = match &value.kind {
             ExpressionKind::Construct(target, arguments) => Some((&**target, &arguments[..])),

@@ -148,8 +148,15 @@ impl<'p> InfoBuilder<'_, 'p> {
     }
 
     fn table_size(&self, scope: Option<ScopeId>, properties: &[TableProperty]) -> i64 {
+        let map = self.architecture.map_property().and_then(|name| value_property(properties, name));
+        let map_size = match map.map(|(_, value)| &value.kind) {
+            Some(ExpressionKind::Construct(_, arguments)) => arguments.first(),
+            _ => None,
+        };
         let size = value_property(properties, "size")
-            .and_then(|(_, value)| self.elaboration.index.number(value, self.constants(scope)))
+            .map(|(_, value)| value)
+            .or(map_size.and_then(|argument| argument.value.as_ref()))
+            .and_then(|value| self.elaboration.index.number(value, self.constants(scope)))
             .and_then(|size| i64::try_from(size).ok());
         size.filter(|size| *size != 0).unwrap_or(DEFAULT_SIZE)
     }
