@@ -1,12 +1,13 @@
 //! Counters, meters and registers with an index. Source: P4Runtime specification 1.4, sections 9.3, 9.4 and 9.7.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use crate::entities::data::read_data;
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::pipeline::ArrayShape;
 use crate::entities::store::{EntityStore, UndoStep, UpdateKind, only_modify};
-use crate::entities::table_reads::EmitEntity;
+use crate::entities::table_reads::{EmitEntity, ReadResult};
 use crate::entities::tables::no_color_counters;
 use crate::proto::config::v1::meter_spec;
 use crate::proto::v1::{CounterEntry, Index, MeterConfig, MeterEntry, RegisterEntry, entity};
@@ -80,22 +81,20 @@ fn visit_cells<S, T: Clone>(
     shapes: &BTreeMap<u32, ArrayShape<S>>,
     arrays: &BTreeMap<u32, CellArray<T>>,
     (id, index, what): (u32, Option<&Index>, &str),
-    visit: &mut dyn FnMut(u32, i64, &T),
-) -> Result<(), EntityError> {
+    visit: &mut dyn FnMut(u32, i64, &T) -> ControlFlow<()>,
+) -> ReadResult {
     let mut all = |id: u32, shape: &ArrayShape<S>, at: Option<i64>| {
-        let Some(array) = arrays.get(&id) else { return };
+        let Some(array) = arrays.get(&id) else { return ControlFlow::Continue(()) };
         match at {
             Some(at) => visit(id, at, array.get(at)),
-            None => (0..shape.size).for_each(|at| visit(id, at, array.get(at))),
+            None => (0..shape.size).try_for_each(|at| visit(id, at, array.get(at))),
         }
     };
     if id == 0 {
-        shapes.iter().for_each(|(id, shape)| all(*id, shape, None));
-        return Ok(());
+        return Ok(shapes.iter().try_for_each(|(id, shape)| all(*id, shape, None)));
     }
     let shape = shape_of(shapes, id, what)?;
-    all(id, shape, read_index(shape, index)?);
-    Ok(())
+    Ok(all(id, shape, read_index(shape, index)?))
 }
 
 /// Checks that a meter's configuration fits its type.
@@ -133,15 +132,11 @@ impl EntityStore {
         }))
     }
 
-    pub(crate) fn read_counters(
-        &self,
-        request: &CounterEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    pub(crate) fn read_counters(&self, request: &CounterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
         let selected = (request.counter_id, request.index.as_ref(), "counter");
         visit_cells(&self.index.counters, &self.counters, selected, &mut |counter_id, index, data| {
             let index = Some(Index { index });
-            emit(entity::Entity::CounterEntry(CounterEntry { counter_id, index, data: Some(*data) }));
+            emit(entity::Entity::CounterEntry(CounterEntry { counter_id, index, data: Some(*data) }))
         })
     }
 
@@ -164,11 +159,7 @@ impl EntityStore {
         })
     }
 
-    pub(crate) fn read_meters(
-        &self,
-        request: &MeterEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    pub(crate) fn read_meters(&self, request: &MeterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
         if request.counter_data.is_some() {
             return Err(no_color_counters());
         }
@@ -176,7 +167,7 @@ impl EntityStore {
         visit_cells(&self.index.meters, &self.meters, selected, &mut |meter_id, index, config| {
             let index = Some(Index { index });
             let entry = MeterEntry { meter_id, index, config: *config, counter_data: None };
-            emit(entity::Entity::MeterEntry(entry));
+            emit(entity::Entity::MeterEntry(entry))
         })
     }
 
@@ -198,16 +189,12 @@ impl EntityStore {
         })
     }
 
-    pub(crate) fn read_registers(
-        &self,
-        request: &RegisterEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    pub(crate) fn read_registers(&self, request: &RegisterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
         let selected = (request.register_id, request.index.as_ref(), "register");
         visit_cells(&self.index.registers, &self.registers, selected, &mut |register_id, index, data| {
             let index = Some(Index { index });
             let entry = RegisterEntry { register_id, index, data: Some(data.clone()) };
-            emit(entity::Entity::RegisterEntry(entry));
+            emit(entity::Entity::RegisterEntry(entry))
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Members and groups of action profiles. Source: P4Runtime specification 1.4, section 9.2.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -8,7 +9,7 @@ use crate::entities::actions::check_weights;
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::pipeline::ProfileShape;
 use crate::entities::store::{EntityStore, UndoStep, UpdateKind};
-use crate::entities::table_reads::EmitEntity;
+use crate::entities::table_reads::{EmitEntity, ReadResult};
 use crate::proto::v1::{
     Action, ActionProfileGroup, ActionProfileMember, TableAction, action_profile_group, entity, table_action,
 };
@@ -199,32 +200,26 @@ impl EntityStore {
         &self,
         request: &ActionProfileMember,
         emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    ) -> ReadResult {
         let mut each = |profile: u32, id: u32, action: &Action| {
             let action = Some(action.clone());
             let member = ActionProfileMember { action_profile_id: profile, member_id: id, action };
-            emit(entity::Entity::ActionProfileMember(member));
+            emit(entity::Entity::ActionProfileMember(member))
         };
         self.visit_profiles(request.action_profile_id, &mut |profile, state| {
             if request.member_id == 0 {
-                state.members.iter().for_each(|(id, action)| each(profile, *id, action));
-                return Ok(());
+                return Ok(state.members.iter().try_for_each(|(id, action)| each(profile, *id, action)));
             }
             let id = request.member_id;
             state.members.get(&id).map(|action| each(profile, id, action)).ok_or_else(|| absent("member", id))
         })
     }
 
-    pub(crate) fn read_groups(
-        &self,
-        request: &ActionProfileGroup,
-        emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    pub(crate) fn read_groups(&self, request: &ActionProfileGroup, emit: &mut EmitEntity<'_>) -> ReadResult {
         let mut each = |group: &ActionProfileGroup| emit(entity::Entity::ActionProfileGroup(group.clone()));
         self.visit_profiles(request.action_profile_id, &mut |_, state| {
             if request.group_id == 0 {
-                state.groups.values().for_each(&mut each);
-                return Ok(());
+                return Ok(state.groups.values().try_for_each(&mut each));
             }
             let id = request.group_id;
             state.groups.get(&id).map(&mut each).ok_or_else(|| absent("group", id))
@@ -232,21 +227,18 @@ impl EntityStore {
     }
 
     /// Visits one action profile, or all; then ids of members and groups select nothing.
-    fn visit_profiles(
-        &self,
-        id: u32,
-        visit: &mut dyn FnMut(u32, &ProfileState) -> Result<(), EntityError>,
-    ) -> Result<(), EntityError> {
+    fn visit_profiles(&self, id: u32, visit: &mut dyn FnMut(u32, &ProfileState) -> ReadResult) -> ReadResult {
         if id != 0 {
             return visit(id, self.profile(id)?.1);
         }
         for (id, state) in &self.profiles {
             match visit(*id, state) {
                 Err(error) if error.kind == ErrorKind::NotFound => {}
-                result => result?,
+                Ok(ControlFlow::Continue(())) => {}
+                result => return result,
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 }
 

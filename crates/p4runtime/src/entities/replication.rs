@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::store::{EntityStore, UndoStep, UpdateKind};
-use crate::entities::table_reads::EmitEntity;
+use crate::entities::table_reads::{EmitEntity, ReadResult};
 use crate::proto::v1::{
     PacketReplicationEngineEntry, Replica, entity, packet_replication_engine_entry::Type, replica,
 };
@@ -46,22 +46,21 @@ impl EntityStore {
         &self,
         request: &PacketReplicationEngineEntry,
         emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    ) -> ReadResult {
         let mut emit = |value: Type| {
             let entry = PacketReplicationEngineEntry { r#type: Some(value) };
-            emit(entity::Entity::PacketReplicationEngineEntry(entry));
+            emit(entity::Entity::PacketReplicationEngineEntry(entry))
         };
-        match request.r#type.as_ref().ok_or_else(unset)? {
+        Ok(match request.r#type.as_ref().ok_or_else(unset)? {
             Type::MulticastGroupEntry(group) => {
                 let groups = selected(&self.multicast_groups, group.multicast_group_id, "multicast group")?;
-                groups.into_iter().for_each(|group| emit(Type::MulticastGroupEntry(group.clone())));
+                groups.into_iter().try_for_each(|group| emit(Type::MulticastGroupEntry(group.clone())))
             }
             Type::CloneSessionEntry(session) => {
                 let sessions = selected(&self.clone_sessions, session.session_id, "clone session")?;
-                sessions.into_iter().for_each(|session| emit(Type::CloneSessionEntry(session.clone())));
+                sessions.into_iter().try_for_each(|session| emit(Type::CloneSessionEntry(session.clone())))
             }
-        }
-        Ok(())
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::keys::{read_values, write_values};
 use crate::entities::store::{EntityStore, UndoStep, UpdateKind, only_modify};
-use crate::entities::table_reads::EmitEntity;
+use crate::entities::table_reads::{EmitEntity, ReadResult};
 use crate::proto::v1::{DigestEntry, ValueSetEntry, ValueSetMember, digest_entry, entity};
 
 impl EntityStore {
@@ -35,21 +35,16 @@ impl EntityStore {
         Ok(UndoStep::ValueSet(id, before))
     }
 
-    pub(crate) fn read_value_sets(
-        &self,
-        request: &ValueSetEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    pub(crate) fn read_value_sets(&self, request: &ValueSetEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
         let mut each = |value_set_id: u32, members: &Vec<ValueSetMember>| {
             let members = members.clone();
-            emit(entity::Entity::ValueSetEntry(ValueSetEntry { value_set_id, members }));
+            emit(entity::Entity::ValueSetEntry(ValueSetEntry { value_set_id, members }))
         };
         match (request.value_set_id, self.value_sets.get(&request.value_set_id)) {
-            (0, _) => self.value_sets.iter().for_each(|(id, members)| each(*id, members)),
-            (id, Some(members)) => each(id, members),
-            (id, None) => return Err(no_value_set(id)),
+            (0, _) => Ok(self.value_sets.iter().try_for_each(|(id, members)| each(*id, members))),
+            (id, Some(members)) => Ok(each(id, members)),
+            (id, None) => Err(no_value_set(id)),
         }
-        Ok(())
     }
 
     pub(crate) fn write_digest(
@@ -78,26 +73,18 @@ impl EntityStore {
         Ok(UndoStep::Digest(id, self.digests.insert(id, config)))
     }
 
-    pub(crate) fn read_digests(
-        &self,
-        request: &DigestEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    pub(crate) fn read_digests(&self, request: &DigestEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
         let mut each = |digest_id: u32, config: &digest_entry::Config| {
-            emit(entity::Entity::DigestEntry(DigestEntry { digest_id, config: Some(*config) }));
+            emit(entity::Entity::DigestEntry(DigestEntry { digest_id, config: Some(*config) }))
         };
         let id = request.digest_id;
         if id == 0 {
-            self.digests.iter().for_each(|(id, config)| each(*id, config));
-            return Ok(());
+            return Ok(self.digests.iter().try_for_each(|(id, config)| each(*id, config)));
         }
         match (self.index.digests.get(&id), self.digests.get(&id)) {
             (None, _) => Err(no_digest(id)),
             (Some(name), None) => Err(EntityError::not_found(format!("the digest `{name}` is not enabled"))),
-            (Some(_), Some(config)) => {
-                each(id, config);
-                Ok(())
-            }
+            (Some(_), Some(config)) => Ok(each(id, config)),
         }
     }
 }

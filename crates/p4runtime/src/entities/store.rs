@@ -1,6 +1,7 @@
 //! The store of all entities of a program.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::entities::arrays::CellArray;
@@ -159,28 +160,34 @@ impl EntityStore {
         }
     }
 
-    /// Reads the entities that a request selects, one after the other; fields that are not set select all.
+    /// Reads the entities that a request selects, one after the other; fields that are not set select all. The receiver
+    /// can end the read, since arrays can be larger than what it has room for.
     ///
     /// # Errors
     /// If the request is malformed, or the one entity that it names does not exist.
-    pub fn read(&self, request: &Entity, emit: &mut dyn FnMut(Entity)) -> Result<(), EntityError> {
-        let mut wrapped = |entity: entity::Entity| emit(Entity { entity: Some(entity) });
-        match request.entity.as_ref().ok_or_else(no_entity)? {
+    pub fn read(
+        &self,
+        request: &Entity,
+        emit: &mut dyn FnMut(Entity) -> ControlFlow<()>,
+    ) -> Result<(), EntityError> {
+        let emit = &mut |entity: entity::Entity| emit(Entity { entity: Some(entity) });
+        let result = match request.entity.as_ref().ok_or_else(no_entity)? {
             // Programs of these architectures have no other externs: there is nothing to read.
-            entity::Entity::ExternEntry(entry) if entry.extern_type_id == 0 => Ok(()),
-            entity::Entity::ExternEntry(_) => Err(no_externs()),
-            entity::Entity::TableEntry(entry) => self.read_entries(entry, &mut wrapped),
-            entity::Entity::ActionProfileMember(member) => self.read_members(member, &mut wrapped),
-            entity::Entity::ActionProfileGroup(group) => self.read_groups(group, &mut wrapped),
-            entity::Entity::MeterEntry(entry) => self.read_meters(entry, &mut wrapped),
-            entity::Entity::DirectMeterEntry(entry) => self.read_direct_meters(entry, &mut wrapped),
-            entity::Entity::CounterEntry(entry) => self.read_counters(entry, &mut wrapped),
-            entity::Entity::DirectCounterEntry(entry) => self.read_direct_counters(entry, &mut wrapped),
-            entity::Entity::PacketReplicationEngineEntry(entry) => self.read_replication(entry, &mut wrapped),
-            entity::Entity::ValueSetEntry(entry) => self.read_value_sets(entry, &mut wrapped),
-            entity::Entity::RegisterEntry(entry) => self.read_registers(entry, &mut wrapped),
-            entity::Entity::DigestEntry(entry) => self.read_digests(entry, &mut wrapped),
-        }
+            entity::Entity::ExternEntry(entry) if entry.extern_type_id == 0 => return Ok(()),
+            entity::Entity::ExternEntry(_) => return Err(no_externs()),
+            entity::Entity::TableEntry(entry) => self.read_entries(entry, emit),
+            entity::Entity::ActionProfileMember(member) => self.read_members(member, emit),
+            entity::Entity::ActionProfileGroup(group) => self.read_groups(group, emit),
+            entity::Entity::MeterEntry(entry) => self.read_meters(entry, emit),
+            entity::Entity::DirectMeterEntry(entry) => self.read_direct_meters(entry, emit),
+            entity::Entity::CounterEntry(entry) => self.read_counters(entry, emit),
+            entity::Entity::DirectCounterEntry(entry) => self.read_direct_counters(entry, emit),
+            entity::Entity::PacketReplicationEngineEntry(entry) => self.read_replication(entry, emit),
+            entity::Entity::ValueSetEntry(entry) => self.read_value_sets(entry, emit),
+            entity::Entity::RegisterEntry(entry) => self.read_registers(entry, emit),
+            entity::Entity::DigestEntry(entry) => self.read_digests(entry, emit),
+        };
+        result.map(|_| ())
     }
 }
 

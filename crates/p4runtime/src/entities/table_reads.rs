@@ -1,5 +1,7 @@
 //! Reads of table entries and direct resources. Source: P4Runtime specification 1.4, section 9.1.6.
 
+use std::ops::ControlFlow;
+
 use crate::entities::error::EntityError;
 use crate::entities::keys::{EntryKey, read_values, write_values};
 use crate::entities::pipeline::TableShape;
@@ -7,23 +9,24 @@ use crate::entities::store::EntityStore;
 use crate::entities::tables::{StoredEntry, TableState};
 use crate::proto::v1::{DirectCounterEntry, DirectMeterEntry, TableEntry, entity, table_action, table_entry};
 
-/// Receiver of entities.
-pub(crate) type EmitEntity<'e> = dyn FnMut(entity::Entity) + 'e;
+/// Receiver of entities, which can end a read.
+pub(crate) type EmitEntity<'e> = dyn FnMut(entity::Entity) -> ControlFlow<()> + 'e;
+
+/// Result of a read: its receiver ended it, or not.
+pub(crate) type ReadResult = Result<ControlFlow<()>, EntityError>;
 
 /// Receiver of entries: id and shape of the table, key (none is the default action's), and state.
-type VisitEntry<'v> = dyn FnMut(u32, &TableShape, Option<&EntryKey>, &StoredEntry) + 'v;
+type VisitEntry<'v> = dyn FnMut(u32, &TableShape, Option<&EntryKey>, &StoredEntry) -> ControlFlow<()> + 'v;
 
 impl EntityStore {
-    pub(crate) fn read_entries(
-        &self,
-        request: &TableEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
-        let mut each = |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| {
-            if is_selected(request, key, entry) {
-                emit(entity::Entity::TableEntry(described(id, shape, key, entry, request)));
-            }
-        };
+    pub(crate) fn read_entries(&self, request: &TableEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
+        let mut each =
+            |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| match is_selected(
+                request, key, entry,
+            ) {
+                true => emit(entity::Entity::TableEntry(described(id, shape, key, entry, request))),
+                false => ControlFlow::Continue(()),
+            };
         self.visit_entries(request, &mut each)
     }
 
@@ -31,15 +34,16 @@ impl EntityStore {
         &self,
         request: &DirectCounterEntry,
         emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    ) -> ReadResult {
         let selected = request.table_entry.clone().unwrap_or_default();
         self.check_direct(&selected, |shape| shape.has_counter, "counter")?;
         let mut each = |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| {
-            if shape.has_counter && has_priority(&selected, key) {
-                let table_entry = Some(named_entry(id, shape, key));
-                let counter = DirectCounterEntry { table_entry, data: Some(entry.counter) };
-                emit(entity::Entity::DirectCounterEntry(counter));
+            if !shape.has_counter || !has_priority(&selected, key) {
+                return ControlFlow::Continue(());
             }
+            let table_entry = Some(named_entry(id, shape, key));
+            let counter = DirectCounterEntry { table_entry, data: Some(entry.counter) };
+            emit(entity::Entity::DirectCounterEntry(counter))
         };
         self.visit_entries(&selected, &mut each)
     }
@@ -48,18 +52,19 @@ impl EntityStore {
         &self,
         request: &DirectMeterEntry,
         emit: &mut EmitEntity<'_>,
-    ) -> Result<(), EntityError> {
+    ) -> ReadResult {
         if request.counter_data.is_some() {
             return Err(crate::entities::tables::no_color_counters());
         }
         let selected = request.table_entry.clone().unwrap_or_default();
         self.check_direct(&selected, |shape| shape.meter.is_some(), "meter")?;
         let mut each = |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| {
-            if shape.meter.is_some() && has_priority(&selected, key) {
-                let table_entry = Some(named_entry(id, shape, key));
-                let meter = DirectMeterEntry { table_entry, config: entry.meter, counter_data: None };
-                emit(entity::Entity::DirectMeterEntry(meter));
+            if shape.meter.is_none() || !has_priority(&selected, key) {
+                return ControlFlow::Continue(());
             }
+            let table_entry = Some(named_entry(id, shape, key));
+            let meter = DirectMeterEntry { table_entry, config: entry.meter, counter_data: None };
+            emit(entity::Entity::DirectMeterEntry(meter))
         };
         self.visit_entries(&selected, &mut each)
     }
@@ -90,30 +95,29 @@ impl EntityStore {
     }
 
     /// Visits the entries of one table or of all, or one entry, or default actions.
-    fn visit_entries(&self, request: &TableEntry, visit: &mut VisitEntry<'_>) -> Result<(), EntityError> {
+    fn visit_entries(&self, request: &TableEntry, visit: &mut VisitEntry<'_>) -> ReadResult {
         let mut all = |id: u32, shape: &TableShape, table: &TableState| {
             if request.is_default_action {
                 return visit(id, shape, None, &table.default);
             }
-            table.entries.iter().for_each(|(key, entry)| visit(id, shape, Some(key), entry));
+            table.entries.iter().try_for_each(|(key, entry)| visit(id, shape, Some(key), entry))
         };
         if request.table_id == 0 {
-            let tables = self.index.tables.iter().zip(self.tables.values());
-            tables.for_each(|((id, shape), table)| all(*id, shape, table));
-            return Ok(());
+            let mut tables = self.index.tables.iter().zip(self.tables.values());
+            return Ok(tables.try_for_each(|((id, shape), table)| all(*id, shape, table)));
         }
         let shape = self.table_shape(request.table_id)?;
-        let Some(table) = self.tables.get(&request.table_id) else { return Ok(()) };
+        let Some(table) = self.tables.get(&request.table_id) else {
+            return Ok(ControlFlow::Continue(()));
+        };
         if request.r#match.is_empty() || request.is_default_action {
-            all(request.table_id, shape, table);
-            return Ok(());
+            return Ok(all(request.table_id, shape, table));
         }
         let values = read_values(&shape.fields, &request.r#match)?;
         // The priority may be left out: then all entries with these values are selected.
         let from = EntryKey { values: values.clone(), priority: i32::MIN };
-        let same = table.entries.range(from..).take_while(|(key, _)| key.values == values);
-        same.for_each(|(key, entry)| visit(request.table_id, shape, Some(key), entry));
-        Ok(())
+        let mut same = table.entries.range(from..).take_while(|(key, _)| key.values == values);
+        Ok(same.try_for_each(|(key, entry)| visit(request.table_id, shape, Some(key), entry)))
     }
 }
 

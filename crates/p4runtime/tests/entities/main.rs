@@ -6,6 +6,7 @@ mod profiles;
 mod reads;
 mod tables;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use millstream_p4::{CompileOptions, SourceLoader, compile};
@@ -92,7 +93,11 @@ pub(crate) fn written(updates: &[&str]) -> EntityStore {
 
 pub(crate) fn read(store: &EntityStore, text: &str) -> Result<Vec<Entity>, ErrorKind> {
     let mut entities = Vec::new();
-    store.read(&entity(text), &mut |entity| entities.push(entity)).map_err(|error| error.kind)?;
+    let mut emit = |entity| {
+        entities.push(entity);
+        ControlFlow::Continue(())
+    };
+    store.read(&entity(text), &mut emit).map_err(|error| error.kind)?;
     Ok(entities)
 }
 

@@ -28,7 +28,7 @@ fn reads_select_by_table_key_action_priority_and_metadata() {
     assert_reads(&store, "table_entry { table_id: T1 action { action { action_id: A2 } } }", &[]);
     assert_eq!(read(&store, "table_entry { table_id: 5 }"), Err(ErrorKind::InvalidArgument));
     assert_eq!(
-        store.read(&Entity { entity: None }, &mut |_| {}).unwrap_err().kind,
+        store.read(&Entity { entity: None }, &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err().kind,
         ErrorKind::InvalidArgument
     );
 }
@@ -68,4 +68,18 @@ fn direct_counters_and_meters_belong_to_entries() {
     assert_eq!(read(&store, &format!("direct_counter_entry {{ {other} }}")), Err(ErrorKind::NotFound));
     let none = "direct_meter_entry { table_entry { table_id: T2 } }";
     assert_eq!(read(&store, none), Err(ErrorKind::InvalidArgument));
+}
+
+#[test]
+fn a_receiver_ends_a_read() {
+    let store = store();
+    for request in ["counter_entry {}", "register_entry { register_id: R1 }", "value_set_entry {}"] {
+        let mut count = 0;
+        let mut emit = |_| {
+            count += 1;
+            std::ops::ControlFlow::Break(())
+        };
+        store.read(&entity(request), &mut emit).unwrap();
+        assert_eq!(count, 1, "{request}");
+    }
 }
