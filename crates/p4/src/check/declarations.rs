@@ -126,6 +126,7 @@ impl TypeChecker<'_> {
     }
 
     fn parameter(&mut self, syntax: &ParameterSyntax, part: CheckedPart) -> ParameterType {
+        self.annotations(&syntax.annotations);
         let outer = std::mem::replace(&mut self.allows_anything, true);
         let type_id = self.type_of(&syntax.declared_type);
         self.allows_anything = outer;

@@ -19,6 +19,7 @@ impl TypeChecker<'_> {
         }
         let types: Vec<TypeId> = table.keys.iter().map(|key| key.type_id).collect();
         for entry in entries {
+            self.annotations(&entry.annotations);
             self.keyset(&entry.keyset, &types, true);
             self.check_match_kinds(table, &entry.keyset);
             self.entry_action(table, entry);

@@ -38,6 +38,7 @@ impl TypeChecker<'_> {
         }
         self.check_property_order(properties);
         for property in properties {
+            self.annotations(&property.annotations);
             self.property(&table, property);
         }
         self.check_priorities(properties);
@@ -100,6 +101,7 @@ impl TypeChecker<'_> {
         let mut listed: Vec<ListedAction> = Vec::new();
         let mut seen = FxHashSet::default();
         for entry in actions {
+            self.annotations(&entry.annotations);
             let Some((name, arguments)) = action_reference(&entry.action) else { continue };
             if !seen.insert(name.name.text.clone()) {
                 self.error(name.name.span, format!("the action `{}` is listed twice", name.name.text));

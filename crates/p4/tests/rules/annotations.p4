@@ -16,3 +16,15 @@ const bit<8> b = 2;
 @deprecated("a" | "b") action g() {}
 @pkginfo const bit<8> x = 1;
 struct S { @match(1 + 1) bit<8> a; }
+//// rejected annotations of parameters, properties, listed actions and entries
+control c(@a[u1] in bit<8> x) {
+    action f(@a[u2] bit<8> y) {}
+    action g() {}
+    table t {
+        key = { x : exact; }
+        actions = { @a[u3] f; g; }
+        @a[u4] const default_action = g();
+        entries = { @a[u5] 1 : f(2) @a[u5]; }
+    }
+    apply { t.apply(); }
+}

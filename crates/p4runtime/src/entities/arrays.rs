@@ -1,0 +1,200 @@
+//! Counters, meters and registers with an index. Source: P4Runtime specification 1.4, sections 9.3, 9.4 and 9.7.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use crate::entities::data::read_data;
+use crate::entities::error::{EntityError, ErrorKind};
+use crate::entities::pipeline::ArrayShape;
+use crate::entities::store::{EntityStore, UndoStep, UpdateKind, only_modify};
+use crate::entities::table_reads::{EmitEntity, ReadResult};
+use crate::entities::tables::no_color_counters;
+use crate::proto::config::v1::meter_spec;
+use crate::proto::v1::{CounterEntry, Index, MeterConfig, MeterEntry, RegisterEntry, entity};
+
+/// Cells of an array: those that were written, and the value of all others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CellArray<T> {
+    cells: BTreeMap<i64, T>,
+    others: T,
+}
+
+impl<T: Clone> CellArray<T> {
+    pub(crate) fn new(others: T) -> CellArray<T> {
+        CellArray { cells: BTreeMap::new(), others }
+    }
+
+    pub(crate) fn get(&self, at: i64) -> &T {
+        self.cells.get(&at).unwrap_or(&self.others)
+    }
+
+    /// Puts a cell back as it was.
+    pub(crate) fn restore(&mut self, at: i64, cell: Option<T>) {
+        match cell {
+            Some(cell) => self.cells.insert(at, cell),
+            None => self.cells.remove(&at),
+        };
+    }
+}
+
+/// Change of an array: what was there before.
+enum ArrayChange<T> {
+    Whole(CellArray<T>),
+    Cell(i64, Option<T>),
+}
+
+fn change<T: Clone>(
+    arrays: &mut BTreeMap<u32, CellArray<T>>,
+    id: u32,
+    at: Option<i64>,
+    value: T,
+) -> ArrayChange<T> {
+    let array = arrays.entry(id).or_insert_with(|| CellArray::new(value.clone()));
+    match at {
+        Some(at) => ArrayChange::Cell(at, array.cells.insert(at, value)),
+        None => ArrayChange::Whole(std::mem::replace(array, CellArray::new(value))),
+    }
+}
+
+fn shape_of<'s, T>(
+    shapes: &'s BTreeMap<u32, ArrayShape<T>>,
+    id: u32,
+    what: &str,
+) -> Result<&'s ArrayShape<T>, EntityError> {
+    shapes.get(&id).ok_or_else(|| EntityError::invalid(format!("no {what} has the id {id:#x}")))
+}
+
+/// Reads an index; none stands for all cells.
+fn read_index<T>(shape: &ArrayShape<T>, index: Option<&Index>) -> Result<Option<i64>, EntityError> {
+    match index.map(|index| index.index) {
+        Some(..0) => Err(EntityError::invalid("an index cannot be negative")),
+        Some(at) if at >= shape.size => {
+            let message = format!("`{}` has {} cells, and none with the index {at}", shape.name, shape.size);
+            Err(EntityError::new(ErrorKind::OutOfRange, message))
+        }
+        at => Ok(at),
+    }
+}
+
+/// Visits the cells that a request selects: one, those of one array, or of all arrays.
+fn visit_cells<S, T: Clone>(
+    shapes: &BTreeMap<u32, ArrayShape<S>>,
+    arrays: &BTreeMap<u32, CellArray<T>>,
+    (id, index, what): (u32, Option<&Index>, &str),
+    visit: &mut dyn FnMut(u32, i64, &T) -> ControlFlow<()>,
+) -> ReadResult {
+    let mut all = |id: u32, shape: &ArrayShape<S>, at: Option<i64>| {
+        let Some(array) = arrays.get(&id) else { return ControlFlow::Continue(()) };
+        match at {
+            Some(at) => visit(id, at, array.get(at)),
+            None => (0..shape.size).try_for_each(|at| visit(id, at, array.get(at))),
+        }
+    };
+    if id == 0 {
+        return Ok(shapes.iter().try_for_each(|(id, shape)| all(*id, shape, None)));
+    }
+    let shape = shape_of(shapes, id, what)?;
+    Ok(all(id, shape, read_index(shape, index)?))
+}
+
+/// Checks that a meter's configuration fits its type.
+pub(crate) fn check_meter(kind: meter_spec::Type, config: Option<&MeterConfig>) -> Result<(), EntityError> {
+    let Some(config) = config else { return Ok(()) };
+    let MeterConfig { cir, cburst, pir, pburst, eburst } = *config;
+    if [cir, cburst, pir, pburst, eburst].iter().any(|value| *value < 0) {
+        return Err(EntityError::invalid("rates and bursts of a meter cannot be negative"));
+    }
+    let has_one_rate = pir == cir && pburst == cburst;
+    let is_right = match kind {
+        meter_spec::Type::TwoRateThreeColor => eburst == 0,
+        meter_spec::Type::SingleRateThreeColor => has_one_rate,
+        meter_spec::Type::SingleRateTwoColor => has_one_rate && eburst == 0,
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(EntityError::invalid("the rates and bursts are not those of this type of meter")),
+    }
+}
+
+impl EntityStore {
+    pub(crate) fn write_counter(
+        &mut self,
+        kind: UpdateKind,
+        given: &CounterEntry,
+    ) -> Result<Option<UndoStep>, EntityError> {
+        only_modify(kind, "a counter")?;
+        let id = given.counter_id;
+        let at = read_index(shape_of(&self.index.counters, id, "counter")?, given.index.as_ref())?;
+        let Some(data) = given.data else { return Ok(None) };
+        Ok(Some(match change(&mut self.counters, id, at, data) {
+            ArrayChange::Whole(array) => UndoStep::Counters(id, array),
+            ArrayChange::Cell(at, cell) => UndoStep::Counter(id, at, cell),
+        }))
+    }
+
+    pub(crate) fn read_counters(&self, request: &CounterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
+        let selected = (request.counter_id, request.index.as_ref(), "counter");
+        visit_cells(&self.index.counters, &self.counters, selected, &mut |counter_id, index, data| {
+            let index = Some(Index { index });
+            emit(entity::Entity::CounterEntry(CounterEntry { counter_id, index, data: Some(*data) }))
+        })
+    }
+
+    pub(crate) fn write_meter(
+        &mut self,
+        kind: UpdateKind,
+        given: &MeterEntry,
+    ) -> Result<UndoStep, EntityError> {
+        only_modify(kind, "a meter")?;
+        let id = given.meter_id;
+        let shape = shape_of(&self.index.meters, id, "meter")?;
+        let at = read_index(shape, given.index.as_ref())?;
+        if given.counter_data.is_some() {
+            return Err(no_color_counters());
+        }
+        check_meter(shape.cell, given.config.as_ref())?;
+        Ok(match change(&mut self.meters, id, at, given.config) {
+            ArrayChange::Whole(array) => UndoStep::Meters(id, array),
+            ArrayChange::Cell(at, cell) => UndoStep::Meter(id, at, cell),
+        })
+    }
+
+    pub(crate) fn read_meters(&self, request: &MeterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
+        if request.counter_data.is_some() {
+            return Err(no_color_counters());
+        }
+        let selected = (request.meter_id, request.index.as_ref(), "meter");
+        visit_cells(&self.index.meters, &self.meters, selected, &mut |meter_id, index, config| {
+            let index = Some(Index { index });
+            let entry = MeterEntry { meter_id, index, config: *config, counter_data: None };
+            emit(entity::Entity::MeterEntry(entry))
+        })
+    }
+
+    pub(crate) fn write_register(
+        &mut self,
+        kind: UpdateKind,
+        given: &RegisterEntry,
+    ) -> Result<UndoStep, EntityError> {
+        only_modify(kind, "a register")?;
+        let id = given.register_id;
+        let shape = shape_of(&self.index.registers, id, "register")?;
+        let at = read_index(shape, given.index.as_ref())?;
+        let data =
+            given.data.as_ref().ok_or_else(|| EntityError::invalid("the register's value is missing"))?;
+        let data = read_data(&shape.cell, data, &self.index.types)?;
+        Ok(match change(&mut self.registers, id, at, data) {
+            ArrayChange::Whole(array) => UndoStep::Registers(id, array),
+            ArrayChange::Cell(at, cell) => UndoStep::Register(id, at, cell),
+        })
+    }
+
+    pub(crate) fn read_registers(&self, request: &RegisterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
+        let selected = (request.register_id, request.index.as_ref(), "register");
+        visit_cells(&self.index.registers, &self.registers, selected, &mut |register_id, index, data| {
+            let index = Some(Index { index });
+            let entry = RegisterEntry { register_id, index, data: Some(data.clone()) };
+            emit(entity::Entity::RegisterEntry(entry))
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! The store of all entities of a program.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::entities::arrays::CellArray;
+use crate::entities::data::zero_data;
+use crate::entities::error::EntityError;
+use crate::entities::keys::EntryKey;
+use crate::entities::pipeline::PipelineIndex;
+use crate::entities::profiles::ProfileState;
+use crate::entities::tables::{StoredEntry, TableState};
+use crate::proto::v1::{
+    Action, ActionProfileGroup, CloneSessionEntry, CounterData, Entity, MeterConfig, MulticastGroupEntry,
+    P4Data, Update, ValueSetMember, digest_entry, entity, update,
+};
+
+/// Type of an update that is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UpdateKind {
+    Insert,
+    Modify,
+    Delete,
+}
+
+/// Entities of a program, in memory.
+#[derive(Clone, Debug)]
+pub struct EntityStore {
+    pub(crate) index: Arc<PipelineIndex>,
+    pub(crate) tables: BTreeMap<u32, TableState>,
+    pub(crate) profiles: BTreeMap<u32, ProfileState>,
+    pub(crate) counters: BTreeMap<u32, CellArray<CounterData>>,
+    pub(crate) meters: BTreeMap<u32, CellArray<Option<MeterConfig>>>,
+    pub(crate) registers: BTreeMap<u32, CellArray<P4Data>>,
+    pub(crate) value_sets: BTreeMap<u32, Vec<ValueSetMember>>,
+    pub(crate) digests: BTreeMap<u32, digest_entry::Config>,
+    pub(crate) multicast_groups: BTreeMap<u32, MulticastGroupEntry>,
+    pub(crate) clone_sessions: BTreeMap<u32, CloneSessionEntry>,
+}
+
+/// What undoes an update.
+#[derive(Debug)]
+pub(crate) enum UndoStep {
+    Entry(u32, EntryKey, Option<StoredEntry>),
+    Default(u32, StoredEntry),
+    Member(u32, u32, Option<Action>),
+    Group(u32, u32, Option<ActionProfileGroup>),
+    Counters(u32, CellArray<CounterData>),
+    Counter(u32, i64, Option<CounterData>),
+    Meters(u32, CellArray<Option<MeterConfig>>),
+    Meter(u32, i64, Option<Option<MeterConfig>>),
+    Registers(u32, CellArray<P4Data>),
+    Register(u32, i64, Option<P4Data>),
+    ValueSet(u32, Vec<ValueSetMember>),
+    Digest(u32, Option<digest_entry::Config>),
+    MulticastGroup(u32, Option<MulticastGroupEntry>),
+    CloneSession(u32, Option<CloneSessionEntry>),
+}
+
+impl EntityStore {
+    /// Makes an empty store: tables have their default actions, and arrays are zero.
+    pub fn new(index: Arc<PipelineIndex>) -> EntityStore {
+        let tables = index.tables.iter().map(|(id, shape)| (*id, TableState::new(shape))).collect();
+        let registers = index.registers.iter().map(|(id, shape)| {
+            (*id, CellArray::new(zero_data(&shape.cell, &index.types).unwrap_or_default()))
+        });
+        EntityStore {
+            tables,
+            profiles: index.profiles.keys().map(|id| (*id, ProfileState::default())).collect(),
+            counters: index.counters.keys().map(|id| (*id, CellArray::default())).collect(),
+            meters: index.meters.keys().map(|id| (*id, CellArray::default())).collect(),
+            registers: registers.collect(),
+            value_sets: index.value_sets.keys().map(|id| (*id, Vec::new())).collect(),
+            digests: BTreeMap::new(),
+            multicast_groups: BTreeMap::new(),
+            clone_sessions: BTreeMap::new(),
+            index,
+        }
+    }
+
+    /// Inserts the entries that a program gives its tables; those that are constant stay as they are.
+    ///
+    /// # Errors
+    /// If an update is no insertion of a table entry, the entry is malformed, or it is there already.
+    pub fn install(&mut self, entries: &[Update]) -> Result<(), EntityError> {
+        for update in entries {
+            let entity = update.entity.as_ref().and_then(|entity| entity.entity.as_ref());
+            match (update.r#type(), entity) {
+                (update::Type::Insert, Some(entity::Entity::TableEntry(entry))) => {
+                    self.install_entry(entry)?
+                }
+                _ => return Err(EntityError::invalid("a program gives entries of tables alone")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one entity, or changes nothing.
+    ///
+    /// # Errors
+    /// If the update is malformed, or the state does not allow it.
+    pub fn write(&mut self, update: &Update) -> Result<(), EntityError> {
+        self.write_undoable(update).map(|_| ())
+    }
+
+    /// Writes one entity, and gives what undoes it.
+    pub(crate) fn write_undoable(&mut self, update: &Update) -> Result<Vec<UndoStep>, EntityError> {
+        let kind = match update.r#type() {
+            update::Type::Insert => UpdateKind::Insert,
+            update::Type::Modify => UpdateKind::Modify,
+            update::Type::Delete => UpdateKind::Delete,
+            update::Type::Unspecified => return Err(EntityError::invalid("the update has no type")),
+        };
+        let entity = update.entity.as_ref().and_then(|entity| entity.entity.as_ref());
+        let step = match entity.ok_or_else(no_entity)? {
+            entity::Entity::ExternEntry(_) => return Err(no_externs()),
+            entity::Entity::TableEntry(entry) => self.write_entry(kind, entry)?,
+            entity::Entity::ActionProfileMember(member) => Some(self.write_member(kind, member)?),
+            entity::Entity::ActionProfileGroup(group) => Some(self.write_group(kind, group)?),
+            entity::Entity::MeterEntry(entry) => Some(self.write_meter(kind, entry)?),
+            entity::Entity::DirectMeterEntry(entry) => Some(self.write_direct_meter(kind, entry)?),
+            entity::Entity::CounterEntry(entry) => self.write_counter(kind, entry)?,
+            entity::Entity::DirectCounterEntry(entry) => self.write_direct_counter(kind, entry)?,
+            entity::Entity::PacketReplicationEngineEntry(entry) => Some(self.write_replication(kind, entry)?),
+            entity::Entity::ValueSetEntry(entry) => Some(self.write_value_set(kind, entry)?),
+            entity::Entity::RegisterEntry(entry) => Some(self.write_register(kind, entry)?),
+            entity::Entity::DigestEntry(entry) => Some(self.write_digest(kind, entry)?),
+        };
+        Ok(step.into_iter().collect())
+    }
+
+    /// Undoes an update.
+    pub(crate) fn undo(&mut self, step: UndoStep) {
+        fn put<V>(map: &mut BTreeMap<u32, V>, id: u32, value: Option<V>) {
+            match value {
+                Some(value) => map.insert(id, value),
+                None => map.remove(&id),
+            };
+        }
+        match step {
+            UndoStep::Entry(table, key, entry) => _ = self.set_entry(table, key, entry),
+            UndoStep::Default(table, entry) => {
+                if let Some(table) = self.tables.get_mut(&table) {
+                    table.default = entry;
+                }
+            }
+            UndoStep::Member(profile, id, member) => _ = self.set_member(profile, id, member),
+            UndoStep::Group(profile, id, group) => _ = self.set_group(profile, id, group),
+            UndoStep::Counters(id, cells) => _ = self.counters.insert(id, cells),
+            UndoStep::Meters(id, cells) => _ = self.meters.insert(id, cells),
+            UndoStep::Registers(id, cells) => _ = self.registers.insert(id, cells),
+            UndoStep::Counter(id, at, cell) => self.counters.entry(id).or_default().restore(at, cell),
+            UndoStep::Meter(id, at, cell) => self.meters.entry(id).or_default().restore(at, cell),
+            UndoStep::Register(id, at, cell) => self.registers.entry(id).or_default().restore(at, cell),
+            UndoStep::ValueSet(id, members) => _ = self.value_sets.insert(id, members),
+            UndoStep::Digest(id, config) => put(&mut self.digests, id, config),
+            UndoStep::MulticastGroup(id, group) => put(&mut self.multicast_groups, id, group),
+            UndoStep::CloneSession(id, session) => put(&mut self.clone_sessions, id, session),
+        }
+    }
+
+    /// Reads the entities that a request selects, one after the other; fields that are not set select all. The receiver
+    /// can end the read, since arrays can be larger than what it has room for.
+    ///
+    /// # Errors
+    /// If the request is malformed, or the one entity that it names does not exist.
+    pub fn read(
+        &self,
+        request: &Entity,
+        emit: &mut dyn FnMut(Entity) -> ControlFlow<()>,
+    ) -> Result<(), EntityError> {
+        let emit = &mut |entity: entity::Entity| emit(Entity { entity: Some(entity) });
+        let result = match request.entity.as_ref().ok_or_else(no_entity)? {
+            // Programs of these architectures have no other externs: there is nothing to read.
+            entity::Entity::ExternEntry(entry) if entry.extern_type_id == 0 => return Ok(()),
+            entity::Entity::ExternEntry(_) => return Err(no_externs()),
+            entity::Entity::TableEntry(entry) => self.read_entries(entry, emit),
+            entity::Entity::ActionProfileMember(member) => self.read_members(member, emit),
+            entity::Entity::ActionProfileGroup(group) => self.read_groups(group, emit),
+            entity::Entity::MeterEntry(entry) => self.read_meters(entry, emit),
+            entity::Entity::DirectMeterEntry(entry) => self.read_direct_meters(entry, emit),
+            entity::Entity::CounterEntry(entry) => self.read_counters(entry, emit),
+            entity::Entity::DirectCounterEntry(entry) => self.read_direct_counters(entry, emit),
+            entity::Entity::PacketReplicationEngineEntry(entry) => self.read_replication(entry, emit),
+            entity::Entity::ValueSetEntry(entry) => self.read_value_sets(entry, emit),
+            entity::Entity::RegisterEntry(entry) => self.read_registers(entry, emit),
+            entity::Entity::DigestEntry(entry) => self.read_digests(entry, emit),
+        };
+        result.map(|_| ())
+    }
+}
+
+fn no_entity() -> EntityError {
+    EntityError::invalid("the entity is not set")
+}
+
+fn no_externs() -> EntityError {
+    EntityError::unimplemented("externs of other types are not supported")
+}
+
+/// Error about an update that an entity does not have.
+pub(crate) fn only_modify(kind: UpdateKind, what: &str) -> Result<(), EntityError> {
+    match kind {
+        UpdateKind::Modify => Ok(()),
+        _ => Err(EntityError::invalid(format!("{what} can only be modified"))),
+    }
+}

@@ -1,0 +1,352 @@
+//! Writes of table entries, default actions and direct resources. Source: P4Runtime specification 1.4, section 9.1.
+
+use std::collections::BTreeMap;
+
+use crate::entities::actions::ActionUse;
+use crate::entities::arrays::check_meter;
+use crate::entities::error::{EntityError, ErrorKind};
+use crate::entities::keys::{EntryKey, read_values};
+use crate::entities::pipeline::TableShape;
+use crate::entities::store::{EntityStore, UndoStep, UpdateKind, only_modify};
+use crate::proto::v1::{
+    CounterData, DirectCounterEntry, DirectMeterEntry, MeterConfig, TableAction, TableEntry, table_action,
+};
+
+/// State of an entry, or of the default action.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct StoredEntry {
+    pub(crate) action: Option<TableAction>,
+    pub(crate) controller_metadata: u64,
+    pub(crate) metadata: Vec<u8>,
+    pub(crate) idle_timeout_ns: i64,
+    pub(crate) meter: Option<MeterConfig>,
+    pub(crate) counter: CounterData,
+    pub(crate) is_const: bool,
+}
+
+/// Entries of a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableState {
+    pub(crate) entries: BTreeMap<EntryKey, StoredEntry>,
+    pub(crate) default: StoredEntry,
+}
+
+impl TableState {
+    pub(crate) fn new(shape: &TableShape) -> TableState {
+        TableState { entries: BTreeMap::new(), default: initial_default(shape) }
+    }
+}
+
+fn initial_default(shape: &TableShape) -> StoredEntry {
+    let action = shape.default_action.clone().map(table_action::Type::Action);
+    let action = action.map(|action| TableAction { r#type: Some(action) });
+    StoredEntry { action, ..StoredEntry::default() }
+}
+
+fn exists_already(shape: &TableShape) -> EntityError {
+    EntityError::new(ErrorKind::AlreadyExists, format!("`{}` has this entry already", shape.name))
+}
+
+fn denied(message: String) -> EntityError {
+    EntityError::new(ErrorKind::PermissionDenied, message)
+}
+
+impl EntityStore {
+    /// Finds the shape of a table.
+    pub(crate) fn table_shape(&self, id: u32) -> Result<&TableShape, EntityError> {
+        let shape = self.index.tables.get(&id);
+        shape.ok_or_else(|| EntityError::invalid(format!("no table has the id {id:#x}")))
+    }
+
+    pub(crate) fn write_entry(
+        &mut self,
+        kind: UpdateKind,
+        given: &TableEntry,
+    ) -> Result<Option<UndoStep>, EntityError> {
+        let index = self.index.clone();
+        let shape = self.table_shape(given.table_id)?;
+        if given.is_const {
+            return Err(EntityError::invalid("constant entries come from the program alone"));
+        }
+        if given.is_default_action {
+            return self.write_default(kind, given).map(Some);
+        }
+        if shape.is_const && kind != UpdateKind::Modify {
+            return Err(denied(format!("the entries of `{}` are constant", shape.name)));
+        }
+        if shape.fields.is_empty() {
+            return Err(EntityError::invalid(format!("`{}` has no key, and so no entries", shape.name)));
+        }
+        let key = self.entry_key(given)?;
+        let existing = self.tables.get(&given.table_id).and_then(|table| table.entries.get(&key));
+        let Some(shape) = index.tables.get(&given.table_id) else { return Ok(None) };
+        let entry = match (kind, existing) {
+            (UpdateKind::Insert, Some(_)) => {
+                return Err(exists_already(shape));
+            }
+            (UpdateKind::Insert, None) => Some(self.inserted_entry(shape, given)?),
+            (_, None) => {
+                return Err(EntityError::not_found(format!("`{}` has no such entry", shape.name)));
+            }
+            (UpdateKind::Modify, Some(existing)) => Some(self.modified_entry(shape, existing, given)?),
+            (UpdateKind::Delete, Some(existing)) if existing.is_const => {
+                return Err(denied(format!("this entry of `{}` is constant", shape.name)));
+            }
+            (UpdateKind::Delete, Some(_)) => None,
+        };
+        let before = self.set_entry(given.table_id, key.clone(), entry);
+        Ok(Some(UndoStep::Entry(given.table_id, key, before)))
+    }
+
+    /// Inserts an entry that the program gives a table, which may be constant.
+    ///
+    /// # Errors
+    /// If the entry is malformed, or there already.
+    pub(crate) fn install_entry(&mut self, given: &TableEntry) -> Result<(), EntityError> {
+        let index = self.index.clone();
+        let shape = self.table_shape(given.table_id)?;
+        let key = self.entry_key(given)?;
+        let is_taken = |table: &TableState| table.entries.contains_key(&key);
+        if self.tables.get(&given.table_id).is_some_and(is_taken) {
+            return Err(exists_already(shape));
+        }
+        let Some(shape) = index.tables.get(&given.table_id) else { return Ok(()) };
+        let entry = StoredEntry { is_const: given.is_const, ..StoredEntry::default() };
+        let entry = self.assigned_entry(shape, &entry, given, given.action.as_ref())?;
+        self.set_entry(given.table_id, key, Some(entry));
+        Ok(())
+    }
+
+    /// Reads the key of an entry.
+    pub(crate) fn entry_key(&self, given: &TableEntry) -> Result<EntryKey, EntityError> {
+        let shape = self.table_shape(given.table_id)?;
+        let values = read_values(&shape.fields, &given.r#match)?;
+        let is_right = if shape.needs_priority { given.priority > 0 } else { given.priority == 0 };
+        match is_right {
+            true => Ok(EntryKey { values, priority: given.priority }),
+            false if shape.needs_priority => {
+                Err(EntityError::invalid(format!("entries of `{}` need a priority above zero", shape.name)))
+            }
+            false => Err(EntityError::invalid(format!("entries of `{}` have no priority", shape.name))),
+        }
+    }
+
+    fn inserted_entry(&self, shape: &TableShape, given: &TableEntry) -> Result<StoredEntry, EntityError> {
+        let action = given.action.as_ref();
+        let action = action.ok_or_else(|| EntityError::invalid("a new entry needs an action"))?;
+        let count = self.tables.get(&given.table_id).map_or(0, |table| table.entries.len());
+        if shape.size.is_some_and(|size| count >= size) {
+            return Err(EntityError::new(ErrorKind::ResourceExhausted, format!("`{}` is full", shape.name)));
+        }
+        self.assigned_entry(shape, &StoredEntry::default(), given, Some(action))
+    }
+
+    fn modified_entry(
+        &self,
+        shape: &TableShape,
+        existing: &StoredEntry,
+        given: &TableEntry,
+    ) -> Result<StoredEntry, EntityError> {
+        if existing.is_const && given.action.is_some() {
+            return Err(denied(format!("the action of this entry of `{}` is constant", shape.name)));
+        }
+        self.assigned_entry(shape, existing, given, given.action.as_ref())
+    }
+
+    /// Makes the new state of an entry; what is not given keeps its value or becomes that of a new entry.
+    fn assigned_entry(
+        &self,
+        shape: &TableShape,
+        existing: &StoredEntry,
+        given: &TableEntry,
+        action: Option<&TableAction>,
+    ) -> Result<StoredEntry, EntityError> {
+        let action = match action {
+            Some(action) => Some(self.checked_action(shape, action)?),
+            None => existing.action.clone(),
+        };
+        check_timeout(shape, given)?;
+        let (meter, counter) = direct_resources(shape, existing, given)?;
+        Ok(StoredEntry {
+            action,
+            #[expect(deprecated, reason = "controllers still read what they wrote to the old field")]
+            controller_metadata: given.controller_metadata,
+            metadata: given.metadata.clone(),
+            idle_timeout_ns: given.idle_timeout_ns,
+            meter,
+            counter,
+            is_const: existing.is_const,
+        })
+    }
+
+    fn checked_action(&self, shape: &TableShape, given: &TableAction) -> Result<TableAction, EntityError> {
+        let action = self.index.read_entry_action(shape, given)?;
+        if let (Some(profile), Some(kind)) = (shape.profile, &action.r#type) {
+            self.check_profile_reference(profile, kind)?;
+        }
+        Ok(action)
+    }
+
+    fn write_default(&mut self, kind: UpdateKind, given: &TableEntry) -> Result<UndoStep, EntityError> {
+        let shape = self.table_shape(given.table_id)?;
+        only_modify(kind, "the default action")?;
+        if !given.r#match.is_empty() || given.priority != 0 {
+            return Err(EntityError::invalid("the default action has neither key nor priority"));
+        }
+        if given.idle_timeout_ns != 0 || given.time_since_last_hit.is_some() {
+            return Err(EntityError::invalid("the default action has no idle timeout"));
+        }
+        if shape.has_const_default || shape.profile.is_some() {
+            return Err(denied(format!("the default action of `{}` is constant", shape.name)));
+        }
+        let existing = self.tables.get(&given.table_id).map(|table| &table.default);
+        let existing = existing.cloned().unwrap_or_default();
+        let entry = match given.action.as_ref().map(|action| action.r#type.as_ref()) {
+            None => initial_default(shape),
+            Some(Some(table_action::Type::Action(action))) => {
+                let action = self.index.read_table_action(shape, action, ActionUse::Default)?;
+                let (meter, counter) = direct_resources(shape, &existing, given)?;
+                StoredEntry {
+                    action: Some(TableAction { r#type: Some(table_action::Type::Action(action)) }),
+                    #[expect(deprecated, reason = "controllers still read what they wrote to the old field")]
+                    controller_metadata: given.controller_metadata,
+                    metadata: given.metadata.clone(),
+                    meter,
+                    counter,
+                    ..StoredEntry::default()
+                }
+            }
+            Some(_) => return Err(EntityError::invalid("the default action has to be an action")),
+        };
+        if let Some(table) = self.tables.get_mut(&given.table_id) {
+            table.default = entry;
+        }
+        Ok(UndoStep::Default(given.table_id, existing))
+    }
+
+    /// Puts an entry in place or removes it, keeps count of the members and groups that entries name, and gives the
+    /// entry before.
+    pub(crate) fn set_entry(
+        &mut self,
+        table: u32,
+        key: EntryKey,
+        entry: Option<StoredEntry>,
+    ) -> Option<StoredEntry> {
+        let profile = self.index.tables.get(&table).and_then(|shape| shape.profile);
+        if let Some(state) = profile.and_then(|profile| self.profiles.get_mut(&profile)) {
+            state.count_action(entry.as_ref().and_then(|entry| entry.action.as_ref()), 1);
+        }
+        let entries = &mut self.tables.entry(table).or_default().entries;
+        let before = match entry {
+            Some(entry) => entries.insert(key, entry),
+            None => entries.remove(&key),
+        };
+        if let Some(state) = profile.and_then(|profile| self.profiles.get_mut(&profile)) {
+            state.count_action(before.as_ref().and_then(|entry| entry.action.as_ref()), -1);
+        }
+        before
+    }
+
+    /// Finds the entry that a direct resource belongs to.
+    fn direct_entry(
+        &self,
+        given: Option<&TableEntry>,
+    ) -> Result<(u32, Option<EntryKey>, StoredEntry), EntityError> {
+        let given = given.ok_or_else(|| EntityError::invalid("a direct resource needs its table entry"))?;
+        let shape = self.table_shape(given.table_id)?;
+        let table = self.tables.get(&given.table_id);
+        if given.is_default_action {
+            let default = table.map(|table| table.default.clone()).unwrap_or_default();
+            return Ok((given.table_id, None, default));
+        }
+        let key = self.entry_key(given)?;
+        match table.and_then(|table| table.entries.get(&key)) {
+            Some(entry) => Ok((given.table_id, Some(key), entry.clone())),
+            None => Err(EntityError::not_found(format!("`{}` has no such entry", shape.name))),
+        }
+    }
+
+    fn set_direct(&mut self, table: u32, key: Option<EntryKey>, entry: StoredEntry) -> UndoStep {
+        match key {
+            Some(key) => {
+                let before = self.set_entry(table, key.clone(), Some(entry));
+                UndoStep::Entry(table, key, before)
+            }
+            None => {
+                let state = self.tables.entry(table).or_default();
+                UndoStep::Default(table, std::mem::replace(&mut state.default, entry))
+            }
+        }
+    }
+
+    pub(crate) fn write_direct_counter(
+        &mut self,
+        kind: UpdateKind,
+        given: &DirectCounterEntry,
+    ) -> Result<Option<UndoStep>, EntityError> {
+        only_modify(kind, "a direct counter")?;
+        let (table, key, entry) = self.direct_entry(given.table_entry.as_ref())?;
+        let shape = self.table_shape(table)?;
+        if !shape.has_counter {
+            return Err(EntityError::invalid(format!("`{}` has no direct counter", shape.name)));
+        }
+        let Some(counter) = given.data else { return Ok(None) };
+        Ok(Some(self.set_direct(table, key, StoredEntry { counter, ..entry })))
+    }
+
+    pub(crate) fn write_direct_meter(
+        &mut self,
+        kind: UpdateKind,
+        given: &DirectMeterEntry,
+    ) -> Result<UndoStep, EntityError> {
+        only_modify(kind, "a direct meter")?;
+        let (table, key, entry) = self.direct_entry(given.table_entry.as_ref())?;
+        let shape = self.table_shape(table)?;
+        let Some(meter_type) = shape.meter else {
+            return Err(EntityError::invalid(format!("`{}` has no direct meter", shape.name)));
+        };
+        if given.counter_data.is_some() {
+            return Err(no_color_counters());
+        }
+        check_meter(meter_type, given.config.as_ref())?;
+        Ok(self.set_direct(table, key, StoredEntry { meter: given.config, ..entry }))
+    }
+}
+
+/// Error about counters by color.
+pub(crate) fn no_color_counters() -> EntityError {
+    EntityError::unimplemented("meters do not count packets by color")
+}
+
+fn check_timeout(shape: &TableShape, given: &TableEntry) -> Result<(), EntityError> {
+    if given.time_since_last_hit.is_some() {
+        return Err(EntityError::invalid("the time since the last packet can only be read"));
+    }
+    match given.idle_timeout_ns {
+        0 => Ok(()),
+        1.. if shape.has_timeout => Ok(()),
+        1.. => Err(EntityError::invalid(format!("`{}` has no idle timeouts", shape.name))),
+        _ => Err(EntityError::invalid("an idle timeout cannot be negative")),
+    }
+}
+
+/// Reads meter and counter of an entry.
+fn direct_resources(
+    shape: &TableShape,
+    existing: &StoredEntry,
+    given: &TableEntry,
+) -> Result<(Option<MeterConfig>, CounterData), EntityError> {
+    if given.meter_counter_data.is_some() {
+        return Err(no_color_counters());
+    }
+    if given.counter_data.is_some() && !shape.has_counter {
+        return Err(EntityError::invalid(format!("`{}` has no direct counter", shape.name)));
+    }
+    if given.meter_config.is_some() {
+        let Some(kind) = shape.meter else {
+            return Err(EntityError::invalid(format!("`{}` has no direct meter", shape.name)));
+        };
+        check_meter(kind, given.meter_config.as_ref())?;
+    }
+    Ok((given.meter_config, given.counter_data.unwrap_or(existing.counter)))
+}
