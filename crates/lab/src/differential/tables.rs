@@ -157,7 +157,7 @@ fn key(map: &KernelMap, pool: &FuzzValues, rng: &mut Rng) -> Vec<u8> {
 
 fn value(map: &KernelMap, pool: &FuzzValues, rng: &mut Rng) -> Vec<u8> {
     let size = map.info().value_size as usize;
-    if matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH) {
+    if map.info().map_type.is_devmap() {
         let mut value = LOOPBACK.to_ne_bytes().to_vec();
         value.resize(size, 0);
         return value;
