@@ -7,7 +7,7 @@ use millstream_ir::{
 };
 use millstream_isa::helpers::id;
 use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;

@@ -8,7 +8,7 @@ use millstream_interp::{ContextKind, bytecode::BytecodeInterpreter};
 use millstream_kernel::{KernelMap, MapType, UpdateMode};
 use millstream_loader::Session;
 use millstream_object::MapId;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::frames::FuzzValues;
 use crate::error::Result;
