@@ -7,13 +7,8 @@
 //!
 //! Source: `arch/x86/net/bpf_jit_comp.c`.
 
+use millstream_isa::helpers::id;
 use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
-
-/// `bpf_map_lookup_elem`: the verifier puts the lookup in an array in its place, or a call with a test of the
-/// result.
-pub(crate) const LOOKUP: i32 = 1;
-/// `bpf_tail_call`.
-pub(crate) const TAIL_CALL: i32 = 12;
 
 /// Bytes of machine code for a function, about. `symbols` are the slots with a relocation, ascending.
 pub fn jited_bytes(insns: &[Insn], symbols: &[u32]) -> u32 {
@@ -193,8 +188,9 @@ pub(crate) fn body(insn: Insn) -> u32 {
         Insn::LegacyLoad { .. } => 40,
         Insn::Branch { width, cond, dst, src, .. } => compare(width, cond, dst, src),
         Insn::MayGoto { .. } => 20,
-        Insn::Call(Callee::Helper(LOOKUP)) => 24,
-        Insn::Call(Callee::Helper(TAIL_CALL)) => 55,
+        // The verifier puts the lookup in an array in its place, or a call with a test of the result.
+        Insn::Call(Callee::Helper(id::MAP_LOOKUP_ELEM)) => 24,
+        Insn::Call(Callee::Helper(id::TAIL_CALL)) => 55,
         Insn::Call(_) => 5,
         Insn::Jump { .. } | Insn::Exit => 0,
     }

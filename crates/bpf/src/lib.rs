@@ -4,11 +4,8 @@
 //! of this crate and of nothing above it. No I/O here; nothing here calls the kernel.
 
 pub mod cost;
-pub mod ctx;
 pub mod jit;
 pub mod lift;
 pub mod lower;
 pub mod module;
 pub mod raw;
-pub mod store;
-pub mod threads;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use millstream_ir as ir;
 use millstream_isa::encode_all;
+use millstream_isa::helpers::id;
 use millstream_object as obj;
 use millstream_object::{MapOrigin, NewFunction, Object, RelocKind};
 use rustc_hash::FxHashMap;
 
-use crate::jit::TAIL_CALL;
 use crate::lift::{self, BytecodeFunction, LiftError, RelocTarget, Signature, UnliftedFunctions};
 use crate::lower::LoweredFunction;
 
@@ -64,7 +64,7 @@ pub fn lift_program(object: &Object, program: ir::Func) -> Result<LiftedModule, 
 
 /// Returns true if a function makes a tail call.
 pub fn makes_tail_calls(function: &ir::Function) -> bool {
-    let is_tail_call = |inst| matches!(function.insts[inst].op, ir::Op::Helper { id: TAIL_CALL });
+    let is_tail_call = |inst| matches!(function.insts[inst].op, ir::Op::Helper { id: id::TAIL_CALL });
     function.insts_in_order().any(|(_, inst)| is_tail_call(inst))
 }
 

@@ -80,8 +80,7 @@ fn what_stages_send_is_what_one_worker_does() {
     let files = Files::new("click-pipeline");
     let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
     std::fs::write(&conf, QUEUES).expect("written");
-    let frames =
-        millstream_programs::packet::partly_broken(&mut millstream_programs::rng::Rng::new(5), 5_000);
+    let frames = millstream_programs::packet::partly_broken(&mut millstream_rng::Rng::new(5), 5_000);
     std::fs::write(&input, capture(&frames)).expect("written");
     let run = |name: &str, more: &[&str]| {
         let [out, other] = ["out", "other"].map(|kind| files.path(&format!("{name}-{kind}.pcap")));

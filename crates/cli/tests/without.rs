@@ -8,7 +8,7 @@ mod common;
 use std::process::{Command, Output};
 
 use millstream_programs::packet::partly_broken;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 use serde_json::Value;
 
 use capture::capture;

@@ -17,8 +17,8 @@ use std::time::Instant;
 use millstream_click::{ClickProgram, compile, flatten, parse};
 use millstream_native::{ClassifierTemplate, NativeEngine, NativeOptions, PacketBatch};
 use millstream_programs::firewall::{self, FirewallConfig, FirewallRule, PortRange, RuleAction, RuleSetKind};
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_rng::Rng;
 
 const BATCH: usize = 64;
 const BATCHES: usize = 1_000;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use millstream_ir::{Func, Function, InstData, Linkage, Map, Module, Op, Prov, Type};
+use millstream_isa::helpers::id;
 
 /// A packet program from elsewhere.
 #[derive(Clone, Debug)]
@@ -35,7 +36,6 @@ pub(crate) enum ProgramHook {
 const XDP: u32 = 6;
 const SCHED_CLS: u32 = 3;
 const SCHED_ACT: u32 = 4;
-const TAIL_CALL: i32 = 12;
 
 impl ProgramHook {
     /// The hook of a program.
@@ -144,7 +144,7 @@ fn adopt(
                 }
             }
             Op::Store { flags, .. } => flags.core = None,
-            Op::Helper { id: TAIL_CALL } => return Err("it makes tail calls".into()),
+            Op::Helper { id: id::TAIL_CALL } => return Err("it makes tail calls".into()),
             Op::Kfunc { .. } | Op::ExternAddr { .. } | Op::TableMatch { .. } => {
                 return Err("it uses kernel functions or variables".into());
             }

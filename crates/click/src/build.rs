@@ -8,6 +8,7 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Func, FuncCursor, KeyPiece, Map, MemFlags, Op, PacketVerdict, Prov,
     QueueEnd, Size, SwapKind, TableDecl, Type, Value, Width,
 };
+use millstream_isa::helpers::id;
 
 use crate::compile::{GraphCompiler, QUEUE};
 use crate::elements::span_tree::SpanTreeState;
@@ -22,19 +23,8 @@ const NETWORK: usize = Annotation::Network as usize;
 /// Rounds through the graph that a packet may make. (One whose time to live counts down makes at most 255.)
 const MOST_ROUNDS: i64 = 1 << 16;
 
-/// `bpf_ktime_get_coarse_ns` and `bpf_get_prandom_u32`.
-const COARSE_CLOCK: i32 = 160;
-/// `bpf_ktime_get_ns`.
-const FINE_CLOCK: i32 = 5;
-const RANDOM: i32 = 7;
-
-/// `bpf_get_smp_processor_id`: the worker's number.
-const WORKER: i32 = 8;
-/// `bpf_perf_event_output`, and the value of its flags that selects the current CPU.
-const EVENT_OUTPUT: i32 = 25;
+/// Value of the flags of `bpf_perf_event_output` that selects the current CPU.
 const OWN_PLACE: i64 = 0xffff_ffff;
-/// `bpf_xdp_adjust_tail`.
-const ADJUST_TAIL: i32 = 65;
 
 /// `BPF_NOEXIST`, and the error of an update if the key exists.
 const NOEXIST: i64 = 1;
@@ -378,7 +368,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     pub(crate) fn lengthened(&mut self, packet: PacketValues, bytes: Value) -> PacketValues {
         let distance = self.sub(packet.note(Annotation::Network), packet.data);
         self.publish(packet);
-        let error = self.value(Op::Helper { id: ADJUST_TAIL }, &[packet.handle, bytes], Type::I64);
+        let error = self.value(Op::Helper { id: id::XDP_ADJUST_TAIL }, &[packet.handle, bytes], Type::I64);
         self.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_tailroom"));
         self.found_again(packet.handle, distance, packet)
     }
@@ -543,22 +533,22 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
 
     /// Nanoseconds of the coarse clock.
     pub(crate) fn time(&mut self) -> Value {
-        self.value(Op::Helper { id: COARSE_CLOCK }, &[], Type::I64)
+        self.value(Op::Helper { id: id::KTIME_GET_COARSE_NS }, &[], Type::I64)
     }
 
     /// Nanoseconds of the fine clock.
     pub(crate) fn fine_time(&mut self) -> Value {
-        self.value(Op::Helper { id: FINE_CLOCK }, &[], Type::I64)
+        self.value(Op::Helper { id: id::KTIME_GET_NS }, &[], Type::I64)
     }
 
     /// A random number of 32 bits.
     pub(crate) fn random(&mut self) -> Value {
-        self.value(Op::Helper { id: RANDOM }, &[], Type::I64)
+        self.value(Op::Helper { id: id::GET_PRANDOM_U32 }, &[], Type::I64)
     }
 
     /// The number of the worker at work.
     pub(crate) fn worker(&mut self) -> Value {
-        self.value(Op::Helper { id: WORKER }, &[], Type::I64)
+        self.value(Op::Helper { id: id::GET_SMP_PROCESSOR_ID }, &[], Type::I64)
     }
 
     /// A constant that does not stem from an argument, even if an argument has the same value.
@@ -587,7 +577,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         let flags = self.alu(AluOp::Or, length, own);
         let (numbers, size) = (self.state(scratch), self.number_of(8 * words.len() as i64));
         let args = [packet.handle, events, flags, numbers, size];
-        self.value(Op::Helper { id: EVENT_OUTPUT }, &args, Type::I64);
+        self.value(Op::Helper { id: id::PERF_EVENT_OUTPUT }, &args, Type::I64);
         self.publish(packet);
     }
 

@@ -15,6 +15,7 @@ use millstream_ir::{
     Block, BlockCall, Cond, Func, Function, GlobalData, Linkage, Map, MapDecl, Module, Op, Prov, Size, Type,
     Value, Width,
 };
+use millstream_isa::MapType;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
@@ -47,9 +48,6 @@ pub const QUEUE: i64 = 0;
 /// Port at which packets of a source begin if the element has inputs of its own.
 pub(crate) const NO_INPUT: u32 = u32::MAX;
 
-const ARRAY: u32 = 2;
-const PERCPU_ARRAY: u32 = 6;
-const LRU_HASH: u32 = 9;
 /// `BPF_F_RDONLY_PROG`: no element writes it.
 pub(crate) const RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_PROG_TYPE_XDP`: its argument is a packet with its bounds.
@@ -239,7 +237,7 @@ impl ClickProgram {
         });
         let own: Vec<&str> = sketches.flatten().map(String::as_str).chain([STATE]).collect();
         for map in self.module.maps.values_mut().filter(|map| own.contains(&map.name.as_str())) {
-            map.kind = PERCPU_ARRAY;
+            map.kind = MapType::PERCPU_ARRAY.0;
         }
         Ok(self)
     }
@@ -553,7 +551,7 @@ impl<'g> GraphCompiler<'g> {
     ) -> Self {
         let state = module.maps.push(MapDecl {
             name: STATE.to_owned(),
-            kind: ARRAY,
+            kind: MapType::ARRAY.0,
             key_size: 4,
             value_size: 0,
             max_entries: 1,

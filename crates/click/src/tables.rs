@@ -5,11 +5,11 @@
 //! element writes them; if nothing else may, there is room for their initial entries only.
 
 use millstream_ir::{Map, MapDecl};
+use millstream_isa::MapType;
 
 use crate::compile::{ElementSetup, InitialEntry, RDONLY_PROG};
 use crate::handlers::{HandlerAccess, TableFormat, TableOperation};
 
-const LPM_TRIE: u32 = 11;
 /// `BPF_F_NO_PREALLOC`, which tries must have.
 const FLAGS: u32 = 1 | RDONLY_PROG;
 /// Prefixes that may come to those of a configuration, at least.
@@ -113,7 +113,7 @@ impl ElementSetup<'_> {
         self.shared.entries.extend(all);
         let map = self.shared.module.maps.push(MapDecl {
             name: name.clone(),
-            kind: LPM_TRIE,
+            kind: MapType::LPM_TRIE.0,
             key_size: 4 + address,
             value_size,
             max_entries,

@@ -5,7 +5,7 @@ use millstream_click::{compile, flatten, parse};
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::io::steer::flow_hash;
 use millstream_native::{BatchReordering, NativeEngine, NativeOptions};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 const IP: [u8; 2] = [8, 0];
 const IP6: [u8; 2] = [0x86, 0xdd];

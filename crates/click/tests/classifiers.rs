@@ -10,8 +10,8 @@ use millstream_interp::{ContextKind, MachineState};
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClassifierTemplate, NativeEngine, NativeError, NativeOptions};
 use millstream_programs::firewall::{self, FirewallRule, PortRange, RuleAction, RuleSetKind};
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::FlowLocality;
+use millstream_rng::Rng;
 
 const TEMPLATES: [Option<ClassifierTemplate>; 4] = [
     None,

@@ -5,6 +5,7 @@ use millstream_click::{BpfElementProgram, compile_with, flatten, parse};
 use millstream_ir::{
     AluOp, BlockCall, Cond, Func, Function, Linkage, MemFlags, Module, Op, Prov, Size, Type, Width,
 };
+use millstream_isa::helpers::id;
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
 
@@ -69,7 +70,6 @@ fn verdicts_of_tc_choose_outputs() {
 
 /// A TC program that traces the packet's first byte.
 fn tracing() -> BpfElementProgram {
-    const TRACE: i32 = 6;
     let mut func = Function::new("classify", Linkage::Program { prog_type: SCHED_CLS });
     let entry = func.add_block();
     let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
@@ -77,7 +77,7 @@ fn tracing() -> BpfElementProgram {
     let load = Op::Load { size: Size::W, sext: false, offset: 76, flags: MemFlags::default() };
     let data = at.value(load, [ctx], Type::Ptr(Prov::Packet));
     let one = at.iconst(1);
-    at.value(Op::Helper { id: TRACE }, [data, one], Type::I64);
+    at.value(Op::Helper { id: id::TRACE_PRINTK }, [data, one], Type::I64);
     let ok = at.iconst(0);
     at.effect(Op::Return {}, [ok], []);
     let mut module = Module::default();

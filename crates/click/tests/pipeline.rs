@@ -17,7 +17,7 @@ use millstream_native::io::graph::{
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::{NativeEngine, NativeOptions};
 use millstream_programs::packet::partly_broken;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// Annotations and stripped headers that are needed behind queues, copies, a queue behind another, a path
 /// beside all queues, and a table that one stage fills and both look up in.

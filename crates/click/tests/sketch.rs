@@ -10,7 +10,7 @@ use millstream_click::{ClickProgram, FlowKey, FlowSketch, HandlerAccess, compile
 use millstream_native::io::WorkerHooks;
 use millstream_native::io::graph::{SourceFrames, run_graph_by};
 use millstream_native::{NativeEngine, NativeOptions};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 const PACKETS: usize = 40_000;
 const EPSILON: f64 = 0.002;

@@ -12,9 +12,9 @@ use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{ExportOptions, NativeEngine, NativeImage, NativeMap, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::packet::partly_broken;
-use millstream_programs::rng::Rng;
 use millstream_programs::router::generate;
 use millstream_programs::{DataPlaneProgram, NAT, ROUTER};
+use millstream_rng::Rng;
 use tempfile::TempDir;
 
 const INGRESS: u32 = 1;

@@ -15,6 +15,7 @@
 //! lives in the BPF back end, batching and prefetch in the native one. No I/O, no kernel, no solver here.
 
 mod cfg;
+pub mod context;
 mod entities;
 mod func;
 mod module;

@@ -18,10 +18,12 @@ mod encode;
 pub mod generation;
 pub mod helpers;
 mod insn;
+mod map_type;
 mod raw;
 pub mod semantics;
 
 pub use decode::{decode, decode_all};
 pub use encode::encode_all;
 pub use insn::*;
+pub use map_type::MapType;
 pub use raw::{DecodeError, RawInsn};

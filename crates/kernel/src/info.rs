@@ -2,9 +2,11 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use millstream_isa::MapType;
+
 use crate::error::{KernelError, Result};
 use crate::sys::{self, GetId, GetInfo, PlainData, addr_mut, addr_of, name_from, uapi};
-use crate::types::{AttachType, LinkType, MapType, ProgramType};
+use crate::types::{AttachType, LinkType, ProgramType};
 
 /// A map, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,14 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use millstream_isa::MapType;
+
 use crate::btf::KernelBtf;
 use crate::cpus::possible_cpus;
 use crate::error::{KernelError, Result};
 use crate::info::{self, MapInfo};
 use crate::sys::{self, MapCreate, MapElem, Obj, PlainData, addr, addr_mut};
-use crate::types::{MapType, map_flags};
+use crate::types::map_flags;
 
 /// Specification of a map. Plain data; [`KernelMap::create`] makes the map.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,10 +8,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use millstream_isa::MapType;
+
 use crate::error::{KernelError, Result};
 use crate::map::{KernelMap, MapSpec};
 use crate::sys::last_errno;
-use crate::types::{MapType, map_flags};
+use crate::types::map_flags;
 
 /// The values of an array map, mapped into memory. Element `i` is at `i * stride()`.
 #[derive(Debug)]

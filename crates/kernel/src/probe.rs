@@ -6,6 +6,8 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
+use millstream_isa::MapType;
+
 use crate::error::{KernelError, Result};
 use crate::iface::{create_veth, set_up_pair};
 use crate::link::{Link, XdpMode};
@@ -16,7 +18,7 @@ use crate::program::KernelProgram;
 use crate::sys;
 use crate::tc::{TcFilter, add_clsact, remove_empty_clsact};
 use crate::testrun::TestRun;
-use crate::types::{AttachType, MapType, ProgramType};
+use crate::types::{AttachType, ProgramType};
 
 /// The outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,10 +11,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use millstream_isa::MapType;
+
 use crate::error::{KernelError, Result};
 use crate::map::KernelMap;
 use crate::sys::last_errno;
-use crate::types::MapType;
 
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;

@@ -1,4 +1,4 @@
-//! Map, program, attach and link types: the kernel's numbers with names.
+//! Program, attach and link types: the kernel's numbers with names.
 //!
 //! Each is a number, not an enumeration: a type that this table does not know stays usable, shown as its
 //! number.
@@ -32,44 +32,6 @@ macro_rules! numbered {
             }
         }
     };
-}
-
-numbered!(
-    /// `enum bpf_map_type`.
-    MapType, "map type", {
-    UNSPEC = 0 "unspec", HASH = 1 "hash", ARRAY = 2 "array", PROG_ARRAY = 3 "prog_array",
-    PERF_EVENT_ARRAY = 4 "perf_event_array", PERCPU_HASH = 5 "percpu_hash", PERCPU_ARRAY = 6 "percpu_array",
-    STACK_TRACE = 7 "stack_trace", CGROUP_ARRAY = 8 "cgroup_array", LRU_HASH = 9 "lru_hash",
-    LRU_PERCPU_HASH = 10 "lru_percpu_hash", LPM_TRIE = 11 "lpm_trie", ARRAY_OF_MAPS = 12 "array_of_maps",
-    HASH_OF_MAPS = 13 "hash_of_maps", DEVMAP = 14 "devmap", SOCKMAP = 15 "sockmap", CPUMAP = 16 "cpumap",
-    XSKMAP = 17 "xskmap", SOCKHASH = 18 "sockhash", CGROUP_STORAGE = 19 "cgroup_storage",
-    REUSEPORT_SOCKARRAY = 20 "reuseport_sockarray", PERCPU_CGROUP_STORAGE = 21 "percpu_cgroup_storage",
-    QUEUE = 22 "queue", STACK = 23 "stack", SK_STORAGE = 24 "sk_storage", DEVMAP_HASH = 25 "devmap_hash",
-    STRUCT_OPS = 26 "struct_ops", RINGBUF = 27 "ringbuf", INODE_STORAGE = 28 "inode_storage",
-    TASK_STORAGE = 29 "task_storage", BLOOM_FILTER = 30 "bloom_filter", USER_RINGBUF = 31 "user_ringbuf",
-    CGRP_STORAGE = 32 "cgrp_storage", ARENA = 33 "arena",
-});
-
-impl MapType {
-    /// Returns true if a value is kept once per possible CPU, so that user space reads and writes all of them
-    /// at once.
-    pub fn is_percpu(self) -> bool {
-        matches!(
-            self,
-            Self::PERCPU_HASH | Self::PERCPU_ARRAY | Self::LRU_PERCPU_HASH | Self::PERCPU_CGROUP_STORAGE
-        )
-    }
-
-    /// Returns true if the values are maps.
-    pub fn is_map_of_maps(self) -> bool {
-        matches!(self, Self::ARRAY_OF_MAPS | Self::HASH_OF_MAPS)
-    }
-
-    /// Returns true if user space writes a file descriptor (4 bytes) and reads back an id.
-    pub fn holds_descriptors(self) -> bool {
-        self.is_map_of_maps()
-            || matches!(self, Self::PROG_ARRAY | Self::PERF_EVENT_ARRAY | Self::CGROUP_ARRAY)
-    }
 }
 
 numbered!(

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use millstream_kernel::KernelProgram;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use crate::error::{Error, Result};
 use crate::image::InsnRange;

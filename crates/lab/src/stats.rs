@@ -4,7 +4,7 @@
 //! A difference is claimed only if its 99 % interval excludes none and it exceeds 0.1 ns and 0.25 %: a
 //! latency-bound program gives intervals of a hundredth of a percent, within which placement of code decides.
 
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 use serde::Serialize;
 
 /// Resamples of a bootstrap interval.

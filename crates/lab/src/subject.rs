@@ -2,6 +2,7 @@
 
 use millstream_btf::StrOff;
 use millstream_interp::ContextKind;
+use millstream_isa::helpers::id;
 use millstream_isa::{Callee, Insn, RawInsn, decode_all};
 use millstream_kernel::{
     self as kernel, AttachType, KernelMap, KernelProgram, MapType, ProgramType, UpdateMode,
@@ -218,7 +219,7 @@ impl<'a> ProgramUnderTest<'a> {
     pub fn empty_tables(&self) -> Result<Vec<String>> {
         let mut empty = Vec::new();
         for (at, map) in self.session.object().maps.iter().enumerate() {
-            let kind = MapType(map.spec.map_type.0);
+            let kind = map.spec.map_type;
             // Skips counters, which are zero at first, and maps that have no entries to be walked.
             if map.origin.is_global() || kind.is_percpu() || !TABLES.contains(&kind) {
                 continue;
@@ -349,7 +350,10 @@ fn raw(slots: &[u64]) -> Vec<RawInsn> {
 /// Returns true if the instruction calls `bpf_map_lookup_elem`, `bpf_map_update_elem` or
 /// `bpf_map_delete_elem`.
 fn is_map_call(insn: &Insn) -> bool {
-    matches!(insn, Insn::Call(Callee::Helper(1..=3)))
+    matches!(
+        insn,
+        Insn::Call(Callee::Helper(id::MAP_LOOKUP_ELEM | id::MAP_UPDATE_ELEM | id::MAP_DELETE_ELEM))
+    )
 }
 
 /// A linked program with one record of line information for each of these slots, the slot as the line.

@@ -165,7 +165,7 @@ fn create_one(
     });
     let wanted = kernel::MapSpec {
         name,
-        map_type: kernel::MapType(spec.map_type.0),
+        map_type: spec.map_type,
         key_size: spec.key_size,
         value_size: spec.value_size,
         max_entries: spec.max_entries,
@@ -247,9 +247,8 @@ fn put_inner_maps(object: &Object, made: &[Option<KernelMap>]) -> Result<(), Err
 /// Refuses a map whose layout programs of this object would misread.
 fn same_layout(name: &str, want: &MapDefinition, found: &KernelMap) -> Result<(), Error> {
     let info = found.info();
-    if want.map_type.0 != info.map_type.0 {
-        let there = MapType(info.map_type.0);
-        let difference = format!("its type is {there} there, {} in the object", want.map_type);
+    if want.map_type != info.map_type {
+        let difference = format!("its type is {} there, {} in the object", info.map_type, want.map_type);
         return Err(Error::Layout { name: name.to_owned(), difference });
     }
     equal(

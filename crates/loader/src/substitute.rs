@@ -6,13 +6,13 @@
 
 use std::sync::OnceLock;
 
+use millstream_isa::helpers::id;
 use millstream_kernel::probe;
 
 /// The code of a call, with no register as its source: a call of a helper.
 const CALL: u64 = 0x85;
-/// `bpf_ktime_get_ns` and `bpf_ktime_get_coarse_ns`.
-const EXACT: u64 = 5;
-const COARSE: u64 = 160;
+const EXACT: u64 = id::KTIME_GET_NS as u64;
+const COARSE: u64 = id::KTIME_GET_COARSE_NS as u64;
 
 fn call(helper: u64) -> u64 {
     CALL | helper << 32

@@ -28,7 +28,7 @@ use common::{look_up, word};
 use millstream_interp::MapKind;
 use millstream_ir::{Func, MapDecl, Module};
 use millstream_native::{HashTemplate, LpmTemplate, NativeEngine, NativeOptions, PacketBatch, Schedule};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
 const TRIE: u32 = 1 | 1 << 7;

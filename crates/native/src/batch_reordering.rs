@@ -15,12 +15,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, AtomicOp, Func, Function, Inst, Map, Module, Op, Prov, Type, Value, Width};
 use millstream_isa::Size;
+use millstream_isa::helpers::id;
 
-/// Helpers that access nothing but their packet, or nothing at all: `bpf_get_smp_processor_id`,
-/// `bpf_redirect`, `bpf_csum_diff`, `bpf_xdp_adjust_head`, `bpf_redirect_map`, `bpf_xdp_adjust_meta`,
-/// `bpf_xdp_adjust_tail`, `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`.
-const OWN: [i32; 10] = [8, 23, 28, 44, 51, 54, 65, 188, 189, 190];
-const LOOKUP: i32 = 1;
+/// Helpers that access nothing but their packet, or nothing at all.
+const OWN: [i32; 10] = [
+    id::GET_SMP_PROCESSOR_ID,
+    id::REDIRECT,
+    id::CSUM_DIFF,
+    id::XDP_ADJUST_HEAD,
+    id::REDIRECT_MAP,
+    id::XDP_ADJUST_META,
+    id::XDP_ADJUST_TAIL,
+    id::XDP_GET_BUFF_LEN,
+    id::XDP_LOAD_BYTES,
+    id::XDP_STORE_BYTES,
+];
 
 /// Checks that packets may run in another order; the error is a sentence that says why not. `reads` reports
 /// whether look-ups in a map leave no trace in it.
@@ -91,10 +100,12 @@ impl MapAccesses {
                     .to_owned(),
             ),
             (Op::MapLookup { map, .. }, _) => looked_up(*map),
-            (Op::Helper { id: LOOKUP }, _) => match data.args.first().and_then(|&map| func.def_op(map)) {
-                Some(Op::MapAddr { map }) => looked_up(*map),
-                _ => Err("looks up in a map that is not known".to_owned()),
-            },
+            (Op::Helper { id: id::MAP_LOOKUP_ELEM }, _) => {
+                match data.args.first().and_then(|&map| func.def_op(map)) {
+                    Some(Op::MapAddr { map }) => looked_up(*map),
+                    _ => Err("looks up in a map that is not known".to_owned()),
+                }
+            }
             (Op::Helper { id }, _) if OWN.contains(id) => Ok(()),
             (
                 Op::Call { .. } | Op::Emit { .. } | Op::SetBounds {} | Op::MayGoto {} | Op::TableMatch { .. },
@@ -132,7 +143,7 @@ fn place(func: &Function, mut at: Value) -> Option<i64> {
         let data = &func.insts[inst];
         match data.op {
             Op::MapValueAddr { offset, .. } => return Some(sum + i64::from(offset)),
-            Op::MapLookup { .. } | Op::Helper { id: LOOKUP } => return Some(sum),
+            Op::MapLookup { .. } | Op::Helper { id: id::MAP_LOOKUP_ELEM } => return Some(sum),
             Op::Alu { op: AluOp::Add, width: Width::W64 } => {
                 let [a, b] = [data.args[0], data.args[1]];
                 let (base, by) = match (func.as_const(a), func.as_const(b)) {

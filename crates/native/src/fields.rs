@@ -8,19 +8,21 @@
 //! accessed, at the offsets of `struct xdp_md`.
 
 use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Type, Value};
+use millstream_isa::helpers::id;
 use serde::{Deserialize, Serialize};
 
 /// Fields that a program accesses, beside the packet's location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DescriptorFieldSet(u8);
 
-/// `bpf_redirect`, `bpf_redirect_map`: they store the target in the descriptor.
-const REDIRECTS: [i32; 2] = [23, 51];
-/// `bpf_xdp_adjust_head`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`.
-const ADJUSTS: [i32; 3] = [44, 54, 65];
-/// `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`, `bpf_perf_event_output`: these need
-/// only the packet's location. `bpf_tail_call`: the programs that it reaches are in the module, too.
-const NO_MORE: [i32; 5] = [188, 189, 190, 25, 12];
+/// Helpers that store the target in the descriptor.
+const REDIRECTS: [i32; 2] = [id::REDIRECT, id::REDIRECT_MAP];
+/// Helpers that move the ends of the packet.
+const ADJUSTS: [i32; 3] = [id::XDP_ADJUST_HEAD, id::XDP_ADJUST_META, id::XDP_ADJUST_TAIL];
+/// Helpers that need only the packet's location; and the tail call, since the programs that it reaches are in
+/// the module, too.
+const NO_MORE: [i32; 5] =
+    [id::XDP_GET_BUFF_LEN, id::XDP_LOAD_BYTES, id::XDP_STORE_BYTES, id::PERF_EVENT_OUTPUT, id::TAIL_CALL];
 
 impl DescriptorFieldSet {
     /// Only the packet's location.

@@ -20,8 +20,7 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Cfg, Function, Inst, Map, Op, Prov, Type};
-
-const LOOKUP: i32 = 1;
+use millstream_isa::helpers::id;
 
 /// Decides which of two loops runs a batch, by their measured times.
 #[derive(Debug, Default)]
@@ -184,7 +183,7 @@ fn looked_up(func: &Function, inst: Inst) -> Option<Map> {
     let data = &func.insts[inst];
     match data.op {
         Op::MapLookup { map, .. } => Some(map),
-        Op::Helper { id: LOOKUP } => match func.def_op(*data.args.first()?)? {
+        Op::Helper { id: id::MAP_LOOKUP_ELEM } => match func.def_op(*data.args.first()?)? {
             Op::MapAddr { map } => Some(*map),
             _ => None,
         },

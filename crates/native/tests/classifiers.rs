@@ -11,7 +11,7 @@ use millstream_ir::{
 use millstream_native::{
     ClassifierTemplate, CodegenCpu, NativeEngine, NativeError, NativeImage, NativeOptions, PacketBatch,
 };
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;

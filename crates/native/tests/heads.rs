@@ -1,12 +1,11 @@
 //! `bpf_xdp_adjust_head` as code: the kernel's limits, with metadata in front of the packet and without.
 
 use millstream_ir::{AluOp, Function, Linkage, MemFlags, Module, Op, Prov, Size, Type, Width};
+use millstream_isa::helpers::id;
 use millstream_native::{LayoutPolicy, NativeEngine, NativeOptions, PacketBatch};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
-const ADJUST_HEAD: i32 = 44;
-const ADJUST_META: i32 = 54;
 /// `XDP_PACKET_HEADROOM` and `sizeof(struct xdp_frame)`.
 const HEADROOM: i64 = 256;
 const KEPT: i64 = 40;
@@ -28,9 +27,9 @@ fn engine(metadata: i64, descriptors: LayoutPolicy) -> NativeEngine {
     let delta = at.value(load(true, 0), [packet], Type::I64);
     if metadata > 0 {
         let less = at.iconst(-metadata);
-        at.value(Op::Helper { id: ADJUST_META }, [ctx, less], Type::I64);
+        at.value(Op::Helper { id: id::XDP_ADJUST_META }, [ctx, less], Type::I64);
     }
-    let answer = at.value(Op::Helper { id: ADJUST_HEAD }, [ctx, delta], Type::I64);
+    let answer = at.value(Op::Helper { id: id::XDP_ADJUST_HEAD }, [ctx, delta], Type::I64);
     let data = at.value(load(false, 0), [ctx], Type::Ptr(Prov::Packet));
     let meta = at.value(load(false, 8), [ctx], Type::Ptr(Prov::PacketMeta));
     let alu = |op| Op::Alu { op, width: Width::W64 };

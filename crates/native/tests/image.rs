@@ -3,9 +3,9 @@
 use millstream_native::{ClockSource, NativeEngine, NativeImage, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::packet::partly_broken;
-use millstream_programs::rng::Rng;
 use millstream_programs::router::generate;
 use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+use millstream_rng::Rng;
 
 const INGRESS: u32 = 1;
 

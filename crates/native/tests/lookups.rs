@@ -9,7 +9,7 @@ use millstream_ir::{Func, MapDecl, MemFlags, Module, Op, Size};
 use millstream_native::{
     HashTemplate, LpmTemplate, NativeEngine, NativeOptions, PacketBatch, PrefetchPolicy, Schedule,
 };
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 const VALUE: usize = 8;
 /// Offset in the packet of the value found; the key is at the beginning.

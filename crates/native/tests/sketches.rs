@@ -7,7 +7,7 @@ use millstream_ir::{
     Size, Type, Value, Width,
 };
 use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;

@@ -5,12 +5,12 @@ use millstream_ir::{
     AluOp, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, SlotData,
     Type, Width,
 };
+use millstream_isa::helpers::id;
 use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
-const LOOKUP: i32 = 1;
 const ENTRIES: u64 = 32;
 /// Offset of the key in its object.
 const WITHIN: i32 = 4;
@@ -56,7 +56,8 @@ fn program(key_size: u32, stores: &[(i32, Size)], turned: i32) -> (Module, Func)
     }
     at.value(Op::Call { func: turn }, [key], Type::Any);
     let table = at.value(Op::MapAddr { map }, [], Type::Ptr(Prov::Map(map)));
-    let value = at.value(Op::Helper { id: LOOKUP }, [table, key], Type::Ptr(Prov::MapValueOrNull(map)));
+    let value =
+        at.value(Op::Helper { id: id::MAP_LOOKUP_ELEM }, [table, key], Type::Ptr(Prov::MapValueOrNull(map)));
     let null = at.iconst(0);
     let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
     at.effect(branch, [value, null], [BlockCall::new(there), BlockCall::new(absent)]);

@@ -14,7 +14,7 @@ use millstream_native::io::steer::{flow_hash, worker_of};
 use millstream_native::io::{DropReason, PacketSink, ReplaySource, RunConfig, RunStats, WorkerHooks, run_by};
 use millstream_native::{ArrivalMetadata, HashTemplate, LpmTemplate, NativeEngine, NativeOptions};
 use millstream_programs::packet::EthernetFrame;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;

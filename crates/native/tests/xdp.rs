@@ -7,11 +7,11 @@ use millstream_native::{LONGEST, NativeEngine, NativeError, NativeOptions, Packe
 use millstream_object::{FuncId, Object};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::EthernetFrame;
-use millstream_programs::rng::Rng;
 use millstream_programs::router::{
     NextHop, Route, RouterConfig, RouterModel, RouterOutcome, flows, generate,
 };
 use millstream_programs::traffic::FlowLocality;
+use millstream_rng::Rng;
 
 const INGRESS: u32 = 1;
 const PLAN: RunConfig = RunConfig { batch: 32, ingress: INGRESS };

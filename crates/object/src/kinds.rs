@@ -1,4 +1,4 @@
-//! The kernel's numbers for types of programs, attachments and maps, with their names.
+//! The kernel's numbers for types of programs and attachments, with their names.
 //!
 //! A number that is not known here is as good as one that is: these are newtypes and not enumerations, so
 //! that objects for newer kernels can be read.
@@ -144,53 +144,5 @@ numbered! {
         TRACE_KPROBE_SESSION = 56,
         TRACE_UPROBE_SESSION = 57,
         TRACE_FSESSION = 58,
-    }
-}
-
-numbered! {
-    /// `enum bpf_map_type`.
-    MapType {
-        UNSPEC = 0,
-        HASH = 1,
-        ARRAY = 2,
-        PROG_ARRAY = 3,
-        PERF_EVENT_ARRAY = 4,
-        PERCPU_HASH = 5,
-        PERCPU_ARRAY = 6,
-        STACK_TRACE = 7,
-        CGROUP_ARRAY = 8,
-        LRU_HASH = 9,
-        LRU_PERCPU_HASH = 10,
-        LPM_TRIE = 11,
-        ARRAY_OF_MAPS = 12,
-        HASH_OF_MAPS = 13,
-        DEVMAP = 14,
-        SOCKMAP = 15,
-        CPUMAP = 16,
-        XSKMAP = 17,
-        SOCKHASH = 18,
-        CGROUP_STORAGE = 19,
-        REUSEPORT_SOCKARRAY = 20,
-        PERCPU_CGROUP_STORAGE = 21,
-        QUEUE = 22,
-        STACK = 23,
-        SK_STORAGE = 24,
-        DEVMAP_HASH = 25,
-        STRUCT_OPS = 26,
-        RINGBUF = 27,
-        INODE_STORAGE = 28,
-        TASK_STORAGE = 29,
-        BLOOM_FILTER = 30,
-        USER_RINGBUF = 31,
-        CGRP_STORAGE = 32,
-        ARENA = 33,
-        INSN_ARRAY = 34,
-    }
-}
-
-impl MapType {
-    /// Returns true if its values are maps.
-    pub fn is_map_of_maps(self) -> bool {
-        matches!(self, MapType::ARRAY_OF_MAPS | MapType::HASH_OF_MAPS)
     }
 }

@@ -55,7 +55,8 @@ mod section;
 mod write;
 
 pub use error::{ElfPart, ObjectError};
-pub use kinds::{AttachType, MapType, ProgramType};
+pub use kinds::{AttachType, ProgramType};
+pub use millstream_isa::MapType;
 pub use model::*;
 pub use raw_form::{RawFiles, RawInput};
 pub use section::SectionKind;

@@ -3,9 +3,9 @@
 //! Functions, maps and externs are held in vectors of [`Object`] and named by typed indices into them, which
 //! stay valid for the life of the object. A removed function keeps its place and is marked.
 
-use crate::kinds::MapType;
 use crate::section::SectionKind;
 use millstream_btf::{Btf, CoreKind, StrOff, TypeId};
+use millstream_isa::MapType;
 use millstream_isa::RawInsn;
 
 macro_rules! index {

@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use millstream_isa::helpers::{Helper, HelperEffects};
+use millstream_isa::helpers::{Helper, HelperEffects, id};
 use millstream_object::{Linkage, Object, ObjectFunction, RelocKind};
 
 const CALL: u8 = 0x85;
-/// Helpers that may sleep: `bpf_copy_from_user`, `bpf_ima_inode_hash`, `bpf_copy_from_user_task`,
-/// `bpf_ima_file_hash`.
-const SLEEPING: [i32; 4] = [148, 161, 191, 193];
+/// Helpers that may sleep.
+const SLEEPING: [i32; 4] =
+    [id::COPY_FROM_USER, id::IMA_INODE_HASH, id::COPY_FROM_USER_TASK, id::IMA_FILE_HASH];
 
 /// Effects that a function and all its callees may have on their callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

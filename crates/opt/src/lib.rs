@@ -27,12 +27,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::BlockOrder;
 use millstream_bpf::module::{LiftedModule, lift_supported};
-use millstream_bpf::threads::both;
 use millstream_isa::generation::KernelRange;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{LineInfo, Object, ObjectError};
 use millstream_passes::rules::RuleSet;
 use millstream_passes::{Fuel, PassError, TargetInfo, widen_types};
+use millstream_threads::both;
 
 use regression::RegressionRepair;
 

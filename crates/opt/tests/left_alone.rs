@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use millstream_isa::RawInsn;
+use millstream_isa::helpers::id;
 use millstream_object::{FuncId, Object, ObjectFunction, RelocKind};
 use millstream_opt::{FunctionOutcome, OptimizationResult, OptimizeOptions, optimize};
 
 const CALL: u8 = 0x85;
-const ADJUST_HEAD: i32 = 44;
 
 /// A fixture of the crate that reads objects; none, with the reason printed, where there is no clang and this
 /// is not CI.
@@ -130,7 +130,7 @@ fn global_functions_may_be_replaced_once_they_are_loaded() {
     }
     let changes = |o: &Object| {
         let insns = &function(o, "marked").insns;
-        insns.iter().filter(|i| i.code == CALL && i.src == 0 && i.imm == ADJUST_HEAD).count()
+        insns.iter().filter(|i| i.code == CALL && i.src == 0 && i.imm == id::XDP_ADJUST_HEAD).count()
     };
     assert_eq!((changes(&o), changes(&made.object)), (1, 1), "it says that the packet may be changed");
 }

@@ -11,7 +11,7 @@ use millstream_ir::{
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, TestRun, testing};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 const ENTRIES: usize = 60;
 const KEYS: usize = 400;

@@ -6,6 +6,7 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Effects, Func, Function, Inst, Linkage, Map, Module, Op, Prov};
+use millstream_isa::MapType;
 use millstream_isa::helpers::{Helper, HelperEffects};
 
 use crate::manager::ModuleInfo;
@@ -103,28 +104,19 @@ fn called_map(func: &Function, inst: Inst) -> Option<Map> {
 /// Returns true if a lookup leaves no trace: not in LRU maps, whose entries it refreshes, nor in socket maps,
 /// which hand out references.
 fn lookup_only_reads(info: &ModuleInfo<'_>, map: Map) -> bool {
-    const HASH: u32 = 1;
-    const ARRAY: u32 = 2;
-    const PERCPU_HASH: u32 = 5;
-    const PERCPU_ARRAY: u32 = 6;
-    const LPM_TRIE: u32 = 11;
-    const ARRAY_OF_MAPS: u32 = 12;
-    const HASH_OF_MAPS: u32 = 13;
-    const DEVMAP: u32 = 14;
-    const CPUMAP: u32 = 16;
-    const DEVMAP_HASH: u32 = 25;
     info.maps.get(map).is_some_and(|decl| {
         matches!(
-            decl.kind,
-            HASH | ARRAY
-                | PERCPU_HASH
-                | PERCPU_ARRAY
-                | LPM_TRIE
-                | ARRAY_OF_MAPS
-                | HASH_OF_MAPS
-                | DEVMAP
-                | CPUMAP
-                | DEVMAP_HASH
+            MapType(decl.kind),
+            MapType::HASH
+                | MapType::ARRAY
+                | MapType::PERCPU_HASH
+                | MapType::PERCPU_ARRAY
+                | MapType::LPM_TRIE
+                | MapType::ARRAY_OF_MAPS
+                | MapType::HASH_OF_MAPS
+                | MapType::DEVMAP
+                | MapType::CPUMAP
+                | MapType::DEVMAP_HASH
         )
     })
 }

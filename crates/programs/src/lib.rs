@@ -9,11 +9,11 @@
 
 pub mod balancer;
 pub mod firewall;
+mod fnv;
 pub mod nat;
 mod object;
 pub mod packet;
 mod prefix;
-pub mod rng;
 pub mod router;
 pub mod switch;
 pub mod table;

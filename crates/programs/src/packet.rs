@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::rng::Rng;
+use millstream_rng::Rng;
 
 /// A link-layer address.
 pub type MacAddress = [u8; 6];

@@ -1,6 +1,6 @@
 //! Map entries that a loader writes.
 
-use crate::rng::{FNV_OFFSET, fnv1a};
+use crate::fnv::{FNV_OFFSET, fnv1a};
 
 /// One entry of one map. Fields are in the machine's byte order and layout, as bpf(2) takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,9 @@
 //! before it: unlike ClassBench, which writes the copies of a header one after the other, so the locality
 //! here is that of popularity alone, without bursts.
 
-use crate::rng::{FNV_OFFSET, Rng, fnv1a};
+use millstream_rng::Rng;
+
+use crate::fnv::{FNV_OFFSET, fnv1a};
 
 /// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug, PartialEq)]

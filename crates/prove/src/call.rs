@@ -6,7 +6,7 @@
 //! event. So two programs that make the same calls with the same arguments in the same order get the same
 //! answers, whatever these are.
 
-use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind, id};
 use millstream_isa::{AluOp, Width};
 
 use crate::ProofError;
@@ -18,14 +18,6 @@ use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 
 /// Most bytes of memory written by a call that are tracked one by one.
 const LONG: u64 = 64;
-/// `bpf_map_lookup_elem` (the kernel's `enum bpf_func_id`).
-const LOOKUP: i32 = 1;
-/// `bpf_for_each_map_elem`.
-const FOR_EACH: i32 = 164;
-/// `bpf_timer_set_callback`.
-const TIMER_SET_CALLBACK: i32 = 170;
-/// `bpf_loop`.
-const LOOP: i32 = 181;
 
 /// Memory that a call leaves changed.
 pub(crate) enum CallOutput {
@@ -91,9 +83,9 @@ impl SymbolicExecutor<'_, '_> {
     pub(crate) fn helper(&mut self, state: &mut SymbolicState, id: i32) -> Result<(), ProofError> {
         let helper = Helper::get(id).ok_or_else(|| ProofError::new(format!("helper {id} is unknown")))?;
         match id {
-            LOOP => return self.bpf_loop(state),
-            FOR_EACH => return self.for_each_map_elem(state),
-            TIMER_SET_CALLBACK => return self.timer_set_callback(state, helper),
+            id::LOOP => return self.bpf_loop(state),
+            id::FOR_EACH_MAP_ELEM => return self.for_each_map_elem(state),
+            id::TIMER_SET_CALLBACK => return self.timer_set_callback(state, helper),
             _ => {}
         }
         if helper.effects.intersects(HelperEffects::CALLBACK) {
@@ -107,7 +99,7 @@ impl SymbolicExecutor<'_, '_> {
         let name = format!("bpf_{}", helper.name);
         let mut call = CallBuilder { name, fills: helper.fills_memory(), ..CallBuilder::default() };
         self.arguments(state, helper.args, &mut call)?;
-        if id == LOOKUP {
+        if id == id::MAP_LOOKUP_ELEM {
             return self.lookup(state, &call);
         }
         if helper.effects.intersects(HelperEffects::TAIL_CALL) {

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use millstream_bpf::cost::{self, BlockFrequencies, CodeCost, CostModel, OptimizationGoal};
-use millstream_bpf::threads::STACK;
 use millstream_object::{FuncId, NewFunction, Object, RelocKind};
 use millstream_prove::Solver;
 use millstream_prove::window::{WindowProver, WindowStep};
+use millstream_threads::STACK;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! Transfer functions of instructions on facts.
 
 use millstream_isa::absint::{AbstractDomain, Scalar};
-use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind, id as helper_id};
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, Operand, Pseudo, Reg, Size, Width};
 use millstream_object::RelocKind;
@@ -295,10 +295,12 @@ fn call(s: &mut AbstractState, callee: Callee, world: &FunctionContext, id: u32)
         Some(RetKind::Int) => RegisterKind::Number(Scalar::UNKNOWN),
         Some(RetKind::Void) => RegisterKind::Uninit,
         Some(RetKind::MapValueOrNull) => match map {
-            RegisterKind::Map(m) if callee == Callee::Helper(1) => match world.found.contains(&id) {
-                true => RegisterKind::Address(values_of(m), 0),
-                false => RegisterKind::Maybe(values_of(m)),
-            },
+            RegisterKind::Map(m) if callee == Callee::Helper(helper_id::MAP_LOOKUP_ELEM) => {
+                match world.found.contains(&id) {
+                    true => RegisterKind::Address(values_of(m), 0),
+                    false => RegisterKind::Maybe(values_of(m)),
+                }
+            }
             _ => RegisterKind::Other,
         },
         _ => RegisterKind::Other,

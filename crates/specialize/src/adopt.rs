@@ -225,7 +225,7 @@ pub(crate) fn same(
 /// Returns true if a map could be one of the object's.
 fn is_like(map: &KernelMap, object: &Object, id: MapId) -> bool {
     let (there, spec) = (map.info(), &object.maps[id.index()].spec);
-    (there.map_type.0, there.key_size, there.value_size) == (spec.map_type.0, spec.key_size, spec.value_size)
+    (there.map_type, there.key_size, there.value_size) == (spec.map_type, spec.key_size, spec.value_size)
 }
 
 /// Returns true if a loader would have given a map of the kernel this name of the object: cut short, and with

@@ -3,7 +3,8 @@
 
 use millstream_ir::usage::{self, AccessRange, MapAccess, MapUse, ModuleMapUsage};
 use millstream_ir::{Func, Inst, Map, Module, Op};
-use millstream_kernel::MapType;
+use millstream_isa::MapType;
+use millstream_isa::helpers::id;
 
 use crate::transform::{self, CacheLayout};
 
@@ -16,11 +17,7 @@ const SLOTS: u32 = 1 << 15;
 const SPARE: u32 = 4;
 /// Bytes of one cache, at most.
 const BYTES: u64 = 32 << 20;
-/// `bpf_map_update_elem`.
-const UPDATE: i32 = 2;
-/// `bpf_clone_redirect`.
-const CLONE_REDIRECT: i32 = 13;
-/// Its flag for an entry that must not be there yet.
+/// Flag of `bpf_map_update_elem` for an entry that must not be there yet.
 const NO_EXIST: i64 = 1;
 /// Its flag for an entry that must be there already.
 const EXIST: i64 = 2;
@@ -82,7 +79,7 @@ pub(crate) fn stateful(
                 Op::FuncAddr { func } if foreign(func) => return None,
                 // It sends at once: the program may run on another interface before this run goes on, and
                 // fill the slot anew.
-                Op::Helper { id: CLONE_REDIRECT } => return None,
+                Op::Helper { id: id::CLONE_REDIRECT } => return None,
                 _ => {}
             }
         }
@@ -114,7 +111,7 @@ fn flags(module: &Module, site: &usage::InstSite) -> Option<i64> {
     let func = &module.funcs[site.func];
     let data = &func.insts[site.inst];
     let flags = match data.op {
-        Op::Helper { id: UPDATE } => data.args.get(3),
+        Op::Helper { id: id::MAP_UPDATE_ELEM } => data.args.get(3),
         Op::MapUpdate { .. } => data.args.last(),
         _ => None,
     };
@@ -172,7 +169,7 @@ mod tests {
             let call = body.insts_in_order().find(|(_, i)| body.insts[*i].op == (Op::Helper { id: 160 }));
             call.map(|(_, inst)| &mut body.insts[inst].op)
         });
-        *clock.unwrap() = Op::Helper { id: CLONE_REDIRECT };
+        *clock.unwrap() = Op::Helper { id: id::CLONE_REDIRECT };
         assert_eq!(cacheable(&module), 0);
     }
 }

@@ -16,7 +16,7 @@ mod table;
 mod weights;
 
 use millstream_isa::Insn;
-use millstream_object::MapType;
+use millstream_isa::MapType;
 
 use crate::jit::{jited_bytes, mentioned};
 use blocks::BlockGraph;

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_isa::{Callee, Insn, Reg};
+use millstream_threads::both;
 
 use super::program::{FlatProgram, FunctionCost};
 use super::{BlockFrequencies, CodeCost, CostModel};
-use crate::threads::both;
 
 /// A program of this many instructions takes milliseconds to look at.
 const LARGE: usize = 500;

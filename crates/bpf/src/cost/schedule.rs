@@ -3,11 +3,11 @@
 //!
 //! Every time is the greatest of earlier ones plus a constant, so that more work never ends earlier.
 
+use millstream_isa::MapType;
+use millstream_isa::helpers::id;
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Reg, Size, SwapKind, Width};
-use millstream_object::MapType;
 
 use super::table::{CostModel, ExecutionUnit, InsnTiming, Kind};
-use crate::jit::{LOOKUP, TAIL_CALL};
 
 /// From the arguments to the result of a call that the kernel puts in line, at least: a load and some
 /// arithmetic.
@@ -168,10 +168,10 @@ impl CpuScoreboard {
     /// Duration of a call.
     fn call(&self, table: &CostModel, insn: Insn, otherwise: InsnTiming) -> u32 {
         match insn {
-            Insn::Call(Callee::Helper(LOOKUP)) => {
+            Insn::Call(Callee::Helper(id::MAP_LOOKUP_ELEM)) => {
                 table.lookup(self.maps[1].checked_sub(1).map(|t| MapType(t.into())))
             }
-            Insn::Call(Callee::Helper(id)) if id != TAIL_CALL => table.helper(id),
+            Insn::Call(Callee::Helper(id)) if id != id::TAIL_CALL => table.helper(id),
             _ => otherwise.latency,
         }
     }
@@ -231,8 +231,8 @@ fn kind(insn: Insn) -> Option<Kind> {
         },
         Insn::LegacyLoad { .. } | Insn::MayGoto { .. } => Kind::Call,
         Insn::Branch { .. } => Kind::Branch,
-        Insn::Call(Callee::Helper(LOOKUP)) => Kind::Lookup,
-        Insn::Call(Callee::Helper(TAIL_CALL)) => Kind::Tail,
+        Insn::Call(Callee::Helper(id::MAP_LOOKUP_ELEM)) => Kind::Lookup,
+        Insn::Call(Callee::Helper(id::TAIL_CALL)) => Kind::Tail,
         // The frame of the function that is called is counted there.
         Insn::Call(Callee::Local(_)) | Insn::Jump { .. } | Insn::Exit => return None,
         Insn::Call(_) => Kind::Call,

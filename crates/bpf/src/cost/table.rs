@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
 
+use millstream_isa::MapType;
 use millstream_isa::helpers::Helper;
-use millstream_object::MapType;
 
 /// Parts of the machine that instructions wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

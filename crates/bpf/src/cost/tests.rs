@@ -1,9 +1,8 @@
 //! Properties that hold for every table.
 
 use millstream_isa::Insn;
+use millstream_isa::MapType;
 use millstream_isa::asm::assemble;
-
-use millstream_object::MapType;
 
 use super::{
     BlockFrequencies, CodeCost, CostInput, CostModel, ExecutionCounts, FlatProgram, Kind, OptimizationGoal,

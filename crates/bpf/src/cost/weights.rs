@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use millstream_isa::MapType;
+use millstream_isa::helpers::id;
 use millstream_isa::{Callee, Cond, Insn, Operand, Reg, Width};
-use millstream_object::MapType;
 
 use super::blocks::BlockGraph;
 use super::schedule::operands;
 use super::{CostInput, slots};
-use crate::jit::LOOKUP;
 
 /// Execution frequencies of the blocks of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -209,7 +209,8 @@ fn probability(insns: &[Insn], blocks: &BlockGraph, b: usize, finds: &[usize], t
     let stays = |shortfall| between(shortfall, if bound { [0.5, 0.8, 0.95] } else { [0.5, 0.6, 0.72] });
     believe(stays(shortfall(to_do[falls], to_do[to])));
     believe(1.0 - stays(shortfall(to_do[to], to_do[falls])));
-    let lookup = (start..end).rev().find(|&n| matches!(insns[n], Insn::Call(Callee::Helper(LOOKUP))));
+    let lookup =
+        (start..end).rev().find(|&n| matches!(insns[n], Insn::Call(Callee::Helper(id::MAP_LOOKUP_ELEM))));
     let found = |n: usize| insns[n + 1..end].iter().fold(1u16, |set, insn| copied(set, *insn));
     let pointer = lookup.is_some_and(|n| found(n) & 1 << dst.index() != 0);
     let certain = pointer && lookup.is_some_and(|n| finds.contains(&n));
@@ -259,10 +260,12 @@ fn finds(code: CostInput<'_>) -> Vec<usize> {
         Insn::LoadImm64 { dst: Reg::R1, .. } => {
             let at = code.maps.binary_search_by_key(&slot, |m| m.0);
             let kind = at.ok().map(|at| code.maps[at].1);
-            array = matches!(kind, Some(MapType::ARRAY | MapType::PERCPU_ARRAY));
+            array = kind.is_some_and(MapType::is_array);
             None
         }
-        Insn::Call(callee) => (std::mem::take(&mut array) && callee == Callee::Helper(LOOKUP)).then_some(n),
+        Insn::Call(callee) => {
+            (std::mem::take(&mut array) && callee == Callee::Helper(id::MAP_LOOKUP_ELEM)).then_some(n)
+        }
         _ => None,
     })
     .collect()

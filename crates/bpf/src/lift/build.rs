@@ -2,6 +2,7 @@
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
+use millstream_ir::context;
 use millstream_ir::{
     Block, BlockCall, Cond, Core, Function, Linkage, MemFlags, Module, Op, Prov, Slot, SlotData, Type, Value,
 };
@@ -10,7 +11,6 @@ use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Pseudo,
 
 use super::scan::{BytecodeCfg, LocatedInsn, call_args};
 use super::{BytecodeFunction, LiftError, RelocTarget, Signature};
-use crate::ctx;
 
 /// The frame as the kernel gives it: 512 bytes below the frame pointer.
 const FRAME: u32 = 512;
@@ -437,11 +437,13 @@ impl FunctionLifter<'_> {
         };
         match (self.func.types[base], own) {
             (Type::Ptr(Prov::Ctx), Some(prog_type)) => {
-                ctx::field(prog_type, off.into(), size).map_or(plain, Type::Ptr)
+                context::field(prog_type, off.into(), size).map_or(plain, Type::Ptr)
             }
             // The base may be the context, handed over by a caller or filled from the stack: what looks like
             // a word of 32 bits is then a pointer.
-            (Type::Any | Type::Ptr(Prov::Ctx), _) if ctx::may_be_pointer(own, off.into(), size) => Type::Any,
+            (Type::Any | Type::Ptr(Prov::Ctx), _) if context::may_be_pointer(own, off.into(), size) => {
+                Type::Any
+            }
             _ => plain,
         }
     }

@@ -5,6 +5,7 @@
 //! So distances are measured in the slots that the code may have in the kernel ([`patched`]).
 
 use millstream_ir::{Cond, Function, Linkage, Width};
+use millstream_isa::helpers::id;
 use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size};
 
 use super::code::{EmittedBlock, SrcOperand, Terminator};
@@ -52,11 +53,9 @@ const REACH: i64 = 29_500;
 /// and `do_misc_fixups` of `kernel/bpf/verifier.c`, `bpf_convert_ctx_access` of `net/core/filter.c` and
 /// `map_gen_lookup` of maps, Linux 6.18.
 fn patched(insn: Insn, converts_context: bool) -> i64 {
-    const LOOKUP: i32 = 1;
-    const LOOP: i32 = 181;
     let more = match insn {
-        Insn::Call(Callee::Helper(LOOKUP)) => 9,
-        Insn::Call(Callee::Helper(LOOP)) => 24,
+        Insn::Call(Callee::Helper(id::MAP_LOOKUP_ELEM)) => 9,
+        Insn::Call(Callee::Helper(id::LOOP)) => 24,
         Insn::Call(Callee::Helper(_) | Callee::Kfunc { .. }) => 8,
         Insn::LegacyLoad { .. } => 15,
         Insn::MayGoto { .. } => 6,

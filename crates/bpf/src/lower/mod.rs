@@ -21,25 +21,20 @@ mod peephole;
 mod reassign_registers;
 mod spills;
 mod stack_interference;
-mod tables;
 mod undefined;
 
 use millstream_ir::verify::verify_definitions;
 use millstream_ir::{Cfg, Core, Func, Function, Module};
 use millstream_isa::generation::KernelRange;
 use millstream_isa::{Insn, decode_all};
+use millstream_match_tables::with_tables_expanded;
+use millstream_threads::{WorkerThread, both, with_worker_thread};
 use regalloc2::{Algorithm, RegallocOptions};
 
 use crate::cost::OptimizationGoal;
 use crate::jit::jited_bytes;
 use crate::lift::RelocTarget;
-use crate::threads::{WorkerThread, both, with_worker_thread};
 use live::LiveAcrossCalls;
-
-pub use tables::{
-    TableComparison, TableForm, TablePlan, TableRule, TableStep, TableTest, expand_tables,
-    plan as table_plan, rules as table_rules, widths as table_widths,
-};
 
 /// Why a function cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -274,7 +269,7 @@ pub fn lower(func: &Function) -> Result<LoweredFunction, LowerError> {
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower_func(module: &Module, func: Func) -> Result<LoweredFunction, LowerError> {
     let func = &module.funcs[func];
-    match tables::expanded(module, func) {
+    match with_tables_expanded(module, func) {
         Some(expanded) => lower(&expanded),
         None => lower(func),
     }

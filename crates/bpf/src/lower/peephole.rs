@@ -399,6 +399,8 @@ fn drop_redundant_copies(blocks: &mut [EmittedBlock]) {
 
 #[cfg(test)]
 mod tests {
+    use millstream_isa::helpers::id;
+
     use super::*;
 
     fn emitted(insn: Insn) -> EmittedInsn {
@@ -428,7 +430,7 @@ mod tests {
     #[test]
     fn a_register_that_a_branch_found_to_be_zero_is_not_set_to_it() {
         let load = |size| Insn::Load { size, sext: false, dst: Reg::R0, src: Reg::R6, off: 0 };
-        let lookup = Insn::Call(Callee::Helper(1));
+        let lookup = Insn::Call(Callee::Helper(id::MAP_LOOKUP_ELEM));
         assert_eq!(left(lookup, Width::W64), 0);
         assert_eq!(left(load(Size::W), Width::W64), 0);
         // The upper half is not known, and 64 bits from memory or from a kernel function may be a pointer.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_lab::os;
 use millstream_native::Schedule;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use self::paced::OfferedLoad;
 use self::report::{BenchUserReport, BenchmarkRow, LatencyRow, ScheduleRow, SkippedPart, median};

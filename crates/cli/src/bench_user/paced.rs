@@ -14,7 +14,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use millstream_native::io::live::{PacketCallback, PacketPort};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::traffic::TrafficPattern;
 

@@ -13,7 +13,7 @@ use millstream_native::io::packet_source::{PacketStream, PacketStreamSource};
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_native::io::timed::{ArrivalTimes, SendSchedule};
 use millstream_programs::packet::EthernetFrame;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::device_ports::devices;
 use super::gates::SourceGates;

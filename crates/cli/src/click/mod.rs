@@ -25,8 +25,8 @@ use millstream_click::{
     Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Error, Graph, Handler, HandlerAccess,
     HandlerWriters, capture_files, compile_for, flatten, parse,
 };
-use millstream_interp::MapKind;
 use millstream_ir::Map;
+use millstream_isa::MapType;
 use millstream_native::io::WorkerHooks;
 use millstream_native::io::graph::{GraphRunStats, GraphSources, SentPacket, run_graph_by, run_graph_while};
 use millstream_native::io::idle_sources::IdleSources;
@@ -247,8 +247,7 @@ fn captures(graph: &Graph) -> Vec<CaptureInfo> {
 
 /// Prefixes in tables of routes.
 pub(crate) fn prefixes(program: &ClickProgram) -> Vec<(String, PrefixStats)> {
-    const LPM_TRIE: u32 = MapKind::LpmTrie as u32;
-    let tries = program.module.maps.values().filter(|map| map.kind == LPM_TRIE);
+    let tries = program.module.maps.values().filter(|map| map.kind == MapType::LPM_TRIE.0);
     let held = |name: &str| {
         let keys = program.entries.iter().filter(|entry| entry.map == name).map(|entry| &*entry.key);
         PrefixStats::of(keys)

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    self as kernel, KernelMap, KernelProgram, Link, MapType, PinDirError, UpdateMode, check_pin_dir,
-    create_pin_dir, interface_index,
+    self as kernel, KernelMap, KernelProgram, Link, PinDirError, UpdateMode, check_pin_dir, create_pin_dir,
+    interface_index,
 };
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::Object;
@@ -346,7 +346,7 @@ fn configured(plane: DataPlane) -> &'static [&'static str] {
 
 /// Removes the entries of a map that are not among `keys`; array elements, which always exist, become zero.
 fn forget(name: &str, map: &KernelMap, keys: &HashSet<&[u8]>) -> Result<()> {
-    let is_array = matches!(map.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
+    let is_array = map.info().map_type.is_array();
     let zeros = vec![0; map.info().value_size as usize];
     for (key, value) in map.entries()?.iter() {
         let learned =

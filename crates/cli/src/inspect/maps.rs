@@ -93,7 +93,7 @@ fn row(object: &Object, module: &Module, usage: &ModuleMapUsage, id: MapId) -> M
     let btf = object.btf.as_ref();
     MapRow {
         name: map.name.clone(),
-        kind: spec.map_type.name().unwrap_or_else(|| format!("type {}", spec.map_type.0)),
+        kind: spec.map_type.name().map_or_else(|| format!("type {}", spec.map_type.0), str::to_owned),
         key_size: spec.key_size,
         value_size: spec.value_size,
         max_entries: spec.max_entries,

@@ -31,12 +31,12 @@ fn one(object: &Object, share: &str) -> Result<(String, ExternalMemory)> {
     };
     let map = map.into_diagnostic()?;
     let info = map.info();
-    if declared.spec.map_type.0 != MapType::ARRAY.0 || info.map_type != MapType::ARRAY {
+    if declared.spec.map_type != MapType::ARRAY || info.map_type != MapType::ARRAY {
         return Err(miette!(
             help = "the kernel gives nobody the memory of other maps, and a copy would be behind: `--map` \
                 fills a map from a dump",
             "only arrays can be shared, and map {name:?} is of type {}, the kernel's of type {}",
-            MapType(declared.spec.map_type.0),
+            declared.spec.map_type,
             info.map_type
         ));
     }

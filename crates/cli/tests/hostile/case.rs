@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use crate::commands::{Leaf, pick};
 use crate::files::Files;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use crate::files::Files;
 

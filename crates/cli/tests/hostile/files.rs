@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use millstream_programs::rng::Rng;
 use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+use millstream_rng::Rng;
 
 use crate::commands::pick;
 

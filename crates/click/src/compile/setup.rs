@@ -4,9 +4,10 @@
 use std::borrow::Cow;
 
 use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
+use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 
-use super::{ARRAY, GraphSink, GraphSource, InitialEntry, LRU_HASH, RDONLY_PROG, SourceControl, SourceEnd};
+use super::{GraphSink, GraphSource, InitialEntry, RDONLY_PROG, SourceControl, SourceEnd};
 use crate::arguments::{ElementArguments, NameTable, boolean};
 use crate::bpf_program::{self, ProgramHook, ReadObject};
 use crate::build::ElementHashTable;
@@ -73,7 +74,7 @@ impl SharedSetup {
         let value: Vec<u8> = self.settings.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.module.maps.push(MapDecl {
             name: SETTINGS.to_owned(),
-            kind: ARRAY,
+            kind: MapType::ARRAY.0,
             key_size: 4,
             value_size: value.len() as u32,
             max_entries: 1,
@@ -375,7 +376,7 @@ impl ElementSetup<'_> {
         more: u32,
         max_entries: u32,
     ) -> ElementHashTable {
-        self.table(LRU_HASH, name, (key, value), more, max_entries)
+        self.table(MapType::LRU_HASH.0, name, (key, value), more, max_entries)
     }
 
     /// As [`Self::evicting_table`], the table of an element of this name, with all that want that one's.
@@ -392,7 +393,7 @@ impl ElementSetup<'_> {
         let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
         match known.map(|(map, _)| map) {
             Some(map) => ElementHashTable { map, key, value },
-            None => self.named_table(LRU_HASH, whole, (key, value), more, max_entries),
+            None => self.named_table(MapType::LRU_HASH.0, whole, (key, value), more, max_entries),
         }
     }
 
@@ -409,7 +410,7 @@ impl ElementSetup<'_> {
         let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
         match known.map(|(map, _)| map) {
             Some(map) => ElementHashTable { map, key, value },
-            None => self.named_table(ARRAY, whole, (key, value), 0, max_entries),
+            None => self.named_table(MapType::ARRAY.0, whole, (key, value), 0, max_entries),
         }
     }
 
@@ -459,14 +460,14 @@ impl ElementSetup<'_> {
         value: &'static [Size],
         max_entries: u32,
     ) -> ElementHashTable {
-        self.table(ARRAY, name, (key, value), 0, max_entries)
+        self.table(MapType::ARRAY.0, name, (key, value), 0, max_entries)
     }
 
     /// A map of one value, whose bytes are initially zero.
     pub(crate) fn cells(&mut self, name: &str, bytes: u32) -> Map {
         self.shared.module.maps.push(MapDecl {
             name: format!("{}.{name}", self.element.name),
-            kind: ARRAY,
+            kind: MapType::ARRAY.0,
             key_size: 4,
             value_size: bytes,
             max_entries: 1,

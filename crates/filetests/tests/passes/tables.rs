@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use millstream_bpf::lower::{TableForm, expand_tables, lower_func};
+use millstream_bpf::lower::lower_func;
 use millstream_interp::MachineState;
 use millstream_interp::bytecode::{BytecodeInterpreter as Bytecode, DecodedProgram};
 use millstream_interp::ir::IrInterpreter;
@@ -10,6 +10,7 @@ use millstream_ir::verify::verify_module;
 use millstream_ir::{
     Block, FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, Module, Op, Table, TableDecl, Type,
 };
+use millstream_match_tables::{TableForm, expand_tables};
 
 use crate::rng::Rng;
 

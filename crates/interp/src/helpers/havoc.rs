@@ -3,7 +3,7 @@
 //! Each made-up result is one that a kernel might give, and the same for the same question; a number selects
 //! it ([`crate::ExecutionEnv::made_up`]).
 
-use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind, id as helper_id};
 
 use crate::MachineState;
 use crate::env::SideEffect;
@@ -49,7 +49,7 @@ impl MachineState {
         }
         match helper.ret {
             // The current task is an address, too.
-            RetKind::Int if id == CURRENT_TASK => Some(pointer(question)),
+            RetKind::Int if id == helper_id::GET_CURRENT_TASK => Some(pointer(question)),
             RetKind::Int | RetKind::Void => Some(number(question)),
             RetKind::Btf => Some(pointer(question)),
             RetKind::BtfOrNull => Some(if question & 1 == 0 { 0 } else { pointer(question) }),
@@ -57,9 +57,6 @@ impl MachineState {
         }
     }
 }
-
-/// `bpf_get_current_task`
-const CURRENT_TASK: i32 = 35;
 
 /// A page of the kernel's memory: numbers, large and small, and addresses of more of it.
 pub(crate) fn havoc_page(seed: u64, address: u64) -> Vec<u8> {

@@ -6,6 +6,8 @@ mod maps;
 mod misc;
 mod packet;
 
+use millstream_isa::helpers::id;
+
 use crate::{Fault, MachineState, MapId};
 
 pub(crate) const ENOENT: i64 = -2;
@@ -63,7 +65,7 @@ impl MachineState {
         args: [u64; 5],
         caller: &mut dyn CallbackCaller,
     ) -> Result<HelperOutcome> {
-        if id == 12 {
+        if id == id::TAIL_CALL {
             return self.tail_call(args);
         }
         let found = match self.map_helper(id, args, caller)? {

@@ -13,6 +13,8 @@ mod index;
 mod priority;
 mod slab;
 
+use millstream_isa::MapType;
+
 use crate::Fault;
 use crate::helpers::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use index::MapIndex;
@@ -40,43 +42,43 @@ pub struct MapId(pub u32);
 #[repr(u32)]
 pub enum MapKind {
     /// Hash table.
-    Hash = 1,
+    Hash = MapType::HASH.0,
     /// Array.
-    Array = 2,
+    Array = MapType::ARRAY.0,
     /// Programs to tail-call.
-    ProgArray = 3,
+    ProgArray = MapType::PROG_ARRAY.0,
     /// Perf event rings.
-    PerfEventArray = 4,
+    PerfEventArray = MapType::PERF_EVENT_ARRAY.0,
     /// Hash table with a copy of each value per CPU.
-    PercpuHash = 5,
+    PercpuHash = MapType::PERCPU_HASH.0,
     /// Array with a copy of each value per CPU.
-    PercpuArray = 6,
+    PercpuArray = MapType::PERCPU_ARRAY.0,
     /// Hash table that evicts.
-    LruHash = 9,
+    LruHash = MapType::LRU_HASH.0,
     /// Hash table with a copy per CPU that evicts.
-    LruPercpuHash = 10,
+    LruPercpuHash = MapType::LRU_PERCPU_HASH.0,
     /// Longest prefix match.
-    LpmTrie = 11,
+    LpmTrie = MapType::LPM_TRIE.0,
     /// Array of maps.
-    ArrayOfMaps = 12,
+    ArrayOfMaps = MapType::ARRAY_OF_MAPS.0,
     /// Hash table of maps.
-    HashOfMaps = 13,
+    HashOfMaps = MapType::HASH_OF_MAPS.0,
     /// Interfaces to redirect to.
-    Devmap = 14,
+    Devmap = MapType::DEVMAP.0,
     /// CPUs to redirect to.
-    Cpumap = 16,
+    Cpumap = MapType::CPUMAP.0,
     /// AF_XDP sockets to redirect to.
-    Xskmap = 17,
+    Xskmap = MapType::XSKMAP.0,
     /// First in, first out.
-    Queue = 22,
+    Queue = MapType::QUEUE.0,
     /// Last in, first out.
-    Stack = 23,
+    Stack = MapType::STACK.0,
     /// Interfaces to redirect to, by any number.
-    DevmapHash = 25,
+    DevmapHash = MapType::DEVMAP_HASH.0,
     /// Ring buffer.
-    Ringbuf = 27,
+    Ringbuf = MapType::RINGBUF.0,
     /// Bloom filter.
-    BloomFilter = 30,
+    BloomFilter = MapType::BLOOM_FILTER.0,
     /// Masks and ranges with priorities ([`PriorityEntry`]); the kernel has no such type.
     Priority = 0x1000,
 }

@@ -15,6 +15,8 @@ mod ops;
 mod seed;
 mod unstructured;
 
+use millstream_isa::MapType;
+
 use crate::entities::*;
 use crate::func::{Function, Linkage, SlotData};
 use crate::module::{MapDecl, Module};
@@ -32,14 +34,13 @@ pub const VALUE: u32 = 16;
 pub const ENTRIES: u32 = 4;
 
 const SLOT: u32 = 16;
-const MAP_ARRAY: u32 = 2;
 
 /// A module with one random function.
 pub fn module(choices: &[u8]) -> Module {
     let mut module = Module::default();
     module.maps.push(MapDecl {
         name: "values".into(),
-        kind: MAP_ARRAY,
+        kind: MapType::ARRAY.0,
         key_size: 4,
         value_size: VALUE,
         max_entries: ENTRIES,

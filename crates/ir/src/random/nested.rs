@@ -1,5 +1,7 @@
 //! Control flow of regions in regions: diamonds, counted loops, look-ups with their test for null.
 
+use millstream_isa::helpers::id;
+
 use super::{Generator, VALUE};
 use crate::entities::{Block, Map};
 use crate::func::BlockCall;
@@ -9,8 +11,6 @@ use crate::{AluOp, Cond, Size, Width};
 
 /// Nesting of branches and loops.
 const MAX_DEPTH: usize = 4;
-/// `bpf_map_lookup_elem`.
-const LOOKUP: i32 = 1;
 
 impl Generator<'_> {
     pub(super) fn nested(&mut self) {
@@ -83,7 +83,7 @@ impl Generator<'_> {
         self.effect(Op::Store { size: Size::W, offset: 0, flags }, &[place, key]);
         let object = self.value(Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
         let ty = Type::Ptr(Prov::MapValueOrNull(map));
-        let found = self.value(Op::Helper { id: LOOKUP }, &[object, place], ty);
+        let found = self.value(Op::Helper { id: id::MAP_LOOKUP_ELEM }, &[object, place], ty);
         let zero = self.constant(0);
         let (there, join) = (self.func.add_block(), self.func.add_block());
         let op = Op::Branch { cond: Cond::Ne, width: Width::W64 };

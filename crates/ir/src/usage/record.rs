@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_isa::helpers::{ArgKind, Helper, HelperEffects};
+use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, id as helper_id};
 
 use super::points::{PointsTo, PointsToSet, ValueOffsets, objects};
 use super::{AccessRange, InstSite, MapUse, ValueAccess};
@@ -10,15 +10,6 @@ use crate::entities::*;
 use crate::func::Function;
 use crate::module::Module;
 use crate::op::Op;
-
-/// `bpf_dynptr_from_mem`: from then on the memory is written through the dynptr.
-const DYNPTR_FROM_MEM: i32 = 197;
-/// `bpf_for_each_map_elem`, which itself only walks; the callback is followed on its own.
-const FOR_EACH_MAP_ELEM: i32 = 164;
-/// `bpf_loop`.
-const LOOP: i32 = 181;
-/// `bpf_sys_bpf`, which may update any map by its file descriptor.
-const SYS_BPF: i32 = 166;
 
 pub(super) fn function(module: &Module, points: &PointsTo, id: Func) -> BTreeMap<Map, MapUse> {
     let func = &module.funcs[id];
@@ -109,7 +100,7 @@ impl<'a> UsageRecorder<'a> {
             }
             return;
         };
-        if id == SYS_BPF {
+        if id == helper_id::SYS_BPF {
             let site = self.site(inst);
             self.module.maps.keys().for_each(|map| self.uses.entry(map).or_default().updates.push(site));
         }
@@ -119,11 +110,11 @@ impl<'a> UsageRecorder<'a> {
                     self.map_argument(inst, id, helper, map);
                 }
             }
-            if *kind == ArgKind::StackOrNull && matches!(id, FOR_EACH_MAP_ELEM | LOOP) {
+            if *kind == ArgKind::StackOrNull && matches!(id, helper_id::FOR_EACH_MAP_ELEM | helper_id::LOOP) {
                 continue;
             }
             let (reads, mut writes) = (kind.reads_memory(), kind.writes_memory());
-            writes |= id == DYNPTR_FROM_MEM && matches!(kind, ArgKind::Mem { .. });
+            writes |= id == helper_id::DYNPTR_FROM_MEM && matches!(kind, ArgKind::Mem { .. });
             if reads || writes {
                 let size = self.argument_size(*kind, args.get(i + 1).copied());
                 let how = AccessFlags { reads, writes, atomic: false, escapes: true };
@@ -151,7 +142,7 @@ impl<'a> UsageRecorder<'a> {
         let uses = self.uses.entry(map).or_default();
         match id {
             1 | 195 => uses.lookups.push(site),
-            FOR_EACH_MAP_ELEM => uses.others.push(site),
+            helper_id::FOR_EACH_MAP_ELEM => uses.others.push(site),
             2 => uses.updates.push(site),
             3 => uses.deletes.push(site),
             _ if helper.effects.contains(HelperEffects::WRITES_MAP) => uses.updates.push(site),

@@ -6,6 +6,7 @@
 //! Source: the `bpf_func_proto` definitions of `kernel/bpf/helpers.c`, `kernel/trace/bpf_trace.c` and
 //! `net/core/filter.c`, `bpf_helper_changes_pkt_data`, and the names of `__BPF_FUNC_MAPPER`.
 
+pub mod id;
 mod table;
 
 /// Argument that a helper expects in one of `r1` to `r5`.

@@ -19,7 +19,7 @@ use millstream_kernel::{
     map_flags,
 };
 
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use crate::code::value;
 use crate::environment::{Environment, fit_for_timing};

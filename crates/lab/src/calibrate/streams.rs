@@ -6,7 +6,7 @@
 //! the stack: at -16 one that is in all maps that have elements, at -24 one that is in none.
 
 use millstream_bpf::cost::Kind;
-use millstream_kernel::MapType;
+use millstream_isa::MapType;
 
 /// Measured property of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

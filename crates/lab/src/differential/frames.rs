@@ -5,7 +5,7 @@
 //! Constants that the program itself compares with are strewn in.
 
 use millstream_programs::packet::checksum;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 /// Longest frame, before a program adds to it: one page of a test run takes no more.
 const LONGEST: usize = 1514;

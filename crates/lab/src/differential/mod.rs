@@ -18,7 +18,7 @@ use millstream_interp::ContextKind;
 use millstream_isa::{Insn, Operand, RawInsn, decode_all};
 use millstream_kernel::{ProgramType, TestOutput};
 use millstream_object::{self as object, Object};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 use serde::Serialize;
 
 pub use compare::{ByteDifference, ObservedDifference};

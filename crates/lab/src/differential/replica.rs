@@ -36,7 +36,7 @@ impl<'a> ProgramReplica<'a> {
         let mut loader = ObjectLoader::new(object).only(&program.name)?;
         for map in object.maps.iter().filter(|m| !m.origin.is_global()) {
             let spec = &map.spec;
-            let most = match MapType(spec.map_type.0) {
+            let most = match spec.map_type {
                 MapType::HASH | MapType::PERCPU_HASH | MapType::LRU_HASH | MapType::LRU_PERCPU_HASH => {
                     MOST_ENTRIES
                 }
@@ -59,7 +59,7 @@ impl<'a> ProgramReplica<'a> {
 
     fn load_others(&mut self, program: &object::EntryProgram) -> Result<()> {
         let object = self.session.object();
-        let is_array = |m: &object::ObjectMap| MapType(m.spec.map_type.0) == MapType::PROG_ARRAY;
+        let is_array = |m: &object::ObjectMap| m.spec.map_type == MapType::PROG_ARRAY;
         if !object.maps.iter().any(is_array) {
             return Ok(());
         }

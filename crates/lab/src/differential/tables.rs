@@ -8,7 +8,7 @@ use millstream_interp::{ContextKind, bytecode::BytecodeInterpreter};
 use millstream_kernel::{KernelMap, MapType, UpdateMode};
 use millstream_loader::Session;
 use millstream_object::MapId;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::frames::FuzzValues;
 use crate::error::Result;
@@ -157,7 +157,7 @@ fn key(map: &KernelMap, pool: &FuzzValues, rng: &mut Rng) -> Vec<u8> {
 
 fn value(map: &KernelMap, pool: &FuzzValues, rng: &mut Rng) -> Vec<u8> {
     let size = map.info().value_size as usize;
-    if matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH) {
+    if map.info().map_type.is_devmap() {
         let mut value = LOOPBACK.to_ne_bytes().to_vec();
         value.resize(size, 0);
         return value;

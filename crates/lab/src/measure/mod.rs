@@ -16,7 +16,7 @@ mod trampoline;
 use std::os::fd::AsFd;
 
 use millstream_kernel::{KernelMap, KernelProgram};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 use serde::Serialize;
 
 pub use live::LiveHarness;

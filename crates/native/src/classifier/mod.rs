@@ -1,7 +1,7 @@
 //! Match tables as native code: one of four templates for each, chosen by the constraints of its entries, or
 //! pinned.
 //!
-//! [`ClassifierTemplate::Linear`] compares entry by entry (`millstream_bpf::lower::expand_tables`).
+//! [`ClassifierTemplate::Linear`] compares entry by entry (`millstream_match_tables::expand_tables`).
 //! [`ClassifierTemplate::Tree`] is a tree of comparisons as code (`emit::tree`), [`ClassifierTemplate::Cuts`]
 //! some trees of wide nodes as data ([`cuts`]) and a function that walks through them (`emit::cuts`).
 //! [`ClassifierTemplate::Tuples`] is tuple space search ([`tuples`]): a hash table for each set of masks,
@@ -14,8 +14,8 @@ pub(crate) mod cuts;
 mod tuples;
 
 use cranelift_entity::PrimaryMap;
-use millstream_bpf::lower::{TableForm, expand_tables, table_plan, table_rules, table_widths};
 use millstream_ir::{Module, Op, Table, TableDecl};
+use millstream_match_tables::{TableForm, expand_tables, table_plan, table_rules, table_widths};
 use serde::{Deserialize, Serialize};
 
 use crate::emit::{ComparisonTree, TableSearch};

@@ -9,12 +9,12 @@
 //! that the smaller word is the one that counts; all ones stand for no match.
 
 use cranelift_entity::{EntityRef, PrimaryMap};
-use millstream_bpf::lower::{TableRule, TableTest};
 use millstream_interp::MapKind;
 use millstream_ir::{
     AluOp, Block, BlockCall, Cond, FuncCursor, Function, KeyLayout, KeyPiece, Map, MapDecl, MemFlags, Op,
     Prov, Size, Type, Value, Width,
 };
+use millstream_match_tables::{TableRule, TableTest};
 use rustc_hash::FxHashMap;
 
 use crate::image::{InitialMapEntry, InitialMapValue};
@@ -268,7 +268,7 @@ fn branch(
 #[cfg(test)]
 mod tests {
     use super::alternatives;
-    use millstream_bpf::lower::TableTest;
+    use millstream_match_tables::TableTest;
 
     #[test]
     fn an_interval_is_the_sum_of_its_prefixes() {

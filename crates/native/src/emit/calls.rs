@@ -4,19 +4,12 @@ use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{Func, InstData, KeyLayout, Map, Op, Prov, Table, Type, Value};
+use millstream_isa::helpers::id;
 use millstream_isa::semantics;
 
 use super::func::FunctionEmitter;
 use super::{EmitError, MapCodegenInfo};
 use crate::runtime::{helpers, worker};
-
-const LOOKUP: i32 = 1;
-const UPDATE: i32 = 2;
-const DELETE: i32 = 3;
-const TAIL_CALL: i32 = 12;
-const ADJUST_HEAD: i32 = 44;
-const REDIRECT_MAP: i32 = 51;
-const COARSE_CLOCK: i32 = 160;
 
 impl FunctionEmitter<'_> {
     pub(super) fn map(&self, map: Map) -> Result<MapCodegenInfo, EmitError> {
@@ -123,31 +116,33 @@ impl FunctionEmitter<'_> {
             return Err(EmitError::Helper { func: self.func.name.clone(), id });
         };
         match (id, known, data.args.as_slice()) {
-            (TAIL_CALL, ..) => self.tail_call(data),
-            (LOOKUP, Some(map), &[_, key, ..]) => {
+            (id::TAIL_CALL, ..) => self.tail_call(data),
+            (id::MAP_LOOKUP_ELEM, Some(map), &[_, key, ..]) => {
                 let key = self.copy(key, self.map(map)?.key_size);
                 self.lookup(map, &key, result);
             }
-            (REDIRECT_MAP, Some(map), &[_, key, flags, ..]) if self.map(map)?.targets.is_some() => {
+            (id::REDIRECT_MAP, Some(map), &[_, key, flags, ..]) if self.map(map)?.targets.is_some() => {
                 let (key, flags) = (self.int(key), self.int(flags));
                 let call = format!("call i64 @redirect{}(ptr %w, i64 {key}, i64 {flags})", map.index());
                 let value = self.code.value(&call);
                 self.define_int(result, &value);
             }
-            (ADJUST_HEAD, _, &[packet, delta, ..]) if self.func.types[packet] == Type::Ptr(Prov::Ctx) => {
+            (id::XDP_ADJUST_HEAD, _, &[packet, delta, ..])
+                if self.func.types[packet] == Type::Ptr(Prov::Ctx) =>
+            {
                 self.adjust_head(packet, delta, result);
             }
-            (COARSE_CLOCK, ..) => {
+            (id::KTIME_GET_COARSE_NS, ..) => {
                 let at = self.code.value(&format!("getelementptr i8, ptr %w, i64 {}", worker::COARSE));
                 let value = self.code.value(&format!("load i64, ptr {at}, align 8"));
                 self.define_int(result, &value);
             }
             // The runtime gets copies, so that the program's own key and value need not be in memory.
-            (UPDATE | DELETE, Some(map), &[_, key, ref rest @ ..]) => {
+            (id::MAP_UPDATE_ELEM | id::MAP_DELETE_ELEM, Some(map), &[_, key, ref rest @ ..]) => {
                 let info = self.map(map)?;
                 let key = self.copy(key, info.key_size);
                 match (id, rest) {
-                    (UPDATE, &[value, flags, ..]) => {
+                    (id::MAP_UPDATE_ELEM, &[value, flags, ..]) => {
                         let (value, flags) = (self.copy(value, info.value_size), self.int(flags));
                         let address = [info.address.to_string()];
                         self.runtime(symbol, &address, &[&key, &value], &[flags], result);

@@ -31,9 +31,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
-use millstream_bpf::lower::TablePlan;
 use millstream_ir::{Func, Function, Linkage, Map, Module, Op};
 use millstream_isa::helpers::Helper;
+use millstream_match_tables::TablePlan;
 
 use crate::classifier::cuts::CutClassifier;
 use crate::runtime::helpers;

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use millstream_bpf::lower::{TableComparison, TablePlan, TableStep};
+use millstream_match_tables::{TableComparison, TablePlan, TableStep};
 
 /// Text of the function for table number `n`, of words of these widths.
 pub(super) fn function(n: usize, plan: &TablePlan, widths: &[u64]) -> String {

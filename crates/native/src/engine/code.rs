@@ -7,6 +7,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_bpf::module::{LiftedModule, func, makes_tail_calls};
 use millstream_interp::{MapConfig, MapKind};
 use millstream_ir::{Func, Function, Linkage, Module, Op};
+use millstream_isa::helpers::id;
 use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
@@ -306,15 +307,13 @@ fn named(maps: &mut EngineMaps, options: &NativeOptions) -> Result<(), NativeErr
 
 /// Maps that the programs of a module insert into or remove from; all of them, if that is unknown.
 fn changed(module: &Module) -> SecondaryMap<millstream_ir::Map, bool> {
-    /// `bpf_map_update_elem` and `bpf_map_delete_elem`.
-    const CHANGES: [i32; 2] = [2, 3];
     let mut changed = SecondaryMap::with_default(false);
     for func in module.funcs.values() {
         for (_, inst) in func.insts_in_order() {
             let data = &func.insts[inst];
             match data.op {
                 Op::MapUpdate { map, .. } | Op::MapDelete { map, .. } => changed[map] = true,
-                Op::Helper { id } if CHANGES.contains(&id) => {
+                Op::Helper { id: id::MAP_UPDATE_ELEM | id::MAP_DELETE_ELEM } => {
                     match data.args.first().and_then(|&map| func.def_op(map)) {
                         Some(Op::MapAddr { map }) => changed[*map] = true,
                         _ => return SecondaryMap::with_default(true),

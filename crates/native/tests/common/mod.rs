@@ -4,10 +4,10 @@ use millstream_ir::{
     Block, BlockCall, Cond, Func, FuncCursor, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size,
     Type, Value, Width,
 };
+use millstream_isa::helpers::id;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
-const LOOKUP: i32 = 1;
 
 /// A program that looks up the key at the beginning of the packet, in a table of this declaration. On a hit
 /// `found` continues, with packet and value's address, and gives the verdict; on a miss the verdict is 1.
@@ -24,7 +24,11 @@ pub(crate) fn look_up(
     let mut at = func.at_end(entry);
     let packet = at.value(load, [ctx], Type::Ptr(Prov::Packet));
     let address = at.value(Op::MapAddr { map }, [], Type::Ptr(Prov::Map(map)));
-    let value = at.value(Op::Helper { id: LOOKUP }, [address, packet], Type::Ptr(Prov::MapValueOrNull(map)));
+    let value = at.value(
+        Op::Helper { id: id::MAP_LOOKUP_ELEM },
+        [address, packet],
+        Type::Ptr(Prov::MapValueOrNull(map)),
+    );
     let null = at.iconst(0);
     let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
     at.effect(branch, [value, null], [BlockCall::new(there), BlockCall::new(absent)]);

@@ -1,7 +1,8 @@
 //! Properties of maps that raw files do not give, and the kernel needs.
 
+use millstream_isa::MapType;
+
 use super::RawMap;
-use crate::kinds::MapType;
 
 /// `BPF_F_NO_PREALLOC`: the kernel makes no trie without it.
 const NO_PREALLOC: u32 = 1;

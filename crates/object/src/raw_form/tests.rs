@@ -2,8 +2,9 @@
 
 use super::{Object, RawInput};
 use crate::error::ObjectError;
-use crate::kinds::{AttachType, MapType, ProgramType};
+use crate::kinds::{AttachType, ProgramType};
 use crate::model::RelocKind;
+use millstream_isa::MapType;
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};
 use proptest::prelude::*;

@@ -2,11 +2,11 @@
 
 use crate::elf::STB_WEAK;
 use crate::error::ObjectError;
-use crate::kinds::MapType;
 use crate::model::{
     Extern, ExternId, ExternKind, MapDefinition, MapId, MapOrigin, Object, ObjectMap, RelocKind, Variable,
 };
 use millstream_btf::{Btf, BtfError, KindTag, TypeId, TypeKind};
+use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 
 const KCONFIG: &str = ".kconfig";

@@ -12,9 +12,10 @@
 //! | 32, 36 | iproute2 (`bpf_elf_map`) | id, pinning, id of the inner map, place in the outer map |
 //! | 280 and more | gobpf | pinning, name space |
 
+use millstream_isa::MapType;
+
 use crate::elf::STT_SECTION;
 use crate::error::ObjectError;
-use crate::kinds::MapType;
 use crate::model::{InitialValue, MapDefinition, MapId, MapOrigin, Object, ObjectMap, Pinning};
 
 /// iproute2's "no place in an outer map".

@@ -2,12 +2,12 @@
 
 use crate::elf::{ElfSection, STT_SECTION};
 use crate::error::ObjectError;
-use crate::kinds::MapType;
 use crate::model::{
     FuncId, InitialValue, MapDefinition, MapId, MapOrigin, Object, ObjectMap, Pinning, Variable,
 };
 use crate::read::MAX_NAME;
 use millstream_btf::{Btf, KindTag, Member, TypeId, TypeKind};
+use millstream_isa::MapType;
 
 /// `BPF_F_RDONLY_PROG`.
 const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;

@@ -1,7 +1,7 @@
 //! Frames that are almost right: what traffic of a table looks like after something has happened to it.
 
 use millstream_programs::packet::checksum;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 const ETH: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];

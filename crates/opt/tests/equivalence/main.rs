@@ -13,8 +13,8 @@ mod planes;
 mod variant;
 
 use millstream_kernel::{TestOutput, testing};
-use millstream_programs::rng::Rng;
 use millstream_programs::{BALANCER, DataPlaneProgram, FIREWALL, NAT, ROUTER, SWITCH};
+use millstream_rng::Rng;
 
 use coverage::Coverage;
 use frames::Seen;

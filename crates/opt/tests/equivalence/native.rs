@@ -1,14 +1,11 @@
 //! The program as native code in userspace, with maps of its own.
 
+use millstream_isa::MapType;
 use millstream_native::{ClockSource, NativeEngine, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::MapEntry;
 
 use crate::variant::{INGRESS, Variant};
-
-/// `BPF_MAP_TYPE_DEVMAP`, `BPF_MAP_TYPE_DEVMAP_HASH`: in the kernel their values carry a program's id as
-/// well.
-const DEVMAPS: [u32; 2] = [14, 25];
 
 pub(crate) struct Native {
     engine: NativeEngine,
@@ -29,7 +26,8 @@ impl Native {
         for entry in entries {
             let map = self.engine.map(entry.map).expect("the object's map");
             let mut value = entry.value.clone();
-            if DEVMAPS.contains(&(map.spec().kind as u32)) {
+            // In the kernel their values carry a program's id as well.
+            if MapType(map.spec().kind as u32).is_devmap() {
                 value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
             }
             assert_eq!(map.update(&entry.key, &value, 0, None), 0, "{}", entry.map);
@@ -53,7 +51,7 @@ impl Native {
         let cpu = self.cpu;
         self.engine.maps().find_map(|map| {
             let spec = map.spec();
-            if DEVMAPS.contains(&(spec.kind as u32)) || spec.key_size == 0 {
+            if MapType(spec.kind as u32).is_devmap() || spec.key_size == 0 {
                 return None;
             }
             let mut ours: Vec<_> =

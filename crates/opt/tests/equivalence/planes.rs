@@ -4,11 +4,11 @@ use millstream_programs::balancer::{self, BalancerReal};
 use millstream_programs::firewall::{self, AcceptTarget, FragmentHandling, RuleAction, RuleSetKind};
 use millstream_programs::nat::{self, ConnectionTimeouts, NatSide};
 use millstream_programs::packet::{EthernetFrame, TransportHeader};
-use millstream_programs::rng::Rng;
 use millstream_programs::router::{self, NextHop, Route};
 use millstream_programs::switch::{self, BridgePort, FdbDestination, FdbEntry, VlanLayout, VlanMode};
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{Ipv4Prefix, MapEntry};
+use millstream_rng::Rng;
 
 use crate::variant::INGRESS;
 

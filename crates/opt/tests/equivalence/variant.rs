@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_isa::RawInsn;
+use millstream_isa::helpers::id;
 use millstream_kernel::{
     AttachType, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType, TestOutput, TestRun,
     UpdateMode,
@@ -17,8 +18,6 @@ use millstream_object::{FuncId, LinkedProgram, MapId, Object};
 use millstream_opt::{FunctionOutcome, OptimizeOptions, optimize};
 use millstream_programs::MapEntry;
 
-/// `bpf_ktime_get_coarse_ns`.
-const COARSE_CLOCK: i32 = 160;
 const CALL: u8 = 0x85;
 const LD_IMM64: u8 = 0x18;
 const PSEUDO_CALL: u8 = 1;
@@ -63,7 +62,7 @@ pub(crate) fn with_clock(object: &Object, function: &str) -> (LinkedProgram, Opt
     let end = linked.insns.len();
     let mut asked = false;
     for (at, insn) in linked.insns.iter_mut().enumerate() {
-        if insn.code == CALL && insn.src == 0 && insn.imm == COARSE_CLOCK {
+        if insn.code == CALL && insn.src == 0 && insn.imm == id::KTIME_GET_COARSE_NS {
             (insn.src, insn.imm) = (PSEUDO_CALL, (end - at - 1) as i32);
             asked = true;
         }
@@ -199,5 +198,5 @@ pub(crate) fn walked(object: &Object, function: &str) -> BTreeSet<usize> {
 }
 
 fn is_devmap(map: &KernelMap) -> bool {
-    matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH)
+    map.info().map_type.is_devmap()
 }

@@ -7,7 +7,7 @@ use millstream_kernel::{KernelMap, KernelProgram, TestOutput, TestRun, UpdateMod
 use millstream_loader::Session;
 use millstream_object::{FuncId, MapId, Object};
 use millstream_opt::{OptimizeOptions, optimize};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::body::Flavour;
 use super::program::Generated;

@@ -1,7 +1,7 @@
 //! A whole program: functions that call one another, put into the template.
 
 use millstream_object::{FuncId, NewFunction, Object};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::body::{Body, Callee, Flavour, Plan};
 use super::state::{Area, Kind, Space};

@@ -12,6 +12,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{
     Block, BlockCall, Cfg, Func, Function, Inst, InstData, Module, Op, Slot, Type, Value, ValueDef,
 };
+use millstream_isa::helpers::id;
 use smallvec::SmallVec;
 
 use crate::manager::{ModulePass, PassSession};
@@ -28,8 +29,6 @@ const LOOKUPS: (usize, usize) = (2, 100);
 const STACK: u32 = 512;
 /// Estimated bytes of spills in a frame.
 const SPILLS: u32 = 64;
-const LOOKUP: i32 = 1;
-const TAIL_CALL: i32 = 12;
 
 /// The pass.
 pub(crate) struct InlineCalls;
@@ -161,14 +160,14 @@ fn is_small(func: &Function, calls: usize) -> bool {
 }
 
 fn looks_up(func: &Function, calls: usize) -> bool {
-    let lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: LOOKUP });
+    let lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: id::MAP_LOOKUP_ELEM });
     calls <= LOOKUPS.0
         && size(func) <= LOOKUPS.1
         && func.insts_in_order().any(|(_, inst)| lookup(&func.insts[inst].op))
 }
 
 fn is_movable(op: &Op) -> bool {
-    !matches!(op, Op::Helper { id: TAIL_CALL } | Op::LegacyLoad { .. } | Op::MayGoto {})
+    !matches!(op, Op::Helper { id: id::TAIL_CALL } | Op::LegacyLoad { .. } | Op::MayGoto {})
 }
 
 /// Calls of a function, and other references to it.

@@ -11,7 +11,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{
     Block, Cfg, DomTree, Function, Inst, KeyLayout, KeyPiece, Map, Op, Size, Slot, Type, Value,
 };
-use millstream_isa::helpers::Helper;
+use millstream_isa::helpers::{Helper, id};
 use rustc_hash::FxHashMap;
 
 use super::alias::{AliasClasses, MemoryAccess, StackPointee};
@@ -19,9 +19,6 @@ use super::ssa::{self, SsaVariable};
 use crate::manager::{FuncPass, PassContext};
 
 const NAME: &str = "promote-keys";
-const LOOKUP: i32 = 1;
-const UPDATE: i32 = 2;
-const DELETE: i32 = 3;
 
 /// The pass.
 pub(crate) struct PromoteKeys;
@@ -205,7 +202,11 @@ impl PromotedCall {
         cx: &PassContext<'_>,
     ) -> Option<PromotedCall> {
         let data = &func.insts[inst];
-        let Op::Helper { id: id @ (LOOKUP | UPDATE | DELETE) } = data.op else { return None };
+        let Op::Helper { id: id @ (id::MAP_LOOKUP_ELEM | id::MAP_UPDATE_ELEM | id::MAP_DELETE_ELEM) } =
+            data.op
+        else {
+            return None;
+        };
         let Some(Op::MapAddr { map }) = func.def_op(*data.args.first()?) else { return None };
         let decl = cx.info.maps.get(*map)?;
         let layout = |arg: usize, bytes: u32| {
@@ -218,8 +219,8 @@ impl PromotedCall {
             Some((slot, layout.collect::<Option<KeyLayout>>()?, pieces))
         };
         let key = layout(1, decl.key_size)?;
-        let value = if id == UPDATE { Some(layout(2, decl.value_size)?) } else { None };
-        let flags = if id == UPDATE { Some(*data.args.get(3)?) } else { None };
+        let value = if id == id::MAP_UPDATE_ELEM { Some(layout(2, decl.value_size)?) } else { None };
+        let flags = if id == id::MAP_UPDATE_ELEM { Some(*data.args.get(3)?) } else { None };
         let op = operation(id, *map, &key.1, value.as_ref().map(|v| &v.1));
         let mut pieces = Vec::new();
         for (slot, _, list) in [Some(key), value].into_iter().flatten() {
@@ -233,8 +234,8 @@ impl PromotedCall {
 fn operation(id: i32, map: Map, key: &KeyLayout, value: Option<&KeyLayout>) -> Op {
     let key = key.clone();
     match (id, value) {
-        (UPDATE, Some(value)) => Op::MapUpdate { map, key, value: value.clone() },
-        (DELETE, _) => Op::MapDelete { map, key },
+        (id::MAP_UPDATE_ELEM, Some(value)) => Op::MapUpdate { map, key, value: value.clone() },
+        (id::MAP_DELETE_ELEM, _) => Op::MapDelete { map, key },
         _ => Op::MapLookup { map, key },
     }
 }

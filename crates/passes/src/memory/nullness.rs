@@ -17,8 +17,9 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Op, Prov, Size, Slot, Type, Value, ValueDef,
     Width,
 };
+use millstream_isa::MapType;
 use millstream_isa::generation::VerifierGeneration;
-use millstream_isa::helpers::Helper;
+use millstream_isa::helpers::{Helper, id};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alias::{AliasClasses, MemoryAccess};
@@ -28,9 +29,6 @@ use crate::rewrite::make_jump;
 use crate::scalar::{propagated_facts, remove_unreachable};
 
 const NAME: &str = "array-lookups";
-const LOOKUP: i32 = 1;
-/// `BPF_MAP_TYPE_ARRAY` and `BPF_MAP_TYPE_PERCPU_ARRAY`.
-const ARRAYS: [u32; 2] = [2, 6];
 
 /// Number of parameters through which a value is followed to its constants.
 const DEPTH: u32 = 4;
@@ -126,10 +124,10 @@ fn find(func: &Function, cfg: &Cfg, dom: &DomTree, cx: &PassContext<'_>) -> FxHa
 /// The result of a lookup in an array, and how many entries that is known to have.
 fn entries(func: &Function, inst: Inst, cx: &PassContext<'_>) -> Option<(Value, u64)> {
     let data = &func.insts[inst];
-    let Op::Helper { id: LOOKUP } = data.op else { return None };
+    let Op::Helper { id: id::MAP_LOOKUP_ELEM } = data.op else { return None };
     let Some(Op::MapAddr { map }) = func.def_op(*data.args.first()?) else { return None };
     let decl = cx.info.maps.get(*map)?;
-    let array = ARRAYS.contains(&decl.kind) && decl.key_size == 4;
+    let array = MapType(decl.kind).is_array() && decl.key_size == 4;
     let entries = if cx.target().map_sizes_hold { u64::from(decl.max_entries.max(1)) } else { 1 };
     array.then_some((data.result.expand()?, entries))
 }

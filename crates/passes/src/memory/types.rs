@@ -5,7 +5,7 @@
 //! the type that it had before the loop as long as nothing speaks against it.
 
 use cranelift_entity::SecondaryMap;
-use millstream_bpf::ctx::field;
+use millstream_ir::context::field;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Linkage, Op, Prov, Size, Type, Value, Width};
 
 use crate::manager::{FuncPass, PassContext};

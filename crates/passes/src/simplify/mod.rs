@@ -29,7 +29,7 @@ use facts::VerifierFacts;
 use matcher::{MatchContext, RuleBindings};
 
 pub use func::Func;
-pub use millstream_bpf::store::StoreError;
+pub use millstream_text_store::StoreError;
 pub use parse::{parse, parse_rule};
 pub use rule::{
     CondPat, ConstExpr, NAMES, PatternOp, RewriteRule, RuleCondition, RulePattern, RuleReplacement, WidthPat,

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use millstream_bpf::store::{StoreError, StoreFormat};
+use millstream_text_store::{StoreError, StoreFormat};
 
 use super::parse::parse_rule;
 use super::rule::RewriteRule;
@@ -140,7 +140,7 @@ fn entry(rule: RewriteRule, about: &str) -> StoredRule {
 
 #[cfg(test)]
 mod tests {
-    use millstream_bpf::store::StoreError;
+    use millstream_text_store::StoreError;
 
     use super::{RuleOrigin, RuleStore, StoredRule};
     use crate::simplify::parse::parse_rule;

@@ -1,7 +1,7 @@
 //! Match tables.
 
-use millstream_bpf::lower::{TableForm, expand_tables};
 use millstream_ir::Function;
+use millstream_match_tables::{TableForm, expand_tables};
 
 use crate::manager::{FuncPass, Pass, PassContext};
 

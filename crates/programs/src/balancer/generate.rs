@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use millstream_rng::Rng;
+
 use super::{BalancerConfig, BalancerReal, BalancerService, QuicServer, wire};
 use crate::packet::{EthernetFrame, FiveTuple, TCP, UDP};
-use crate::rng::Rng;
 use crate::traffic::{FlowLocality, WeightedFlows};
 
 /// Mix of the services.

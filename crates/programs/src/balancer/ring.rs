@@ -6,8 +6,10 @@
 
 use std::net::IpAddr;
 
+use millstream_rng::Rng;
+
 use super::{BalancerReal, RING_SIZE};
-use crate::rng::{FNV_OFFSET, Rng, fnv1a};
+use crate::fnv::{FNV_OFFSET, fnv1a};
 
 /// A real's order of preference: `start + n * step`, modulo the prime size of the ring.
 struct MaglevPermutation {

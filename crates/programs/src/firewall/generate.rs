@@ -8,13 +8,14 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
+use millstream_rng::Rng;
+
 use super::{
     AcceptTarget, FirewallConfig, FirewallModel, FirewallOutcome, FirewallRule, FragmentHandling, PortRange,
     RuleAction,
 };
 use crate::Ipv4Prefix;
 use crate::packet::{FiveTuple, ICMP, TCP, UDP};
-use crate::rng::Rng;
 use crate::traffic::{FlowLocality, WeightedFlows};
 
 /// The kind of a rule set.

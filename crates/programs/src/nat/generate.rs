@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
+use millstream_rng::Rng;
+
 use super::{ConnectionTimeouts, NatConfig, NatExternalAddress, NatMapping, NatRule, NatSide};
 use crate::packet::{EthernetFrame, FiveTuple, ICMP, MacAddress, TCP, TransportHeader, UDP};
-use crate::rng::Rng;
 use crate::traffic::{FlowLocality, WeightedFlows};
 use crate::{Ipv4Prefix, MapEntry};
 

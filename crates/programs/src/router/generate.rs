@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
+use millstream_rng::Rng;
+
 use super::{NextHop, Route, RouterConfig, RouterModel, RouterOutcome};
 use crate::packet::{FiveTuple, TCP, UDP};
-use crate::rng::Rng;
 use crate::traffic::{FlowLocality, WeightedFlows};
 use crate::{Ipv4Prefix, packet::MacAddress};
 

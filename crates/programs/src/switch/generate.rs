@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use millstream_rng::Rng;
+
 use super::{BridgePort, FdbDestination, FdbEntry, StpState, SwitchConfig, VlanMode};
 use crate::packet::{EthernetFrame, FiveTuple, MacAddress, UDP};
-use crate::rng::Rng;
 use crate::traffic::{FlowLocality, WeightedFlows};
 
 /// VLAN configuration of the ports of a generated switch.

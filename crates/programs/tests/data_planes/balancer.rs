@@ -12,8 +12,8 @@ use millstream_programs::balancer::{
     flows, generate, ring_entries,
 };
 use millstream_programs::packet::{EthernetFrame, FiveTuple, TCP, TransportHeader, UDP};
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::FlowLocality;
+use millstream_rng::Rng;
 
 /// Runs all frames in their order, and compares each verdict and the frame that leaves.
 fn compare(config: &BalancerConfig, frames: &[Vec<u8>]) {

@@ -9,8 +9,8 @@ use millstream_programs::firewall::{
     RuleAction, RuleSetKind, flows, generate,
 };
 use millstream_programs::packet::{EthernetFrame, TransportHeader};
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::FlowLocality;
+use millstream_rng::Rng;
 
 fn expected(verdict: firewall::FirewallXdpVerdict) -> Verdict {
     match verdict {

@@ -3,11 +3,11 @@
 use crate::rig::{INGRESS, Rig, Verdict};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::{EthernetFrame, TransportHeader, checksum};
-use millstream_programs::rng::Rng;
 use millstream_programs::router::{
     NextHop, Route, RouterConfig, RouterEvent, RouterModel, RouterOutcome, flows, generate,
 };
 use millstream_programs::traffic::FlowLocality;
+use millstream_rng::Rng;
 use std::net::Ipv4Addr;
 
 const DST_MAC: [u8; 6] = [2, 0, 0, 0, 9, 1];

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use crate::rig::{INGRESS, Rig, Verdict};
 use millstream_programs::SWITCH;
 use millstream_programs::packet::{EthernetFrame, MacAddress};
-use millstream_programs::rng::Rng;
 use millstream_programs::switch::{
     BridgePort, COUNTERS, EVENTS, FdbDestination, FdbEntry, PORTS, STATIONS, StpState, SwitchConfig,
     SwitchEvent, SwitchModel, SwitchOutcome, VLAN_COUNTERS, VlanLayout, VlanMode, flows, generate,
     station_key,
 };
 use millstream_programs::traffic::FlowLocality;
+use millstream_rng::Rng;
 
 const HERE: MacAddress = [2, 0, 0, 0, 0, 2];
 const THERE: MacAddress = [2, 0, 0, 0, 0, 1];

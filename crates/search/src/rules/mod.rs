@@ -23,13 +23,13 @@ mod learn;
 mod matcher;
 mod text;
 
-use millstream_bpf::store::StoreError;
 use millstream_isa::absint::Scalar;
 use millstream_isa::semantics::eval;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
 use millstream_prove::window::{
     AddressSpace, EntryFact, LiveOut, WindowContext, WindowEntry, WindowProver, WindowStep, WindowVerdict,
 };
+use millstream_text_store::StoreError;
 use rustc_hash::FxHashMap;
 
 pub use learn::RuleCandidate;

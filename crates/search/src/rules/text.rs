@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use millstream_bpf::store::{StoreError, StoreFormat};
 use millstream_isa::absint::Scalar;
 use millstream_isa::asm::assemble;
 use millstream_isa::{AluOp, Insn};
 use millstream_prove::window::{AddressSpace, EntryFact, WindowStep};
+use millstream_text_store::{StoreError, StoreFormat};
 
 use super::{
     CONSTANT, ConstOperand, PeepholeRule, PeepholeRuleSet, RuleConstant, RuleInsn, imm, insn_of, with_imm,

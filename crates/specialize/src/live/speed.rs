@@ -6,7 +6,7 @@ use millstream_lab::measure::{
 };
 use millstream_lab::stats::{RatioEstimate, judge};
 use millstream_lab::{Error, Result, TestRig};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 use serde::Serialize;
 
 use super::{LiveError, LiveSession};

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use millstream_bpf::module;
 use millstream_ir::Map;
-use millstream_kernel::MapType;
+use millstream_isa::MapType;
 
 use super::{PlanInputs, QUICK_FIELDS, TINY, Tier, WHOLE, cost, whole};
 use crate::profile::SiteProfile;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
 use millstream_bpf::module;
 use millstream_ir::{Map, MapDecl};
-use millstream_kernel::MapType;
+use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 
 pub use key_tests::KeyTestCandidate;

@@ -31,7 +31,7 @@ use millstream_lab::os;
 use millstream_lab::stats::RatioEstimate;
 use millstream_loader::Session;
 use millstream_object::{FuncId, LinkedProgram, MapId};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use crate::clock::monotonic_ns;
 use crate::transform::{EntryCache, PacketKind};

@@ -95,7 +95,7 @@ impl InitialMapState {
                     let whole = case.specialised.contains(&module::map(id));
                     let (capacity, contents) = contents(live, whole)?;
                     let entry = (live.info().key_size as usize) + live.value_len()?;
-                    let is_array = matches!(live.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
+                    let is_array = live.info().map_type.is_array();
                     bytes += entry * if is_array { capacity as usize } else { contents.len() };
                     let info = live.info().clone();
                     moment.copied.push(CopiedMap { map: id, slot: None, info, capacity, contents });
@@ -138,7 +138,7 @@ fn role(
         // A lookup makes an entry recent.
         MapType::LRU_HASH | MapType::LRU_PERCPU_HASH => Ok(SandboxMapKind::Copied),
         kind if kind.is_map_of_maps() => Ok(match case.compiler.inside(id) {
-            Some((object::MapType::LRU_HASH | object::MapType::LRU_PERCPU_HASH, _))
+            Some((MapType::LRU_HASH | MapType::LRU_PERCPU_HASH, _))
             | Some((_, MapAccess::Written | MapAccess::FieldsWritten(_))) => SandboxMapKind::Nested,
             _ => SandboxMapKind::Shared,
         }),
@@ -177,7 +177,7 @@ fn nested(case: &ReplayCase<'_, '_>, outer: MapId, live: &KernelMap) -> Result<V
 fn contents(live: &KernelMap, whole: bool) -> Result<(u32, SortedEntries), ReplayError> {
     let all = live.entries()?;
     let most = live.info().max_entries;
-    let is_array = matches!(live.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
+    let is_array = live.info().map_type.is_array();
     let whole = is_array || whole;
     let taken = if whole { all.len() } else { SOME };
     let contents = all.iter().take(taken).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();

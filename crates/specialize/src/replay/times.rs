@@ -15,7 +15,7 @@ use millstream_lab::stats::{RatioEstimate, judge};
 use millstream_lab::{Error, Result};
 use millstream_loader::ProgramError;
 use millstream_object::LinkedProgram;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::sample::PacketSample;
 use super::sandbox::ReplaySandbox;

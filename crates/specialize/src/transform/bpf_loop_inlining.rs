@@ -8,12 +8,9 @@
 //! and yields the number of calls.
 
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Func, Function, Linkage, Module, Op, Type, Value, Width};
+use millstream_isa::MapType;
+use millstream_isa::helpers::id;
 
-use super::partial_eval::ARRAY;
-use super::site::LOOKUP;
-
-/// `bpf_loop`.
-const LOOP: i32 = 181;
 /// Calls of one callback, at most: the kernel's verifier follows each of them in a loop, but not through the
 /// helper.
 const CALLS: i64 = 512;
@@ -60,7 +57,8 @@ fn find(module: &Module, id: Func) -> Option<BpfLoopCall> {
         (0..insts.len()).map(move |at| (*block, at, &func.insts[insts[at]]))
     });
     let mut found = calls.filter_map(|(block, at, data)| {
-        let (Op::Helper { id: LOOP }, [count, callback, context, flags]) = (&data.op, &data.args[..]) else {
+        let (Op::Helper { id: id::LOOP }, [count, callback, context, flags]) = (&data.op, &data.args[..])
+        else {
             return None;
         };
         let &Op::FuncAddr { func: callback } = func.def_op(*callback)? else { return None };
@@ -80,10 +78,10 @@ fn only_looks_up(module: &Module, callback: Func) -> bool {
     for (_, inst) in func.insts_in_order() {
         let data = &func.insts[inst];
         match &data.op {
-            Op::Helper { id: LOOKUP } => {
+            Op::Helper { id: id::MAP_LOOKUP_ELEM } => {
                 let map = data.args.first().and_then(|map| func.def_op(*map));
                 let Some(Op::MapAddr { map }) = map else { return false };
-                if module.maps[*map].kind != ARRAY {
+                if module.maps[*map].kind != MapType::ARRAY.0 {
                     return false;
                 }
                 looks_up = true;

@@ -47,6 +47,8 @@ use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Inst, KeyLayout, Map, MapDecl, MemFlags, Module,
     Op, Prov, Size, Type, Value, Width,
 };
+use millstream_isa::MapType;
+use millstream_isa::helpers::id;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -57,10 +59,14 @@ use super::plan::{SitePlan, SiteReport};
 use super::specialize::volatile;
 use super::split::AbstractKey;
 
-/// `bpf_get_smp_processor_id`.
-const CPU: i32 = 8;
 /// Helpers without side effects: lookups, clocks, the number of the CPU.
-const TRACELESS: &[i32] = &[super::site::LOOKUP, 5, CPU, 125, 160];
+const TRACELESS: &[i32] = &[
+    id::MAP_LOOKUP_ELEM,
+    id::KTIME_GET_NS,
+    id::GET_SMP_PROCESSOR_ID,
+    id::KTIME_GET_BOOT_NS,
+    id::KTIME_GET_COARSE_NS,
+];
 /// Number of buckets of writer counts; keys are assigned to them by hash.
 const BUCKETS: u32 = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 10;
@@ -129,7 +135,7 @@ impl CacheLayout {
     fn fits(&self, decl: &MapDecl) -> bool {
         let powers =
             self.slots.is_power_of_two() && self.slots >= Self::LEAST_SLOTS && self.cpus.is_power_of_two();
-        let one = decl.kind == super::partial_eval::ARRAY && decl.max_entries == 1;
+        let one = decl.kind == MapType::ARRAY.0 && decl.max_entries == 1;
         powers && one && u64::from(decl.value_size) == self.bytes()
     }
 }
@@ -426,7 +432,7 @@ impl<'a> PartialEvaluator<'a> {
         let mut own = self.place(cache, 0, out);
         // First of all: values that are live across a call are not in most registers.
         if shape.cpus > 1 {
-            let cpu = self.value(out, Op::Helper { id: CPU }, &[], Type::I64);
+            let cpu = self.value(out, Op::Helper { id: id::GET_SMP_PROCESSOR_ID }, &[], Type::I64);
             let cpu = self.by(AluOp::And, cpu, u64::from(shape.cpus - 1), out);
             let before = self.by(AluOp::Mul, cpu, shape.own(), out);
             own = self.moved(own, before, cache, out);

@@ -7,6 +7,7 @@
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{Block, Cfg, DomTree, Func, Function, Inst, KeyPiece, Module, Size, Value, ValueDef};
+use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
@@ -14,13 +15,11 @@ use super::dead_lookup_elimination::{AssumedResults, EliminationContext, PairedV
 use super::decision_tree::DecisionCase;
 use super::error::TransformError;
 use super::eval::{AbstractValue, ValueBytes};
-use super::partial_eval::{ARRAY, AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator};
+use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator};
 use super::plan::{KeyTest, MapContents, SpecializationPlan, UnknownContents};
 use super::site::{KeyForm, LookupInst, LookupSite, SiteId};
 use super::split::AbstractKey;
 use super::stack_key;
-
-const HASH: u32 = 1;
 
 /// A test, as seen by the code that it stands before.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +50,7 @@ pub(super) fn check_tests<'p>(
             return Err(TransformError::NotComparable(test.site));
         }
         let fits = match &test.otherwise {
-            None => decl.kind == HASH,
+            None => decl.kind == MapType::HASH.0,
             Some(value) => value.len() == decl.value_size as usize && in_range(module, func, site),
         };
         if site.is_inner || !fits {
@@ -118,7 +117,7 @@ pub fn in_range(module: &Module, func: Func, site: &LookupSite) -> bool {
         _ => None,
     };
     let bits = index.and_then(|index| body.types[index].int_bits());
-    decl.kind == ARRAY && bits.is_some_and(|bits| bits <= 16 && 1 << bits <= decl.max_entries)
+    decl.kind == MapType::ARRAY.0 && bits.is_some_and(|bits| bits <= 16 && 1 << bits <= decl.max_entries)
 }
 
 /// Lookups whose results make no difference if the lookup at `site` finds `finds`, in program order. Only

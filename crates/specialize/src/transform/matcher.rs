@@ -2,15 +2,13 @@
 //! constants.
 
 use millstream_ir::{Block, KeyLayout, KeyPiece, MapDecl, Size};
+use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::decision_tree::{DecisionCase, DecisionInterval, KeyWord};
 use super::eval::{AbstractValue, read};
-use super::partial_eval::ARRAY;
 use super::plan::LookupEntry;
-
-pub(super) const LPM_TRIE: u32 = 11;
 
 /// Keys with one value.
 pub(super) struct KeyGroup<'p> {
@@ -29,7 +27,7 @@ pub(super) fn full_length(
     let all_bits = matches!(args.first(), Some(AbstractValue::Const(32))) && address_pieces(layout).is_some();
     let values = args.iter().all(|a| matches!(a, AbstractValue::Val(_) | AbstractValue::Const(_)));
     let pieces = || layout.iter().copied().zip(args.iter().copied()).skip(1).collect();
-    (decl.kind == LPM_TRIE && all_bits && values).then(pieces)
+    (decl.kind == MapType::LPM_TRIE.0 && all_bits && values).then(pieces)
 }
 
 /// The pieces behind the length in a key of 8 bytes, if the length is one of its own and nothing is missing.
@@ -110,7 +108,7 @@ impl<'p> KeyMatcher<'p> {
                 _ => return None,
             }
         }
-        if whole && decl.kind == LPM_TRIE {
+        if whole && decl.kind == MapType::LPM_TRIE.0 {
             return matcher.prefixes(decl.key_size, &constants, entries, most);
         }
         let possible = |e: &&LookupEntry| {
@@ -125,7 +123,8 @@ impl<'p> KeyMatcher<'p> {
             matcher.entries.sort_by_key(|e| std::cmp::Reverse(e.heat));
             matcher.entries.truncate(most);
         }
-        if whole && matcher.words.len() == 1 && matcher.words[0].1 == Size::W && decl.kind == ARRAY {
+        if whole && matcher.words.len() == 1 && matcher.words[0].1 == Size::W && decl.kind == MapType::ARRAY.0
+        {
             matcher.how = MatchMethod::Indices;
         }
         Some(matcher)

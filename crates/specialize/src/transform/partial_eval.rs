@@ -14,6 +14,7 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, KeyPiece, Map, MemFlags, Module, Op, Prov,
     Size, Type, Value, ValueDef, Width,
 };
+use millstream_isa::MapType;
 use millstream_isa::semantics::eval;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -28,7 +29,6 @@ use super::key_tests::ResolvedKeyTest;
 use super::plan::{MapContents, SitePlan, SpecializationPlan, TransformReport};
 use super::site::lookup;
 
-pub(super) const ARRAY: u32 = 2;
 /// Steps into regions within regions; beyond it lookups stay as they are.
 const DEPTH: usize = 8;
 
@@ -563,7 +563,7 @@ pub(super) fn pieces_of(size: u32) -> SmallVec<[KeyPiece; 2]> {
 
 /// Returns true if a lookup can find only one value: the map is an array of one entry.
 pub(super) fn is_single(module: &Module, map: Map) -> bool {
-    module.maps[map].kind == ARRAY && module.maps[map].max_entries == 1
+    module.maps[map].kind == MapType::ARRAY.0 && module.maps[map].max_entries == 1
 }
 
 /// Returns true if regions are nested too deep for a further one.

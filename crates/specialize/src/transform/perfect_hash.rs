@@ -281,7 +281,7 @@ impl PerfectHashTable {
 mod tests {
     use std::collections::BTreeMap;
 
-    use millstream_programs::rng::Rng;
+    use millstream_rng::Rng;
 
     use super::*;
 

@@ -10,18 +10,11 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Func, FuncCursor, Function, KeyPiece, Map, Module, Op, Prov, Size, Type,
     Value, Width,
 };
+use millstream_isa::helpers::id;
 
 use super::error::TransformError;
 use super::instrument::{add, branch, insert_block, load, split_block, store};
 
-/// `bpf_get_prandom_u32`.
-const RANDOM: i32 = 7;
-/// `bpf_skb_load_bytes`, with the arguments of [`XDP_LOAD_BYTES`].
-const SKB_LOAD_BYTES: i32 = 26;
-/// `bpf_xdp_get_buff_len`.
-const XDP_LENGTH: i32 = 188;
-/// `bpf_xdp_load_bytes`: context, offset, destination, length.
-const XDP_LOAD_BYTES: i32 = 189;
 /// Once all slots are full, one packet in this many is kept; a power of two.
 const ONE_IN: i64 = 64;
 /// An Ethernet header: shorter packets cannot be replayed.
@@ -142,7 +135,7 @@ impl SampleEmitter<'_> {
         let targets = [BlockCall { block: keep, args: [count].into_iter().collect() }, BlockCall::new(late)];
         at.effect(branch(Cond::Lt, Size::Dw), [count, slots], targets);
         let mut at = func.at_end(late);
-        let random = at.value(Op::Helper { id: RANDOM }, [], Type::I64);
+        let random = at.value(Op::Helper { id: id::GET_PRANDOM_U32 }, [], Type::I64);
         let mask = at.iconst(ONE_IN - 1);
         let drawn = at.value(alu(AluOp::And), [random, mask], Type::I64);
         let zero = at.iconst(0);
@@ -166,7 +159,7 @@ impl SampleEmitter<'_> {
         unless(&mut at, Cond::Eq, address, zero, rest, sized);
         let mut at = func.at_end(sized);
         let length = match self.samples.kind {
-            PacketKind::Xdp => at.value(Op::Helper { id: XDP_LENGTH }, [self.context], Type::I64),
+            PacketKind::Xdp => at.value(Op::Helper { id: id::XDP_GET_BUFF_LEN }, [self.context], Type::I64),
             PacketKind::Skb => load(&mut at, self.context, 0, Size::W),
         };
         let shortest = at.iconst(SHORTEST);
@@ -177,7 +170,8 @@ impl SampleEmitter<'_> {
         let mut at = func.at_end(copy);
         let (zero, offset) = (at.iconst(0), at.iconst(SampleBuffer::DATA.into()));
         let data = at.value(alu(AluOp::Add), [address, offset], Type::Ptr(Prov::MapValue(self.samples.map)));
-        let id = if self.samples.kind == PacketKind::Xdp { XDP_LOAD_BYTES } else { SKB_LOAD_BYTES };
+        // Both take context, offset, destination and length.
+        let id = if self.samples.kind == PacketKind::Xdp { id::XDP_LOAD_BYTES } else { id::SKB_LOAD_BYTES };
         let failed = at.value(Op::Helper { id }, [self.context, zero, data, length], Type::I64);
         unless(&mut at, Cond::Ne, failed, zero, rest, kept);
         let mut at = func.at_end(kept);

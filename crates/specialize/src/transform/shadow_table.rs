@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 
 use millstream_ir::usage::AccessRange;
 use millstream_ir::{AluOp, Block, BlockCall, Cond, MapDecl, Op, Prov, Size, Type, Value, Width};
+use millstream_isa::MapType;
 
 use super::fixed_length_prefixes::FixedLengthPrefixes;
-use super::matcher::LPM_TRIE;
-use super::partial_eval::{ARRAY, PartialEvaluator};
+use super::partial_eval::PartialEvaluator;
 use super::perfect_hash::{MULTIPLIER, PLACER, PerfectHashLayout, PerfectHashTable, RowLayout, factor};
 use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, MultibitTrie};
 use super::value_pool::{MOST_BYTES, SMALL, places, stride, values_bytes};
@@ -73,9 +73,9 @@ impl ShadowCapacity {
         let side = twin.value_size.checked_div(sides)?;
         let row = RowLayout { key: map.key_size, value: map.value_size };
         let room = if let Some(length) = length {
-            let shape = PerfectHashLayout::of_bytes(row, side).filter(|_| map.kind == LPM_TRIE);
+            let shape = PerfectHashLayout::of_bytes(row, side).filter(|_| map.kind == MapType::LPM_TRIE.0);
             shape.map(|shape| ShadowCapacity::OneLength(shape, length))
-        } else if map.kind == LPM_TRIE {
+        } else if map.kind == MapType::LPM_TRIE.0 {
             let value_size = map.value_size;
             let groups = side.checked_sub(MultibitTrie::size(0, value_size))? / GROUP_BYTES;
             let room = ShadowCapacity::Trie { groups, value_size };
@@ -83,7 +83,7 @@ impl ShadowCapacity {
         } else {
             PerfectHashLayout::of_bytes(row, side).map(ShadowCapacity::Rows)
         };
-        let fits = twin.kind == ARRAY && twin.max_entries == 1;
+        let fits = twin.kind == MapType::ARRAY.0 && twin.max_entries == 1;
         room.filter(|r| fits && r.bytes().checked_mul(sides) == Some(twin.value_size))
     }
 }

@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use millstream_ir::{
     Block, Cfg, DomTree, Func, Function, Inst, KeyLayout, Map, Module, Op, Prov, Type, Value, ValueDef,
 };
+use millstream_isa::helpers::id;
 use rustc_hash::FxHashSet;
 
 use super::stack_key;
-
-/// `bpf_map_lookup_elem`.
-pub(super) const LOOKUP: i32 = 1;
 
 /// A lookup of a prepared function, by its number in layout order. The same object prepared in the same way
 /// has the same sites.
@@ -116,7 +114,7 @@ pub(super) fn lookup<'f>(
         Op::MapLookup { map, key } => {
             Some(LookupInst { map: *map, object: None, key: LookupKey::Values(key) })
         }
-        Op::Helper { id: LOOKUP } => {
+        Op::Helper { id: id::MAP_LOOKUP_ELEM } => {
             let (object, key) = (*data.args.first()?, LookupKey::Pointer(*data.args.get(1)?));
             match func.def_op(object) {
                 Some(Op::MapAddr { map }) => Some(LookupInst { map: *map, object: None, key }),
@@ -177,7 +175,7 @@ fn object_of(module: &Module, func: &Function, inst: Inst) -> Option<Map> {
     match &data.op {
         Op::MapAddr { map } => Some(*map),
         Op::MapLookup { map, .. } => module.maps[*map].inner,
-        Op::Helper { id: LOOKUP } => match func.def_op(*data.args.first()?)? {
+        Op::Helper { id: id::MAP_LOOKUP_ELEM } => match func.def_op(*data.args.first()?)? {
             Op::MapAddr { map } => module.maps[*map].inner,
             _ => None,
         },

@@ -5,6 +5,8 @@ use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, KeyPiece, MapDecl, MemFlags,
     Module, Op, Prov, Size, Type, Value, Width,
 };
+use millstream_isa::MapType;
+use millstream_isa::helpers::id;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::entry_cache::count_callees;
@@ -18,12 +20,6 @@ use super::plan::{
 };
 use super::shadow_table::ShadowCapacity;
 use super::site::{LookupSite, SiteId, of_shape, sites};
-use super::tail_calls::TAIL_CALL;
-
-/// `bpf_ktime_get_ns`.
-const KTIME: i32 = 5;
-const ARRAY: u32 = 2;
-const PROG_ARRAY: u32 = 3;
 
 /// Replaces a prepared function by its variant for a plan.
 ///
@@ -199,7 +195,7 @@ fn check_within<'p>(
 fn check_guard(module: &Module, guard: &GuardCheck) -> Result<(), TransformError> {
     let unfit = |what| Err(TransformError::UnfitMap { map: guard.map, what });
     let Some(decl) = module.maps.get(guard.map) else { return unfit("it does not exist") };
-    if decl.kind != ARRAY || decl.max_entries != 1 {
+    if decl.kind != MapType::ARRAY.0 || decl.max_entries != 1 {
         return unfit("it is no array of one entry");
     }
     let standby = guard.stand_in.map(|s| s.offset);
@@ -211,7 +207,7 @@ fn check_guard(module: &Module, guard: &GuardCheck) -> Result<(), TransformError
         return unfit("its sides are not a power of two");
     }
     if let Some(FallbackTailCall { array, .. }) = guard.stand_in
-        && module.maps.get(array).is_none_or(|decl| decl.kind != PROG_ARRAY)
+        && module.maps.get(array).is_none_or(|decl| decl.kind != MapType::PROG_ARRAY.0)
     {
         return Err(TransformError::UnfitMap { map: array, what: "it is no program array" });
     }
@@ -288,7 +284,7 @@ impl PartialEvaluator<'_> {
         let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
         let targets = [BlockCall::new(stamp), BlockCall::new(on)];
         self.emit(fast, branch, &[time, zero], &targets, Type::Any);
-        let now = self.value(stamp, Op::Helper { id: KTIME }, &[], Type::I64);
+        let now = self.value(stamp, Op::Helper { id: id::KTIME_GET_NS }, &[], Type::I64);
         let store = Op::Store { size: Size::Dw, offset: offset as i32, flags: volatile() };
         self.emit(stamp, store, &[words, now], &[], Type::Any);
         self.emit(stamp, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
@@ -350,7 +346,7 @@ impl PartialEvaluator<'_> {
         let slot = self.value(call, half(0), &[words], Type::I32);
         let array = self.value(call, Op::MapAddr { map: array }, &[], Type::Ptr(Prov::Map(array)));
         let args: [Value; 3] = [ctx, array, slot];
-        self.value(call, Op::Helper { id: TAIL_CALL }, &args, Type::Any);
+        self.value(call, Op::Helper { id: id::TAIL_CALL }, &args, Type::Any);
         self.emit(call, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
         on
     }

@@ -4,6 +4,7 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Inst, KeyLayout, KeyPiece, Map, MemFlags, Op, Prov, Size, SwapKind, Type,
     Value, Width,
 };
+use millstream_isa::helpers::id;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -418,7 +419,7 @@ impl PartialEvaluator<'_> {
             None => self.value(out, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map))),
         };
         let key = self.materialize(key, out);
-        self.value(out, Op::Helper { id: super::site::LOOKUP }, &[address, key], ty)
+        self.value(out, Op::Helper { id: id::MAP_LOOKUP_ELEM }, &[address, key], ty)
     }
 
     /// Code for the entries that the plan names. `None` if the plan does not suit the site: nothing is

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Inst, Op, Size, Type, Value, Width};
+use millstream_isa::helpers::id;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -103,7 +104,7 @@ impl PartialEvaluator<'_> {
     /// has none.
     fn may_walk(&self, body: &FxHashSet<Block>) -> bool {
         let insts = || body.iter().flat_map(|block| &self.src.blocks[*block].insts);
-        let is_lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: super::site::LOOKUP });
+        let is_lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: id::MAP_LOOKUP_ELEM });
         let is_walked = self
             .sites
             .iter()

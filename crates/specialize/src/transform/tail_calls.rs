@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 
 use millstream_ir::{Block, BlockCall, Cond, Func, Function, Inst, Map, Module, Op, Prov, Size, Type, Value};
+use millstream_isa::helpers::id;
 
 use millstream_passes::{can_splice_last, splice_last};
 
@@ -19,9 +20,6 @@ use super::eval::AbstractValue;
 use super::instrument::{branch, insert_block, split_block};
 use super::partial_eval::PartialEvaluator;
 use super::specialize::volatile_load;
-
-/// `bpf_tail_call`.
-pub(super) const TAIL_CALL: i32 = 12;
 
 /// A program array, and the array that holds the variants of its programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +55,8 @@ pub fn calls(module: &Module, func: Func) -> Vec<(Map, Option<u32>)> {
 /// Returns true if a function may make tail calls that [`calls`] does not list: through an unknown array, or
 /// in functions that it calls.
 pub fn may_call_more(module: &Module, func: Func) -> bool {
-    let is_call = |body: &Function, inst: Inst| matches!(body.insts[inst].op, Op::Helper { id: TAIL_CALL });
+    let is_call =
+        |body: &Function, inst: Inst| matches!(body.insts[inst].op, Op::Helper { id: id::TAIL_CALL });
     let (mut seen, mut work) = (BTreeSet::new(), vec![func]);
     while let Some(next) = work.pop() {
         let body = &module.funcs[next];
@@ -75,7 +74,7 @@ pub fn may_call_more(module: &Module, func: Func) -> bool {
 /// The array through which an instruction makes a tail call, if it is a tail call through a known array.
 pub(super) fn array(body: &Function, inst: Inst) -> Option<Map> {
     let data = &body.insts[inst];
-    let Op::Helper { id: TAIL_CALL } = data.op else { return None };
+    let Op::Helper { id: id::TAIL_CALL } = data.op else { return None };
     match body.def_op(*data.args.get(1)?) {
         Some(Op::MapAddr { map }) => Some(*map),
         _ => None,
@@ -109,7 +108,7 @@ pub fn redirect_tail_calls(module: &mut Module, func: Func, chain: &[ProgArrayPa
         cursor.effect(branch(Cond::Ne, Size::Dw), [writes, found], targets);
         let mut cursor = body.at_end(call);
         let array = cursor.value(Op::MapAddr { map: place }, [], Type::Ptr(Prov::Map(place)));
-        cursor.value(Op::Helper { id: TAIL_CALL }, [ctx, array, index], Type::Any);
+        cursor.value(Op::Helper { id: id::TAIL_CALL }, [ctx, array, index], Type::Any);
         cursor.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
     }
 }
@@ -188,7 +187,7 @@ fn ask(module: &mut Module, func: Func, joins: &[InlinedTailCall]) {
             let mut cursor = body.at_end(case);
             let array = cursor.value(Op::MapAddr { map: place }, [], Type::Ptr(Prov::Map(place)));
             let number = cursor.iconst(slot.into());
-            cursor.value(Op::Helper { id: TAIL_CALL }, [ctx, array, number], Type::Any);
+            cursor.value(Op::Helper { id: id::TAIL_CALL }, [ctx, array, number], Type::Any);
             cursor.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
             here = next;
         }
@@ -232,6 +231,6 @@ impl PartialEvaluator<'_> {
         let index = self.materialize(index, out);
         let array = self.value(out, Op::MapAddr { map: place }, &[], Type::Ptr(Prov::Map(place)));
         let call: [Value; 3] = [ctx, array, index];
-        self.value(out, Op::Helper { id: TAIL_CALL }, &call, Type::Any);
+        self.value(out, Op::Helper { id: id::TAIL_CALL }, &call, Type::Any);
     }
 }

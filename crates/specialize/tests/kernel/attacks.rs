@@ -13,9 +13,9 @@ use millstream_kernel::{UpdateMode, testing};
 use millstream_lab::stats::{self, RatioEstimate};
 use millstream_lab::workload::BuiltinWorkload;
 use millstream_lab::{RigConfig, TrafficSequence};
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{MapEntry, SWITCH, switch};
+use millstream_rng::Rng;
 use millstream_specialize::{LiveSession, SessionReport, VariantCompiler};
 use serde::Serialize;
 

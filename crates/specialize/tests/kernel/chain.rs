@@ -13,9 +13,9 @@ use millstream_kernel::{
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_loader::ObjectLoader;
 use millstream_object::{FuncId, Object};
-use millstream_programs::rng::Rng;
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_rng::Rng;
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::live::step::SessionStep;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use millstream_kernel::{KernelMap, UpdateMode, testing};
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
-use millstream_programs::rng::Rng;
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_rng::Rng;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::transform::ShadowCapacity;

@@ -10,9 +10,9 @@ use millstream_kernel::{
 };
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
-use millstream_programs::rng::Rng;
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_rng::Rng;
 use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::guard::Guard;
 use millstream_specialize::live::details::LookupMethod;

@@ -110,7 +110,7 @@ impl<'c> Offline<'c> {
     fn put(&self, entry: &MapEntry) -> Result<(), millstream_kernel::KernelError> {
         let map = self.session.map_by_name(entry.map).unwrap_or_else(|| panic!("no map {}", entry.map));
         let mut value = entry.value.clone();
-        if matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH) {
+        if map.info().map_type.is_devmap() {
             value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
         }
         map.update_all_cpus(&entry.key, &value, UpdateMode::Any)

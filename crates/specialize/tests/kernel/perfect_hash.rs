@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::{KernelProgram, UpdateMode, query_xdp, testing};
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{BALANCER, balancer, router};
+use millstream_rng::Rng;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::transform::LookupPlan;

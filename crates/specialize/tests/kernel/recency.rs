@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use millstream_kernel::{KernelMap, UpdateMode, testing};
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
+use millstream_programs::MapEntry;
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
-use millstream_programs::{MapEntry, rng::Rng};
+use millstream_rng::Rng;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};

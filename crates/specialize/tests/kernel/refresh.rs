@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::{UpdateMode, testing};
 use millstream_programs::Ipv4Prefix;
-use millstream_programs::rng::Rng;
 use millstream_programs::router;
+use millstream_rng::Rng;
 use millstream_specialize::SessionReport;
 use millstream_specialize::report::VariantVerdict;
 use serde::Serialize;

@@ -11,9 +11,9 @@ use millstream_lab::measure::{LiveHarness, LoadAttributes, MeasurementPlan, meas
 use millstream_lab::stats::{self, RatioEstimate, TimingVerdict};
 use millstream_lab::workload::BuiltinWorkload;
 use millstream_lab::{RigConfig, TrafficSequence};
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+use millstream_rng::Rng;
 use millstream_specialize::{LiveSession, SessionReport};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use millstream_kernel::{UpdateMode, testing};
 use millstream_programs::MapEntry;
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 use millstream_specialize::VariantCompiler;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;

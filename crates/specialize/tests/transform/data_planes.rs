@@ -1,11 +1,11 @@
 //! Firewall, balancer and switch: every lookup of a read-only map specialised on the keys that traffic
 //! brings.
 
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{
     BALANCER, DataPlaneProgram, FIREWALL, MapEntry, SWITCH, balancer, firewall, switch,
 };
+use millstream_rng::Rng;
 use millstream_specialize::transform::{
     FieldConstant, KeyForm, LookupPlan, SiteId, SitePlan, SpecializationPlan,
 };

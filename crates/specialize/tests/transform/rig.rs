@@ -22,11 +22,6 @@ use millstream_specialize::variant::token;
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
 pub(crate) const INGRESS: u32 = 1;
-const PROG_ARRAY: u32 = 3;
-const PERCPU_ARRAY: u32 = 6;
-const HASH: u32 = 1;
-const ARRAY: u32 = 2;
-const LPM_TRIE: u32 = 11;
 const SKETCH_SLOTS: u32 = 256;
 const SITES: u32 = 16;
 /// Bytes of the widest key that is recorded.
@@ -58,14 +53,8 @@ fn runtime_map(name: &str, spec: MapDefinition) -> millstream_object::ObjectMap 
     }
 }
 
-fn spec(kind: u32, value_size: u32, max_entries: u32) -> MapDefinition {
-    MapDefinition {
-        map_type: MapType(kind),
-        key_size: 4,
-        value_size,
-        max_entries,
-        ..MapDefinition::default()
-    }
+fn spec(map_type: MapType, value_size: u32, max_entries: u32) -> MapDefinition {
+    MapDefinition { map_type, key_size: 4, value_size, max_entries, ..MapDefinition::default() }
 }
 
 impl Rig {
@@ -78,13 +67,15 @@ impl Rig {
             return None;
         }
         let mut object = Object::parse(data_plane.name, data_plane.object).expect("our own object");
-        object.maps.push(runtime_map("ms_guard", spec(2, 16, 1)));
+        object.maps.push(runtime_map("ms_guard", spec(MapType::ARRAY, 16, 1)));
         object.maps.push(runtime_map(
             "ms_sketch",
-            spec(PERCPU_ARRAY, ProfileSketch::value_size(WIDEST), SITES * SKETCH_SLOTS),
+            spec(MapType::PERCPU_ARRAY, ProfileSketch::value_size(WIDEST), SITES * SKETCH_SLOTS),
         ));
-        object.maps.push(runtime_map("ms_twin", spec(2, SIDES * MultibitTrie::size(GROUPS, 4), 1)));
-        object.maps.push(runtime_map("ms_standby", spec(PROG_ARRAY, 4, 1)));
+        object
+            .maps
+            .push(runtime_map("ms_twin", spec(MapType::ARRAY, SIDES * MultibitTrie::size(GROUPS, 4), 1)));
+        object.maps.push(runtime_map("ms_standby", spec(MapType::PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
         let session = ObjectLoader::new(object).prepare().expect("maps");
         let id = object.programs.iter().find(|p| p.name == data_plane.function).expect("its program").func;
@@ -277,7 +268,8 @@ impl Rig {
     /// Returns true if only user space writes the map; here it does not while a variant is on.
     fn is_read_only(&self, map: Map) -> bool {
         let decl: &MapDecl = &self.prepared.module.maps[map];
-        let known = matches!(decl.kind, HASH | ARRAY | LPM_TRIE) && !decl.name.starts_with("ms_");
+        let known = matches!(MapType(decl.kind), MapType::HASH | MapType::ARRAY | MapType::LPM_TRIE)
+            && !decl.name.starts_with("ms_");
         known && self.usage.of_module(map).access(decl) == MapAccess::ReadOnly
     }
 

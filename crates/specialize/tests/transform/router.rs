@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use millstream_programs::ROUTER;
 use millstream_programs::packet::checksum;
-use millstream_programs::rng::Rng;
 use millstream_programs::router::{NextHop, RouterConfig, flows, generate};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_rng::Rng;
 use millstream_specialize::transform::{LookupPlan, SitePlan, SpecializationPlan};
 use millstream_specialize::variant::token;
 

@@ -8,10 +8,10 @@ use millstream_kernel::UpdateMode;
 use millstream_lab::os;
 use millstream_programs::Ipv4Prefix;
 use millstream_programs::packet::checksum;
-use millstream_programs::rng::Rng;
 use millstream_programs::router::{Route, RouterConfig, flows, generate, route_key};
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{ROUTER, router};
+use millstream_rng::Rng;
 use millstream_specialize::transform::{
     DeoptMap, FieldConstant, LookupEntry, LookupPlan, SitePlan, SpecializationPlan,
 };

@@ -5,7 +5,7 @@
 //! the bits that these values have in common; an interval of 64 bits leaves the lower part open if the upper
 //! one is not a single value. Both may be weaker than the rule, never stronger: leaves compare the words.
 
-use millstream_bpf::lower::{TableRule, TableTest};
+use millstream_match_tables::{TableRule, TableTest};
 
 /// 32 bits of a word of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,9 +13,9 @@ mod build;
 mod groups;
 
 use cranelift_entity::{EntityRef, PrimaryMap};
-use millstream_bpf::lower::{TableRule, TableTest};
 use millstream_interp::MapKind;
 use millstream_ir::{GlobalData, Map, MapDecl};
+use millstream_match_tables::{TableRule, TableTest};
 
 use crate::image::{InitialMapEntry, InitialMapValue};
 use boxes::RuleBoxes;

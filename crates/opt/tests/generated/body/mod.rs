@@ -5,7 +5,7 @@ mod memory;
 
 use millstream_isa::{AluOp, AtomicOp, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
 use millstream_object::{FuncId, MapId, NewFunction, RelocKind};
-use millstream_programs::rng::Rng;
+use millstream_rng::Rng;
 
 use super::code::Code;
 use super::state::{Area, Kind, Space, State};

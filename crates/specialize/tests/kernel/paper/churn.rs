@@ -10,8 +10,8 @@ use millstream_lab::workload::BuiltinWorkload;
 use millstream_lab::{RigConfig, os};
 use millstream_programs::NAT;
 use millstream_programs::nat::CONNECTIONS;
-use millstream_programs::rng::Rng;
 use millstream_programs::traffic::FlowLocality;
+use millstream_rng::Rng;
 use millstream_specialize::SessionReport;
 use serde::Serialize;
 

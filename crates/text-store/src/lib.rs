@@ -1,5 +1,7 @@
 //! Frame around the rules of a store, of whatever kind these are: a first line with the format, a second one
 //! with a checksum over all that follows. The checksum tells a damaged file, not a wrong rule.
+//!
+//! Architecture Invariant: no I/O; the text comes from the caller.
 
 /// Prefix of the second line.
 const CHECKSUM: &str = "; checksum fnv1a-64 ";

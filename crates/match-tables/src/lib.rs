@@ -8,6 +8,8 @@
 //!
 //! Invariant: a rule that is needed on both sides of a comparison is copied, but copies are limited to the
 //! number of rules, each part of the tree having its share, so that the code stays proportional to the table.
+//!
+//! Architecture Invariant: no I/O and no back end; the result is IR.
 
 mod plan;
 mod rules;
@@ -18,8 +20,8 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Function, Inst, Module, Op, Table, TableDecl, Type, Value, Width,
 };
 
-pub use plan::{TableComparison, TablePlan, TableStep, plan};
-pub use rules::{TableRule, TableTest, rules, widths};
+pub use plan::{TableComparison, TablePlan, TableStep, table_plan};
+pub use rules::{TableRule, TableTest, table_rules, table_widths};
 
 /// Form of the code for a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,8 +37,8 @@ fn has_tables(func: &Function) -> bool {
     func.insts_in_order().any(|(_, inst)| matches!(func.insts[inst].op, Op::TableMatch { .. }))
 }
 
-/// The function with its matches expanded, as [`expand_tables`] does; `None` if it has none.
-pub(super) fn expanded(module: &Module, func: &Function) -> Option<Function> {
+/// The function with its matches expanded to trees, as [`expand_tables`] does; `None` if it has none.
+pub fn with_tables_expanded(module: &Module, func: &Function) -> Option<Function> {
     has_tables(func).then(|| {
         let mut func = func.clone();
         expand_tables(&mut func, &module.tables, true, |_| Some(TableForm::Tree));
@@ -60,9 +62,9 @@ pub fn expand_tables(
             let inst = func.blocks[block].insts[at];
             let Op::TableMatch { table: number } = func.insts[inst].op else { continue };
             let Some(table) = tables.get(number) else { continue };
-            let Some(rules) = rules(table) else { continue };
+            let Some(rules) = table_rules(table) else { continue };
             if let Some(form) = form(number) {
-                expand(func, (b, at), inst, (&widths(table), rules), (form, jmp32));
+                expand(func, (b, at), inst, (&table_widths(table), rules), (form, jmp32));
                 changed = true;
                 // What follows is in a block of its own now.
                 break;
@@ -87,7 +89,7 @@ fn expand(
     let words =
         data.args.iter().zip(widths).map(|(&v, &width)| word(func, block, v, width, data.loc)).collect();
     let spare = rules.len() + 16;
-    let plan = plan(rules, widths, form, spare);
+    let plan = table_plan(rules, widths, form, spare);
     let blocks: Vec<Block> = plan.steps.iter().map(|_| func.blocks.push(Default::default())).collect();
     let mut emitter = TablePlanEmitter { func, words, loc: data.loc, jmp32 };
     for (&step, &block) in plan.steps.iter().zip(&blocks) {

@@ -3,6 +3,8 @@
 //! Tables and traffic are named by their seeds in reports, so the numbers must be the same on every machine
 //! and in every release; that is why this is not a dependency. The algorithm is xoshiro256++ (Blackman and
 //! Vigna, 2018), seeded by splitmix64.
+//!
+//! Architecture Invariant: a seed gives the same numbers on every machine and in every release; no I/O.
 
 /// The generator.
 #[derive(Clone, Debug)]
@@ -69,14 +71,6 @@ fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
-
-/// The FNV-1a hash of bytes, continued from `state`; start from [`FNV_OFFSET`].
-pub(crate) fn fnv1a(state: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(state, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
-}
-
-/// Initial state of FNV-1a.
-pub(crate) const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
 #[cfg(test)]
 mod tests {

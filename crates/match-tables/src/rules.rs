@@ -85,7 +85,7 @@ pub struct TableRule {
 }
 
 /// All bits of each word of the key, as masks.
-pub fn widths(table: &TableDecl) -> Vec<u64> {
+pub fn table_widths(table: &TableDecl) -> Vec<u64> {
     table.fields.iter().flat_map(field_widths).collect()
 }
 
@@ -98,7 +98,7 @@ fn field_widths(field: &FieldDecl) -> Vec<u64> {
 }
 
 /// The table's entries as rules, highest priority first; `None` if there are too many.
-pub fn rules(table: &TableDecl) -> Option<Vec<TableRule>> {
+pub fn table_rules(table: &TableDecl) -> Option<Vec<TableRule>> {
     let mut rules = Vec::new();
     for (at, entry) in table.entries.iter().enumerate() {
         let mut rows = vec![Vec::new()];

@@ -1,4 +1,6 @@
 //! Threads for compilation: with stacks that hold what recursion over the longest functions needs.
+//!
+//! Architecture Invariant: a thread ends before the call that began it returns.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,14 +22,14 @@ pub fn both<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B
 
 /// A thread that does one thing after another. It keeps the memory that it has used, which a new thread would
 /// have to be given anew.
-pub(crate) struct WorkerThread<Q, A> {
+pub struct WorkerThread<Q, A> {
     questions: Sender<Q>,
     answers: Receiver<A>,
 }
 
 impl<Q: Copy, A> WorkerThread<Q, A> {
     /// Has something done by the thread, and something here meanwhile.
-    pub(crate) fn both<B>(&self, question: Q, here: impl FnOnce() -> B) -> (Option<A>, B) {
+    pub fn both<B>(&self, question: Q, here: impl FnOnce() -> B) -> (Option<A>, B) {
         // Whoever does not take a question has panicked, which the scope tells.
         let asked = self.questions.send(question).is_ok();
         let b = here();
@@ -36,7 +38,7 @@ impl<Q: Copy, A> WorkerThread<Q, A> {
 }
 
 /// Gives a helper that does one thing; none where there is no thread to be had.
-pub(crate) fn with_worker_thread<Q: Send, A: Send, R>(
+pub fn with_worker_thread<Q: Send, A: Send, R>(
     work: impl Fn(Q) -> A + Sync,
     body: impl FnOnce(Option<&WorkerThread<Q, A>>) -> R,
 ) -> R {

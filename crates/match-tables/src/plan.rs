@@ -59,7 +59,7 @@ pub struct TablePlan {
 
 /// The steps that find the first of some rules over words of these widths. At most `spare` times, a rule is
 /// copied to both sides of a comparison.
-pub fn plan(rules: Vec<TableRule>, widths: &[u64], form: TableForm, spare: usize) -> TablePlan {
+pub fn table_plan(rules: Vec<TableRule>, widths: &[u64], form: TableForm, spare: usize) -> TablePlan {
     let mut tree = DecisionTree { steps: Vec::new(), leaves: FxHashMap::default(), form };
     let known: Vec<WordFacts> = widths.iter().map(|&w| WordFacts::of_width(w)).collect();
     let first = tree.build(&TableRules { rules, otherwise: -1 }, &known, spare);

@@ -1,7 +1,6 @@
 //! Contexts of program types: which fields hold packet pointers.
 
-use millstream_ir::Prov;
-use millstream_isa::Size;
+use crate::{Prov, Size};
 
 /// `enum bpf_prog_type`: the types whose context has packet pointers.
 mod prog_type {
@@ -48,7 +47,7 @@ pub fn field(prog_type: u32, offset: i32, size: Size) -> Option<Prov> {
 
 /// Returns true if a load at this place gives a packet pointer, provided its base is the context of a program
 /// of this type; of any type where that is not known.
-pub(crate) fn may_be_pointer(prog_type: Option<u32>, offset: i32, size: Size) -> bool {
+pub fn may_be_pointer(prog_type: Option<u32>, offset: i32, size: Size) -> bool {
     let kinds = [prog_type::XDP, prog_type::SCHED_CLS, prog_type::SK_MSG];
     match prog_type {
         Some(own) => field(own, offset, size).is_some(),
