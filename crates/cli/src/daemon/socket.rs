@@ -20,7 +20,7 @@ use crate::clients::{self, ClientConnection, ClientLine};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
     /// Another daemon uses it.
-    #[error("{path}: another daemon is at work there")]
+    #[error("{path}: another daemon listens there")]
     Busy { path: PathBuf },
     /// Others could replace the socket, or hold its lock.
     #[error("{path} is not safe: {why}")]
@@ -114,7 +114,7 @@ fn lock(path: &Path) -> Result<File, SocketError> {
     let file = options.open(path).map_err(|source| match source.raw_os_error() {
         Some(libc::ELOOP) => exposed("it is a link".into()),
         // The kernel's error for other users' files where everybody may write (fs.protected_regular).
-        Some(libc::EACCES) if path.exists() => exposed("it is somebody else's".into()),
+        Some(libc::EACCES) if path.exists() => exposed("it belongs to another user".into()),
         _ => failed(source),
     })?;
     let about = file.metadata().map_err(failed)?;

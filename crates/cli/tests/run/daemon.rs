@@ -487,7 +487,8 @@ fn roll_back_and_resume(daemon: &Daemon<'_>) {
     daemon.until("core", "taking packets", |p| p["specialised"].as_u64() > Some(0));
     let top = String::from_utf8(daemon.ask(&["top", "--once"]).stdout).unwrap();
     // The router's lookups of routes are answered by a twin; its key is shown as an address.
-    for words in ["routes", "twin", "hottest keys of", "% of a core", TEST_PORT, "running", "slots: original"]
+    for words in
+        ["routes", "shadow table", "hottest keys of", "% of a core", TEST_PORT, "running", "slots: original"]
     {
         assert!(top.contains(words), "{words:?} is not in\n{top}");
     }
@@ -583,7 +584,7 @@ fn metrics_say_what_the_status_says() {
         ("millstream_rollbacks_total", 1.0),
         ("millstream_installs_total", 0.0),
         ("millstream_compile_seconds_count", 0.0),
-        ("millstream_write_answer_seconds_count", 0.0),
+        ("millstream_write_response_seconds_count", 0.0),
     ] {
         assert_eq!(of(name), value, "{name}");
     }
