@@ -63,7 +63,7 @@ pub(crate) struct SolverArgs {
     /// Leave an acceleration out, to measure its benefit; may be repeated
     #[arg(long, value_name = "NAME", hide = true)]
     without: Vec<ProofAblation>,
-    /// Solvers, asked side by side, in order: z3, cvc5, or programs that take the flags of one of them; by
+    /// Solvers, which run in parallel: z3, cvc5, or programs that take the flags of one of them; by
     /// default those of the two that are installed
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', env = "MILLSTREAM_SOLVER")]
     solver: Vec<PathBuf>,

@@ -41,23 +41,23 @@ pub(crate) struct RunArgs {
     /// Attach a TC program to egress instead of ingress
     #[arg(long)]
     egress: bool,
-    /// Leave the interface as it was before, at the end (the default)
+    /// Restore the previous state of the interface at the end (the default)
     #[arg(long)]
     restore: bool,
-    /// Leave the original program on the interface, at the end
+    /// Leave the original program attached at the end
     #[arg(long, conflicts_with = "restore")]
     keep: bool,
     /// Pin maps and links in this directory of a BPF file system; by default one for the interface
     #[arg(long, value_name = "DIR")]
     pin: Option<PathBuf>,
-    /// Specialise on nothing in this map of the object; may be given several times
+    /// Exclude this map of the object from specialization; may be given several times
     #[arg(long, value_name = "MAP")]
     exclude: Vec<String>,
     /// LRU map that no program writes, whose lookups need not count as use: when the control plane inserts
     /// more than there is room for, other entries may be evicted first; may be given several times
     #[arg(long, value_name = "MAP")]
     approximate_lru: Vec<String>,
-    /// Interval between two examinations of the traffic, in milliseconds
+    /// Interval between two samples of the traffic, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::duration_args::milliseconds())]
     interval: u64,
     /// Print JSON lines

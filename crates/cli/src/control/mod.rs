@@ -62,7 +62,7 @@ enum ControlCommand {
     /// forget idle connections (nat)
     #[command(alias = "tend")]
     Maintain(ControlTendArgs),
-    /// Take the program off its interfaces and remove the tables
+    /// Detach the program from its interfaces and remove the tables
     Down,
     /// Write the program as an object file, for `millstream run` and other loaders
     Object(ObjectFile),

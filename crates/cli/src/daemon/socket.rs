@@ -168,12 +168,13 @@ fn understood(line: &[u8]) -> Result<Question, ReplyBody> {
     if question.schema == SCHEMA {
         return Ok(question);
     }
-    Err(refused(format!("the question is of schema {}; this daemon speaks {SCHEMA}", question.schema)))
+    Err(refused(format!("the question has schema {}; this daemon has schema {SCHEMA}", question.schema)))
 }
 
 fn refused(message: String) -> ReplyBody {
-    let help = "one JSON object a line: {\"schema\":1,\"command\":\"status\"}; docs/daemon.md has the others";
-    ReplyBody::Refused { message, help: Some(help.to_owned()) }
+    let example = format!("{{\"schema\":{SCHEMA},\"command\":\"status\"}}");
+    let help = format!("send one JSON object per line, as {example}; docs/daemon.md lists the commands");
+    ReplyBody::Refused { message, help: Some(help) }
 }
 
 fn say(client: &mut ClientConnection, answer: ReplyBody) -> io::Result<()> {

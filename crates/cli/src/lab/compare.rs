@@ -37,7 +37,7 @@ pub(super) struct CompareArgs {
     /// Run live frames through devices instead of test runs: many flows, cold branches, less resolution
     #[arg(long)]
     live: bool,
-    /// Packets that take turns in a test run, drawn as the traffic is; one is the finest comparison
+    /// Number of packets per test run, drawn from the traffic; 1 gives the most exact comparison
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "live")]
     packets: usize,
     /// Duration of the measurement, in seconds; it does not depend on the result

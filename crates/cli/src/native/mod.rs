@@ -227,7 +227,7 @@ pub(crate) struct NativeRunArgs {
     /// Seconds to serve interfaces for
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Index of the interface that packets from memory or a file come in by, and of the first port of DPDK
+    /// Interface index of packets from memory or a file, and of the first port of DPDK
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
     #[command(flatten)]

@@ -380,14 +380,14 @@ fn questions_that_are_none_get_an_answer() {
     };
     for (line, words) in [
         (&b"nonsense\n"[..], "not understood"),
-        (b"{\"schema\":1,\"command\":\"dance\"}\n", "not understood"),
+        (b"{\"schema\":2,\"command\":\"dance\"}\n", "not understood"),
         (b"{\"schema\":99,\"command\":\"status\"}\n", "schema 99"),
         (&[b'x'; 65_536][..], "too long"),
     ] {
         let answer = ask(line);
         assert!(answer.contains("\"answer\":\"refused\"") && answer.contains(words), "{answer}");
     }
-    assert!(ask(b"{\"schema\":1,\"command\":\"status\"}\n").contains("\"answer\":\"status\""));
+    assert!(ask(b"{\"schema\":2,\"command\":\"status\"}\n").contains("\"answer\":\"status\""));
 }
 
 /// With traffic: specialised code is rolled back at once, stays so, and comes back; nothing is lost.
