@@ -41,7 +41,7 @@ def prove(args, before, after, without):
         return {"verdict": "unknown", "milliseconds": args.time * 1e3, "terms": None, "asked": None, "reason": problem}
     (row,) = report["programs"]
     hits = sum((row.get("solvers") or {}).get("cached", {}).values())
-    return {**{k: row.get(k) for k in ("verdict", "milliseconds", "terms", "asked", "reason")}, "hits": hits}
+    return {**{k: row.get(k) for k in ("verdict", "milliseconds", "terms", "reason")}, "asked": row["queries"], "hits": hits}
 
 
 def counts(rows, proven):

@@ -50,7 +50,7 @@ def plane(args, scratch, name):
         "interval": second["against_first"]["interval"],
         "verdict": second["against_first"]["verdict"],
         "answers_differ": second.get("answers_differ"),
-        "doubts": report["doubts"],
+        "doubts": report["reliability_warnings"],
     }
 
 

@@ -43,7 +43,7 @@ def measure(args, plane):
     for _ in range(args.rounds):
         native = document(args.millstream, "native", f"builtin:{plane}", "--packets", args.packets, "--json")
         kernel = document(args.millstream, "lab", "run", f"builtin:{plane}", "--seconds", args.seconds, "--points", "0", "--json")
-        rounds.append((native["ns_per_packet_p10"], kernel["throughput"]["sides"][0]["net_ns"], native, kernel["doubts"]))
+        rounds.append((native["ns_per_packet_p10"], kernel["throughput"]["sides"][0]["net_ns"], native, kernel["reliability_warnings"]))
     return row(plane, rounds[-1][2]["packets"], rounds)
 
 

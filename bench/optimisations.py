@@ -17,7 +17,7 @@ import record
 import userspace
 
 GENERAL = "static-graph,constants,annotations"
-LEFT_OUT = ["static-graph", "constants", "annotations", "passes", "llvm-passes", "passes,llvm-passes", "prefetch", "ahead", "lookups"]
+LEFT_OUT = ["static-graph", "constants", "annotations", "passes", "llvm-passes", "passes,llvm-passes", "header-prefetch", "table-prefetch", "lookups"]
 # Of the three, one at a time.
 ONLY = {what: ",".join(other for other in GENERAL.split(",") if other != what) for what in GENERAL.split(",")}
 # Another template for a table than the one it has.

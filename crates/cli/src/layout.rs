@@ -210,7 +210,7 @@ fn text(d: &LayoutReport) -> String {
     let _ = writeln!(out, "\n{:20} {:>6} {:>6} {:>6}   written", "descriptor", "offset", "bytes", "reads");
     for f in &d.fields {
         let written = match (f.offset, f.written) {
-            (None, _) => "nobody looks at it",
+            (None, _) => "never read",
             (_, Some("received")) => "when a packet comes",
             (_, Some(_)) => "by code",
             (_, None) => "once",

@@ -39,7 +39,7 @@ pub(crate) struct LearnArgs {
     output: PathBuf,
     /// Store whose rules are kept, as far as they can be proven and others do not cover them
     #[arg(long, value_name = "FILE")]
-    with: Option<PathBuf>,
+    extend: Option<PathBuf>,
     /// Seconds to search for
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::duration_args::seconds())]
     budget: u64,
@@ -52,7 +52,7 @@ pub(crate) struct LearnArgs {
     /// Maximum operations of an enumerated left side; 0 for programs only
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
     depth: u8,
-    /// Search for rules of windows of bytecode, for `opt -O super`: by its search, so long in each function;
+    /// Search for rules of windows of bytecode, for `opt -O super`, for this time in each function;
     /// the objects are taken as they are and as the static passes leave them
     #[arg(long, value_name = "TIME", value_parser = crate::superopt::duration)]
     windows: Option<Duration>,
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &LearnArgs) -> Result<ExitCode, miette::Report> {
     if let Some(each) = args.windows {
         return windows(args, each, solver);
     }
-    let kept = args.with.as_deref().map(store).transpose()?.map_or_else(Vec::new, |s| s.entries);
+    let kept = args.extend.as_deref().map(store).transpose()?.map_or_else(Vec::new, |s| s.entries);
     let mut harvest = PatternHarvest::default();
     for path in object_files(&args.inputs)? {
         harvest.object(&crate::input::read(&path)?);
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &LearnArgs) -> Result<ExitCode, miette::Report> {
     let admitted = admit(rest, Some(&solver), &args.solving.limits(), args.jobs, || {}).into_diagnostic()?;
     let store = new_store(admitted.entries);
     write_store(&args.output, &store.text())?;
-    outln!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
+    outln!("rules found: {} of {candidates}, in {}", store.entries.len(), args.output.display());
     if let Some(words) = SolverArgs::trusted(Some(&solver)) {
         outln!("this {words}");
     }
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &LearnArgs) -> Result<ExitCode, miette::Report> {
 /// Learns rules of windows, and counts how often each is applied.
 fn windows(args: &LearnArgs, each: Duration, solver: Solver) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
-    let kept = args.with.as_deref().map(crate::rules::windows).transpose()?;
+    let kept = args.extend.as_deref().map(crate::rules::windows).transpose()?;
     let options = SuperOptions {
         budget: Some(each),
         jobs: args.jobs,
@@ -151,7 +151,7 @@ fn windows(args: &LearnArgs, each: Duration, solver: Solver) -> Result<ExitCode,
     let (fires, shown) = (rules.iter().map(|r| r.fires).sum::<u64>(), args.output.display());
     let (count, text) = (rules.len(), WindowRules::new(rules).text());
     write_store(&args.output, &text)?;
-    outln!("{count} rules of windows, applied {fires} times, in {shown}");
+    outln!("window rules: {count}, applications: {fires}, in {shown}");
     Ok(Exit::Done.into())
 }
 

@@ -47,6 +47,7 @@ mod opt;
 mod privileges;
 mod progress;
 mod prove;
+mod renamed;
 mod rules;
 mod run;
 mod superopt;
@@ -65,7 +66,7 @@ use exit::Exit;
 
 /// Optimizing compiler and runtime for software data planes
 #[derive(Debug, Parser)]
-#[command(name = "millstream", version, max_term_width = 100, after_help = exit::help())]
+#[command(name = "millstream", version, max_term_width = 80, after_help = exit::help())]
 struct Cli {
     #[command(flatten)]
     log: log::LogFlags,
@@ -77,47 +78,46 @@ struct Cli {
 enum CliCommand {
     /// Show the features that this machine permits, with advice on the rest
     Doctor(doctor::DoctorArgs),
-    /// Run a raw program in the interpreter: hexadecimal in, r0 out
+    /// Run a raw program in the interpreter: reads hexadecimal bytes, prints r0
     Exec(exec::ExecArgs),
-    /// Optimize an object: the same programs, smaller and faster
+    /// Optimize the programs of an object file
     Opt(opt::OptArgs),
     /// Show instructions, IR, control-flow graphs and maps of an object
     Inspect(inspect::InspectArgs),
-    /// Run and compare programs without a NIC: traffic from the kernel, reliable times
+    /// Run and compare programs without a NIC, on traffic that the kernel sends
     Lab(lab::LabArgs),
-    /// Show the main use: a router made faster on live traffic, without a NIC
+    /// Demonstrate run-time specialization of a router on live traffic, without a NIC
     Demo(demo::DemoArgs),
     /// Prove that the programs of two objects behave the same, or find a difference
     Prove(prove::ProveArgs),
     /// Search for new rewrite rules, and prove them
     Learn(learn::LearnArgs),
-    /// Prove the rewrite rules anew, both the built-in ones and those of a store
+    /// Prove, count and seal rewrite rules, built-in or of a store
     Rules(rules::RulesArgs),
     /// Show the differences between a program and its optimized form, side by side, with source lines and
     /// causes
     Explain(explain::ExplainArgs),
-    /// Run a program on an interface, and keep it fast while it runs
+    /// Attach a program to an interface, and specialize it to its tables and traffic
     Run(run::RunArgs),
-    /// Keep programs on many interfaces fast, in the background: one process, monitored and controlled over a
-    /// socket
+    /// Attach and specialize programs on many interfaces, as a service that is controlled over a socket
     Daemon(daemon::DaemonArgs),
     /// Show the status of the daemon's programs
     Status(daemon::client::StatusArgs),
-    /// Follow the daemon's programs in a terminal: pace, gain, lookups by heat, the hottest keys
+    /// Watch the daemon's programs in a terminal: rates, gains, lookups by frequency, the hottest keys
     Top(daemon::top::TopArgs),
     /// Show the recorded events of the daemon's programs
     History(daemon::client::HistoryArgs),
-    /// Stop the daemon from making new code; specialised code runs until the first write that changes it
+    /// Make no new variants; specialised code runs until the first write that changes it
     Pause(daemon::client::ProgramArgs),
-    /// Have the daemon put the original back at once, and make no new code
+    /// Attach the original program at once, and make no new variants
     Rollback(daemon::client::ProgramArgs),
-    /// Have the daemon go on after a pause, a rollback, a stop or a failure
+    /// Continue after a pause, a rollback, a stop or a failure
     Resume(daemon::client::ProgramArgs),
-    /// Have the daemon give a program's interfaces back as they were; without a name, all of them, and end
+    /// Restore the interfaces of a program; without a name, those of all programs, and end the daemon
     Stop(daemon::client::ProgramArgs),
     /// Make the daemon read its configuration again
     Reload(daemon::client::ReloadArgs),
-    /// Put one of our data planes on interfaces, change its tables, maintain it
+    /// Attach a built-in data plane to interfaces, change its tables, maintain it
     Control(control::ControlArgs),
     /// Run an XDP program in userspace, as native code: packets from memory or a capture file
     ///
@@ -142,7 +142,7 @@ enum CliCommand {
     /// It runs as `millstream click` and `millstream native` do, with the same flags for packets, and needs
     /// neither LLVM nor this command.
     Build(build::BuildArgs),
-    /// Load every program of an object into the kernel, and report its answer
+    /// Load every program of an object into the kernel, and report whether the verifier accepts it
     Verify(verify::VerifyArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
@@ -205,7 +205,7 @@ fn with(arguments: impl IntoIterator<Item = OsString>, before: impl FnOnce(&CliC
 
 /// Parses a command line. Prints the error, or the requested help, and returns the exit code.
 fn parse<P: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<P, ExitCode> {
-    P::try_parse_from(arguments).map_err(|error| {
+    P::try_parse_from(renamed::with_new_names(arguments)).map_err(|error| {
         let text = error.render();
         match (error.use_stderr(), output::is_coloured(), output::are_errors_coloured()) {
             (false, true, _) => out!("{}", text.ansi()),

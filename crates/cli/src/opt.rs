@@ -30,13 +30,13 @@ type Result<T, E = miette::Report> = std::result::Result<T, E>;
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
 pub(crate) struct OptArgs {
-    /// The object file to read, a raw program (`X.insns`), or one of our data planes (`builtin:NAME`)
+    /// The object file to read, a raw program (`X.insns`), or a built-in data plane (`builtin:NAME`)
     #[arg(required_unless_present = "list_passes")]
     input: Option<PathBuf>,
     /// Write the result to this file, as a raw program if the name ends so; by default, only report
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Load every program into the kernel before and after, drop what it rejects, report sizes and passes
+    /// Load every program into the kernel before and after, drop rewrites that it rejects, report sizes and passes
     #[arg(long)]
     stats: bool,
     /// Run this pass instead of the default pipeline; repeat for several, in order
@@ -77,7 +77,7 @@ pub(crate) struct OptArgs {
     keep_longer: bool,
     /// Prove that each program behaves as before; if one does not, nothing is changed and the result is kept
     /// aside
-    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_enum, value_name = "SCOPE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "whole")]
     prove: Option<ProofScope>,
     #[command(flatten)]
@@ -334,18 +334,18 @@ fn optimize(
 #[derive(Serialize)]
 struct PassRow {
     name: &'static str,
-    does: &'static str,
+    description: &'static str,
 }
 
 fn list_passes(json: bool) -> Result<ExitCode> {
     let mut passes: Vec<PassRow> =
-        registry().map(|pass| PassRow { name: pass.name(), does: pass.describe() }).collect();
+        registry().map(|pass| PassRow { name: pass.name(), description: pass.describe() }).collect();
     passes.sort_unstable_by_key(|pass| pass.name);
     if json {
-        let report = serde_json::json!({ "schema": 1, "passes": passes });
+        let report = serde_json::json!({ "schema": 2, "passes": passes });
         outln!("{report}");
     } else {
-        passes.iter().for_each(|pass| outln!("{:16} {}", pass.name, pass.does));
+        passes.iter().for_each(|pass| outln!("{:16} {}", pass.name, pass.description));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -437,7 +437,7 @@ fn pass_table(passes: &[PassReport]) -> TextTable {
 
 fn step_table(steps: &[StepReport]) -> String {
     let mut table = TextTable::default();
-    table.row(["pass", "steps", "proven", "not known", "refuted", "ms", ""]);
+    table.row(["pass", "steps", "proven", "unknown", "refuted", "ms", ""]);
     let mut passes: Vec<&str> = steps.iter().map(|s| s.pass).collect();
     passes.sort_unstable();
     passes.dedup();
@@ -477,7 +477,7 @@ fn proof_table(proofs: &[ProofReport]) -> String {
         };
         table.row([&p.name, &format!("{:.1}", p.milliseconds), &text]);
     }
-    format!("{table}{} programs, {unknown} not known\n", proofs.len())
+    format!("{table}programs: {}, unknown: {unknown}\n", proofs.len())
 }
 
 fn outcome(outcome: &FunctionOutcome) -> String {

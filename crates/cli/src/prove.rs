@@ -63,13 +63,13 @@ pub(crate) struct SolverArgs {
     /// Leave an acceleration out, to measure its benefit; may be repeated
     #[arg(long, value_name = "NAME", hide = true)]
     without: Vec<ProofAblation>,
-    /// Solvers, asked side by side, in order: z3, cvc5, or programs that take the flags of one of them; by
+    /// Solvers, which run in parallel: z3, cvc5, or programs that take the flags of one of them; by
     /// default those of the two that are installed
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', env = "MILLSTREAM_SOLVER")]
     solver: Vec<PathBuf>,
-    /// Ask every solver every question, and reject answers that another contradicts
+    /// Send every query to every solver, and reject answers that another solver contradicts
     #[arg(long)]
-    agree: bool,
+    cross_check: bool,
     /// Directory for the answers of solvers; `off` for none. By default the user's cache directory
     #[arg(long, value_name = "DIRECTORY", env = "MILLSTREAM_CACHE")]
     cache: Option<PathBuf>,
@@ -122,7 +122,7 @@ impl SolverArgs {
             return Ok(None);
         }
         let directory = ProofCache::default_directory().unwrap_or_else(std::env::temp_dir);
-        Ok(Some(solver.agreeing(self.agree).with_disagreement_dir(directory).with_cache(self.cache())))
+        Ok(Some(solver.agreeing(self.cross_check).with_disagreement_dir(directory).with_cache(self.cache())))
     }
 
     fn cache(&self) -> ProofCache {
@@ -193,8 +193,8 @@ struct ProveRow {
     identical: bool,
     /// Observables with equal terms.
     same: usize,
-    /// Questions put to the solver.
-    asked: usize,
+    /// Queries to solvers.
+    queries: usize,
     terms: usize,
     milliseconds: f64,
     /// Result of the kernel's test run for a difference.
@@ -206,46 +206,46 @@ struct ProveRow {
 /// Answers of solvers.
 #[derive(Debug, Default, Serialize)]
 struct QueryStats {
-    asked: usize,
+    queries: usize,
     /// Answers from the cache, by the solver that gave them.
     cached: BTreeMap<String, usize>,
     /// Of these, answers of others, whose store is trusted.
     trusted: usize,
-    parts: Vec<SolverStats>,
+    by_solver: Vec<SolverStats>,
 }
 
 /// Work of one solver.
 #[derive(Debug, Serialize)]
 struct SolverStats {
     solver: String,
-    asked: usize,
+    queries: usize,
     valid: usize,
     refuted: usize,
-    gave_up: usize,
-    /// Questions that another answered first.
-    slower: usize,
+    unknown: usize,
+    /// Queries that another solver answered first.
+    superseded: usize,
     milliseconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 impl From<&SolverUsage> for QueryStats {
     fn from(answers: &SolverUsage) -> QueryStats {
         let part = |p: &millstream_prove::BackendStats| SolverStats {
             solver: p.name.clone(),
-            asked: p.asked,
+            queries: p.asked,
             valid: p.valid,
             refuted: p.refuted,
-            gave_up: p.gave_up,
-            slower: p.slower,
+            unknown: p.gave_up,
+            superseded: p.slower,
             milliseconds: p.time.as_secs_f64() * 1e3,
-            trouble: p.trouble.clone(),
+            error: p.trouble.clone(),
         };
         QueryStats {
-            asked: answers.asked,
+            queries: answers.asked,
             cached: answers.cached.iter().cloned().collect(),
             trusted: answers.trusted,
-            parts: answers.solvers.iter().map(part).collect(),
+            by_solver: answers.solvers.iter().map(part).collect(),
         }
     }
 }
@@ -253,7 +253,7 @@ impl From<&SolverUsage> for QueryStats {
 /// Cache hits by storage.
 #[derive(Debug, Serialize)]
 struct CacheHits {
-    asked: u64,
+    queries: u64,
     memory: u64,
     file: u64,
     redis: u64,
@@ -262,7 +262,7 @@ struct CacheHits {
     /// Answers of others that only determined the order in which solvers were asked.
     hints: u64,
     damaged: u64,
-    /// Share of all questions.
+    /// Share of all queries.
     rate: f64,
 }
 
@@ -271,7 +271,7 @@ impl From<CacheStats> for CacheHits {
         let found = s.memory + s.file + s.redis;
         let rate = found as f64 / s.asked.max(1) as f64;
         CacheHits {
-            asked: s.asked,
+            queries: s.asked,
             memory: s.memory,
             file: s.file,
             redis: s.redis,
@@ -298,7 +298,7 @@ struct ProveReport {
 const ASSUMPTIONS: &[&str] = &[
     "the kernel's verifier accepts both programs",
     "maps have the sizes that the objects say, and both programs the same maps",
-    "nobody else writes maps or the packet while a program runs",
+    "no other program writes maps or the packet while a program runs",
     "a lookup changes nothing: not which entry of an LRU map is evicted next",
     "the linear part of a packet is shorter than 64 KiB, its metadata than 256 bytes",
 ];
@@ -323,7 +323,7 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, miette::Report> {
         programs.push(row(name, &proof, kernel));
     }
     let report = ProveReport {
-        schema: 1,
+        schema: 2,
         a: args.a.display().to_string(),
         b: args.b.display().to_string(),
         assumptions: ASSUMPTIONS,
@@ -391,7 +391,7 @@ fn row(name: String, proof: &ProofResult, kernel: Option<KernelReplay>) -> Prove
         slots: proof.slots,
         identical: proof.identical,
         same: proof.same,
-        asked: proof.asked,
+        queries: proof.asked,
         terms: proof.terms,
         milliseconds,
         kernel,
@@ -453,17 +453,17 @@ fn in_words(kernel: &KernelReplay) -> String {
 fn who(solvers: &QueryStats) -> String {
     let mut words = Vec::new();
     for (solver, count) in &solvers.cached {
-        words.push(format!("{count} answers of {solver} known from before"));
+        words.push(format!("{count} answers of {solver} from the cache"));
     }
-    for p in &solvers.parts {
+    for p in &solvers.by_solver {
         let mut text = format!("{} {} valid, {} refuted", p.solver, p.valid, p.refuted);
-        for (count, what) in [(p.gave_up, "given up"), (p.slower, "overtaken")] {
+        for (count, what) in [(p.unknown, "unknown"), (p.superseded, "superseded")] {
             if count > 0 {
                 let _ = write!(text, ", {count} {what}");
             }
         }
-        if let Some(trouble) = &p.trouble {
-            let _ = write!(text, " ({trouble})");
+        if let Some(error) = &p.error {
+            let _ = write!(text, " ({error})");
         }
         words.push(text);
     }

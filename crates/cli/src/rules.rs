@@ -150,7 +150,7 @@ fn check(args: &RulesCheckArgs) -> Result<ExitCode, miette::Report> {
             outln!("{}  {}: {}", row.name, row.rule, row.reason.as_deref().unwrap_or_default());
         }
         outln!(
-            "{} rules: {} proven, {} wrong, {} undecided",
+            "rules: {}, proven: {}, wrong: {}, undecided: {}",
             report.rules.len(),
             report.proven,
             report.refuted,
@@ -395,7 +395,7 @@ fn sealed(
     trusted: Option<String>,
 ) -> Result<ExitCode, miette::Report> {
     write_store(&args.output, text)?;
-    outln!("{kept} rules in {}, {refused} left out", shown(&args.output));
+    outln!("rules: {kept} in {}; {refused} left out", shown(&args.output));
     if let Some(words) = trusted {
         outln!("this {words}");
     }
@@ -455,7 +455,11 @@ fn stats(args: &RulesStatsArgs) -> Result<ExitCode, miette::Report> {
             outln!("{:8}  {}  {}", r.fires, r.name, r.rule);
         }
         let total: u64 = rules.iter().map(|r| r.fires).sum();
-        outln!("{} of {} rules applied {total} times to {objects} objects", rules.len(), set.rules().len());
+        outln!(
+            "rules applied: {} of {}, applications: {total}, objects: {objects}",
+            rules.len(),
+            set.rules().len()
+        );
     }
     Ok(Exit::Done.into())
 }
@@ -519,6 +523,6 @@ fn write_questions(rules: &[RewriteRule], directory: &Path) -> Result<ExitCode, 
             files += 1;
         }
     }
-    outln!("{files} questions of {} rules in {shown}", rules.len());
+    outln!("queries: {files}, rules: {}, in {shown}", rules.len());
     Ok(Exit::Done.into())
 }

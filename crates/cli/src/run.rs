@@ -41,23 +41,23 @@ pub(crate) struct RunArgs {
     /// Attach a TC program to egress instead of ingress
     #[arg(long)]
     egress: bool,
-    /// Leave the interface as it was before, at the end (the default)
+    /// Restore the previous state of the interface at the end (the default)
     #[arg(long)]
     restore: bool,
-    /// Leave the original program on the interface, at the end
+    /// Leave the original program attached at the end
     #[arg(long, conflicts_with = "restore")]
     keep: bool,
     /// Pin maps and links in this directory of a BPF file system; by default one for the interface
     #[arg(long, value_name = "DIR")]
     pin: Option<PathBuf>,
-    /// Specialise on nothing in this map of the object; may be given several times
+    /// Exclude this map of the object from specialization; may be given several times
     #[arg(long, value_name = "MAP")]
     exclude: Vec<String>,
     /// LRU map that no program writes, whose lookups need not count as use: when the control plane inserts
     /// more than there is room for, other entries may be evicted first; may be given several times
     #[arg(long, value_name = "MAP")]
     approximate_lru: Vec<String>,
-    /// Interval between two examinations of the traffic, in milliseconds
+    /// Interval between two samples of the traffic, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::duration_args::milliseconds())]
     interval: u64,
     /// Print JSON lines
@@ -129,7 +129,7 @@ fn ended(args: &RunArgs, error: &LiveError) -> Exit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AdoptArg {
-    /// The object's own, whoever has loaded it
+    /// The object's own program, even if another process loaded it
     Same,
     /// Any program
     Any,
@@ -278,46 +278,47 @@ pub(crate) fn interfaces_text(interfaces: &[AttachedInterface]) -> String {
 pub(crate) fn text(report: &SessionReport) -> String {
     match report {
         SessionReport::Attached { program, interfaces, took_over, watched, refused } => {
-            let how = if *took_over { ", in the place of an earlier session" } else { "" };
+            let how = if *took_over { ", continues an earlier session" } else { "" };
             let mut text = format!("{program} on {}{how}", interfaces_text(interfaces));
             if !watched.is_empty() {
-                text += &format!("; may specialise on: {}", watched.join(", "));
+                text += &format!("; may specialise on maps: {}", watched.join(", "));
             }
             for (map, why) in refused {
-                text += &format!("\n  not on {map}: {why}");
+                text += &format!("\n  not on map {map}: {why}");
             }
             text
         }
-        SessionReport::Moved { interfaces } if interfaces.is_empty() => "on no interface".to_owned(),
-        SessionReport::Moved { interfaces } => format!("now on {}", interfaces_text(interfaces)),
+        SessionReport::Moved { interfaces } if interfaces.is_empty() => "attached to no interface".to_owned(),
+        SessionReport::Moved { interfaces } => format!("attached to {} now", interfaces_text(interfaces)),
         SessionReport::Specialised { .. } => specialised(report),
         SessionReport::StandsBy { generation, compile_us, load_us, slots } => format!(
-            "generation {generation} stands by, with no table in code: {slots} slots; \
+            "standby generation {generation} is ready, without inlined tables: {slots} slots; \
              compiled {:.1} ms, loaded {:.1} ms",
             ms(*compile_us),
             ms(*load_us)
         ),
         SessionReport::Confirmed { generation, latency_us, .. } => {
-            format!("generation {generation} holds after a write ({latency_us} us)")
+            format!("generation {generation} remains valid after a write ({latency_us} us)")
         }
         SessionReport::Refreshed { generation, latency_us, read_us, write_us, bytes, .. } => {
             let latency = after_the_write(*latency_us);
             format!(
-                "generation {generation} follows a write: read {:.1} ms, {bytes} B of twins in {:.1} ms{latency}",
+                "generation {generation} updated after a write: read {:.1} ms, \
+                 {bytes} B of shadow tables in {:.1} ms{latency}",
                 ms(*read_us),
                 ms(*write_us)
             )
         }
         SessionReport::Shifted { usual, now, .. } => {
             format!(
-                "the traffic has shifted: {now:.2} lookups per packet miss the hot keys, where {usual:.2} did"
+                "the traffic has changed: {now:.2} lookups per packet miss the hot keys, before {usual:.2}"
             )
         }
         SessionReport::Judged {
             outcome, packets, ratio, gained_ns, predicted_ns, ms, reason, file, ..
         } => {
             let model = gained_ns.zip(*predicted_ns).map_or(String::new(), |(gained, predicted)| {
-                format!("; {gained:.1} ns per packet gained, {predicted:.1} predicted")
+                format!("; gain {gained:.1} ns per packet, predicted {predicted:.1} ns")
             });
             judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref()) + &model
         }
@@ -342,7 +343,7 @@ pub(crate) fn text(report: &SessionReport) -> String {
                 "{rate:8.3} Mpps   {times}generation {generation}   guard {guard}   {writes} writes seen{slots}"
             )
         }
-        SessionReport::Stopped { left } => format!("stopped; on the interface is left: {left}"),
+        SessionReport::Stopped { left } => format!("stopped; attached now: {left}"),
     }
 }
 
@@ -364,10 +365,10 @@ fn specialised(report: &SessionReport) -> String {
         return String::new();
     };
     let reason = format!("{reason:?}").to_lowercase();
-    // No entries where tables are read as twins.
-    let entries = if *entries > 0 { format!("{entries} entries in code, ") } else { String::new() };
+    // No entries where tables are read as shadow tables.
+    let entries = if *entries > 0 { format!("entries in code: {entries}, ") } else { String::new() };
     let made = match (*compile_us, *load_us) {
-        (0, 0) => "stood by".to_owned(),
+        (0, 0) => "prepared as standby".to_owned(),
         (compile, load) => format!("compiled {:.1} ms, loaded {:.1} ms", ms(compile), ms(load)),
     };
     format!(
@@ -401,12 +402,14 @@ fn judged(
     let replayed = format!("{packets} packets replayed in {ms} ms");
     let (reason, file) = (reason.unwrap_or("?"), file.map_or(String::new(), |f| format!("; see {f}")));
     match outcome {
-        VariantVerdict::Faster => format!("judged: {replayed}, no difference{time}"),
+        VariantVerdict::Faster => format!("evaluated: {replayed}, no difference{time}"),
         VariantVerdict::Same => {
-            format!("judged: {replayed}, no difference; live traffic will tell what it gains")
+            format!("evaluated: {replayed}, no difference; the gain is measured on live traffic")
         }
         VariantVerdict::Trial => {
-            format!("judged: {replayed}, no difference{time}; on trial: kept if live traffic shows it faster")
+            format!(
+                "evaluated: {replayed}, no difference{time}; on trial: kept if live traffic shows it faster"
+            )
         }
         VariantVerdict::NotFaster => {
             format!("no new generation: {replayed}, no difference, but not faster{time}")
@@ -414,7 +417,7 @@ fn judged(
         VariantVerdict::Different => {
             format!("no new generation: the variant differs in {reason}{file}. Please report this")
         }
-        VariantVerdict::Unjudged => format!("not judged by replay: {reason}"),
+        VariantVerdict::Unjudged => format!("not evaluated by replay: {reason}"),
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct SearchArgs {
     /// seconds, by its size (with `-O super`)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
-    /// Threads of the search; by default as many as there are processors
+    /// Threads of the search; by default the number of CPUs
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Seed of the search's random numbers

@@ -21,19 +21,19 @@ use crate::native::seconds;
 /// Options for crashes of the program.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SuperviseArgs {
-    /// Run in a process of its own, which is restarted, with empty tables, when the program crashes
+    /// Run in a separate process, which is restarted with empty tables when the program crashes
     #[arg(long)]
     supervise: bool,
-    /// With --supervise: give up after so many crashes within --crashes-within
+    /// With --supervise: number of crashes within --crash-window after which it is not restarted
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    crashes: u32,
-    /// With --supervise: seconds for which a crash counts
+    max_crashes: u32,
+    /// With --supervise: time for which a crash counts, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    crashes_within: f64,
-    /// Keep the packet at which the program crashes in this folder, as millstream-crash-PID.pcap; with
-    /// --supervise by default in the current one
-    #[arg(long, value_name = "FOLDER")]
-    keep_crashes: Option<PathBuf>,
+    crash_window: f64,
+    /// Write the packet at which the program crashes to this directory, as millstream-crash-PID.pcap; with
+    /// --supervise the default is the current directory
+    #[arg(long, value_name = "DIR")]
+    crash_dir: Option<PathBuf>,
     /// Number of crashes so far, set by the supervisor
     #[arg(long, hide = true, value_name = "N")]
     crashed: Option<u32>,
@@ -66,7 +66,7 @@ impl SuperviseArgs {
             SignalSet::unblock_all();
         }
         let present = self.crashed.map(|_| Path::new("."));
-        millstream_native::report_crashes(Exit::Crashed as u8, self.keep_crashes.as_deref().or(present))
+        millstream_native::report_crashes(Exit::Crashed as u8, self.crash_dir.as_deref().or(present))
             .into_diagnostic()?;
         Ok(None)
     }
@@ -80,7 +80,7 @@ impl SuperviseArgs {
         let mut all = PASSED.to_vec();
         all.push(libc::SIGCHLD);
         let signals = SignalSet::block(&all).into_diagnostic()?;
-        let within = Duration::from_secs_f64(self.crashes_within);
+        let within = Duration::from_secs_f64(self.crash_window);
         let (mut count, mut recent) = (0, VecDeque::new());
         loop {
             let mut worker = start(count).into_diagnostic().wrap_err("the supervised process")?;
@@ -97,18 +97,18 @@ impl SuperviseArgs {
                 recent.pop_front();
             }
             let why = status.signal().map_or(String::new(), |signal| format!(" by signal {signal}"));
-            if recent.len() >= self.crashes as usize {
+            if recent.len() >= self.max_crashes as usize {
                 errln!(
-                    "millstream: process {number} has crashed{why}: {} crashes within {} s, no more are tried",
+                    "millstream: process {number} has crashed{why}: {} crashes within {} s; not restarted",
                     recent.len(),
-                    self.crashes_within
+                    self.crash_window
                 );
                 return Ok(Exit::Crashed.into());
             }
             let doubled = FIRST_PAUSE * 2u32.saturating_pow(recent.len() as u32 - 1).min(1 << 10);
             let pause = doubled.min(LONGEST_PAUSE);
             errln!(
-                "millstream: process {number} has crashed{why}, the {count}. time: the next one begins in {:.1} s",
+                "millstream: process {number} has crashed{why} (crash {count}); restarting in {:.1} s",
                 pause.as_secs_f64()
             );
             let end = Instant::now() + pause;

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 /// Flags of `millstream verify`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
-    /// The object files, raw programs (`X.insns`), or our data planes (`builtin:NAME`)
+    /// The object files, raw programs (`X.insns`), or built-in data planes (`builtin:NAME`)
     #[arg(required = true, value_name = "OBJECT")]
     objects: Vec<PathBuf>,
     /// Load this program only; may be repeated
@@ -429,7 +429,7 @@ fn text(report: &VerifyReport) -> String {
     for name in &report.skipped {
         let _ = writeln!(
             out,
-            "skipped      {name}: loaders load it only when told to (`--all` or `--prog {name}` asks)"
+            "skipped      {name}: loaders load it on request only (here: `--all` or `--prog {name}`)"
         );
     }
     let _ = writeln!(out, "{} accepted, {} not", report.accepted, report.failed);

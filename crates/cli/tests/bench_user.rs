@@ -50,15 +50,15 @@ fn a_configuration_is_measured_by_batch_size_and_workers() {
     let more =
         ["--parts", "batches,sizes,workers", "--batches", "1,32", "--sizes", "64,700", "--workers", "2"];
     let found = measured(&[&conf], &more);
-    assert_eq!((number(&found, "schema"), found["what"].as_str()), (1.0, Some(conf.as_str())));
-    assert_eq!(rows(&found, "by_load").len() + rows(&found, "left_out").len(), 0);
+    assert_eq!((number(&found, "schema"), found["input"].as_str()), (2.0, Some(conf.as_str())));
+    assert_eq!(rows(&found, "by_load").len() + rows(&found, "skipped").len(), 0);
     let of = |rows: &[Value], field: &str| rows.iter().map(|row| number(row, field)).collect::<Vec<_>>();
     assert_eq!(of(rows(&found, "by_batch"), "batch"), [1.0, 32.0]);
     assert_eq!(of(rows(&found, "by_size"), "bytes"), [64.0, 700.0]);
     assert_eq!(of(rows(&found, "by_workers"), "workers"), [1.0, 2.0]);
     for row in ["by_batch", "by_size", "by_workers"].iter().flat_map(|part| rows(&found, part)) {
         assert!(number(row, "received") > 0.0 && number(row, "received") == number(row, "sent"), "{row}");
-        let (least, most) = (number(row, "ns_least"), number(row, "ns_most"));
+        let (least, most) = (number(row, "ns_min"), number(row, "ns_max"));
         assert!(
             0.0 < least && least <= number(row, "ns_per_packet") && number(row, "ns_per_packet") <= most,
             "{row}"
@@ -72,7 +72,7 @@ fn latency_is_measured_by_offered_load() {
     let files = Files::new("bench-user-latency");
     for what in [&*configuration(&files, MIRROR), "builtin:router:100"] {
         let found = measured(&[what], &["--parts", "latency", "--loads", "5,400"]);
-        assert!(number(&found, "without_end_mpps") > 0.0);
+        assert!(number(&found, "max_mpps") > 0.0);
         let [few, many] = rows(&found, "by_load") else { panic!("{found}") };
         assert!(number(few, "p50_ns") > 0.0 && number(few, "p50_ns") <= number(few, "p999_ns"), "{few}");
         // Four times the capacity: the ring is full, and a packet waits for all of it.
@@ -97,7 +97,7 @@ fn what_cannot_be_measured_is_said() {
     let files = Files::new("bench-user-without");
     let own = configuration(&files, "InfiniteSource(LENGTH 64) -> Discard;");
     let found = measured(&[&own], &["--parts", "sizes,batches", "--batches", "8"]);
-    let [left_out] = rows(&found, "left_out") else { panic!("{found}") };
+    let [left_out] = rows(&found, "skipped") else { panic!("{found}") };
     assert_eq!(left_out["part"], "sizes");
     assert_eq!(rows(&found, "by_batch").len(), 1);
 
@@ -105,7 +105,7 @@ fn what_cannot_be_measured_is_said() {
     let (exit, out, errors) =
         answer(bare.args(["bench-user", "builtin:router:100", "--parts", "instructions"]).env("PATH", ""));
     assert_eq!(exit, 0, "{errors}");
-    assert!(out.contains("instructions left out: there is no valgrind"), "{out}");
+    assert!(out.contains("instructions skipped: there is no valgrind"), "{out}");
 
     for (arguments, said) in [
         (&["/does/not/exist.click"][..], "/does/not/exist.click"),

@@ -133,7 +133,7 @@ fn packets_wait_for_elements_of_time_the_same_in_every_run() {
         assert_eq!((done.status.code(), flat(&done.stderr)), (Some(0), String::new()));
         let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
         let part = |name: &str| report[name].clone();
-        let parts = ["received", "copies", "sent", "dropped", "held", "handlers"].map(part);
+        let parts = ["received", "copies", "sent", "dropped", "queued", "handlers"].map(part);
         (parts, std::fs::read(out).expect("there"))
     };
     let (parts, written) = run("one.pcap", &[]);
@@ -484,7 +484,7 @@ fn packets_that_wait_stay_where_the_next_configuration_has_their_queue() {
     let number = |value: &serde_json::Value| value.as_u64().expect("a number");
     let rows = report["dropped"].as_array().expect("rows");
     let dropped: u64 = rows.iter().map(|row| number(&row["packets"])).sum();
-    assert_eq!([number(&report["received"]), number(&report["held"])], [dropped, 0]);
+    assert_eq!([number(&report["received"]), number(&report["queued"])], [dropped, 0]);
     let away: Vec<u64> = rows
         .iter()
         .filter(|row| row["reason"] == "swapped_away")

@@ -92,12 +92,12 @@ impl Bench {
 
     fn show(&self) -> Value {
         let report: Value = serde_json::from_slice(&self.good(&["show", "--json"]).stdout).unwrap();
-        assert_eq!((&report["schema"], &report["plane"]), (&1.into(), &self.plane.into()));
+        assert_eq!((&report["schema"], &report["plane"]), (&2.into(), &self.plane.into()));
         report
     }
 
     fn tend(&self) -> Tender {
-        let spawn = || self.command(&["tend"]).stderr(Stdio::inherit()).spawn().unwrap();
+        let spawn = || self.command(&["maintain"]).stderr(Stdio::inherit()).spawn().unwrap();
         Tender(self.namespace.enter(spawn).unwrap())
     }
 
@@ -266,10 +266,10 @@ fn a_switch_floods_learns_and_forgets() {
     assert_eq!(station(0), json!([text(mac(1)), 10, "in0"]), "{stations:#}");
     assert_eq!(station(1), json!([text(mac(2)), 10, "in3"]), "{stations:#}");
     drop(tender);
-    bench.good(&["tend", "--once", "--age", "3600"]);
+    bench.good(&["maintain", "--once", "--age", "3600"]);
     assert_eq!(bench.show()["tables"]["stations"], 2);
     std::thread::sleep(Duration::from_millis(50));
-    bench.good(&["tend", "--once", "--age", "0"]);
+    bench.good(&["maintain", "--once", "--age", "0"]);
     assert_eq!(bench.show()["tables"]["stations"], 0);
 }
 
@@ -284,7 +284,7 @@ fn a_firewalls_rules_are_swapped_as_a_whole() {
     let frame = EthernetFrame::default().to_bytes();
     bench.send(0, &frame);
     assert_eq!(bench.receive(0, SILENCE), None);
-    assert_eq!(bench.show()["busiest"][0], json!({"what": "rule", "index": 0, "packets": 1, "bytes": 64}));
+    assert_eq!(bench.show()["busiest"][0], json!({"kind": "rule", "index": 0, "packets": 1, "bytes": 64}));
     bench.configure(&["set"], &config("accept"));
     bench.send(0, &frame);
     assert_eq!(bench.receive(0, PATIENCE), Some(frame));
@@ -329,7 +329,7 @@ fn a_nat_translates_and_forgets_what_is_idle() {
     assert_eq!((end("protocol"), end("inside")), ("udp".into(), "10.0.0.1:1024".into()), "{translated:#}");
     assert_eq!(end("external"), "203.0.113.1:5000");
     std::thread::sleep(Duration::from_millis(50));
-    bench.good(&["tend", "--once"]);
+    bench.good(&["maintain", "--once"]);
     assert_eq!(bench.show()["tables"]["connections"], 0);
 }
 

@@ -37,12 +37,12 @@ fn number(document: &Value, name: &str) -> u64 {
     document[name].as_u64().unwrap_or_else(|| panic!("{name} in {document}"))
 }
 
-/// Checks that received + copies = sent + dropped + held.
+/// Checks that received + copies = sent + dropped + queued.
 fn adds_up(document: &Value) -> bool {
     let rows = document["dropped"].as_array().unwrap().iter();
     let dropped: u64 = rows.map(|row| number(row, "packets")).sum();
     number(document, "received") + number(document, "copies")
-        == number(document, "sent") + dropped + number(document, "held")
+        == number(document, "sent") + dropped + number(document, "queued")
 }
 
 /// Number of test frames that arrived at each wire.
@@ -283,7 +283,7 @@ fn waits_for_its_time(way: &str, files: &Files) {
     std::fs::write(&conf, text).unwrap();
     let handlers = ["--handler", "q.highwater_length", "--handler", "n.count", "--handler", "q.length"];
     let (document, back) = run(&conf, &[&["--io", way, "--packets", "60"][..], &handlers].concat(), false);
-    assert!(adds_up(&document) && number(&document, "held") == 0, "{document}");
+    assert!(adds_up(&document) && number(&document, "queued") == 0, "{document}");
     assert!(number(&document, "received") >= 60 && back.iter().all(|come| *come > 0), "{back:?} {document}");
     let [highest, counted, length] =
         [0, 1, 2].map(|at| document["handlers"][at]["value"].as_str().unwrap().parse::<u64>().unwrap());
@@ -321,7 +321,7 @@ fn ends_with_its_packets(files: &Files) {
     let out = click(&conf, &["--io", "out=raw:msc0"]).output().unwrap();
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(
-        [number(&document, "received"), number(&document, "sent"), number(&document, "held")],
+        [number(&document, "received"), number(&document, "sent"), number(&document, "queued")],
         [7, 5, 0]
     );
     assert_eq!(document["dropped"][0]["reason"], "queue_full");

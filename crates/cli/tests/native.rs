@@ -353,7 +353,7 @@ fn sockets_that_nobody_listens_at_are_named() {
     for command in [&["map", "list", "--socket", &nobody][..], &["stats", "--socket", &nobody]] {
         let (exit, out, errors) = millstream(command);
         let said = flat(errors.as_bytes());
-        assert!((exit, out.as_str()) == (2, "") && said.contains("nobody answers"), "{exit} {errors}");
+        assert!((exit, out.as_str()) == (2, "") && said.contains("no process answers"), "{exit} {errors}");
     }
     let plain = files.path("plain");
     std::fs::write(&plain, "").unwrap();

@@ -23,7 +23,7 @@ pub const MOST_SEARCH_RUNS: usize = 1 + STEPS;
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct LoadPoint {
     /// Frames a second that were to be sent, in millions.
-    pub wanted_mpps: f64,
+    pub target_mpps: f64,
     /// Those that were sent.
     pub offered_mpps: f64,
     /// Those that the program under test got.
@@ -44,7 +44,7 @@ pub struct LoadCurve {
     pub receiver_cpu: usize,
     /// The share of the time in which the receiver had frames, and other work of the machine ran in its
     /// place.
-    pub receiver_waited: f64,
+    pub receiver_wait_share: f64,
     /// Frames a burst.
     pub batch: u32,
     /// Highest rate that the program under test receives, with losses allowed, in millions of frames a
@@ -60,10 +60,10 @@ impl LoadCurve {
     /// Reasons not to rely on the curve.
     pub fn reliability_warning(&self) -> Option<String> {
         const DISTURBED: f64 = 0.05;
-        (self.receiver_waited > DISTURBED).then(|| {
+        (self.receiver_wait_share > DISTURBED).then(|| {
             format!(
                 "under load, the receiver waited for other work in {:.0} % of the time: measure again alone",
-                100.0 * self.receiver_waited
+                100.0 * self.receiver_wait_share
             )
         })
     }
@@ -84,7 +84,7 @@ pub fn curve(plain: &TestRig, stamped: &TestRig, points: usize, seconds: f64) ->
     let mut out = LoadCurve {
         sender_cpu: plain.cpu(),
         receiver_cpu: receivers[0].cpu,
-        receiver_waited: 0.0,
+        receiver_wait_share: 0.0,
         batch: plain.batch(),
         capacity_mpps: capacity / 1e6,
         loss_free_mpps: loss_free(plain, capacity, seconds)? / 1e6,
@@ -99,14 +99,14 @@ pub fn curve(plain: &TestRig, stamped: &TestRig, points: usize, seconds: f64) ->
         let latency = stamped.latencies_while(|| offer(stamped, Some(rate)).map(drop))?;
         let mpps = |frames: u64| frames as f64 / sent.ns as f64 * 1e3;
         out.points.push(LoadPoint {
-            wanted_mpps: rate / 1e6,
+            target_mpps: rate / 1e6,
             offered_mpps: mpps(sent.packets),
             received_mpps: mpps(received),
             loss: lost as f64 / sent.packets.max(1) as f64,
             latency,
         });
     }
-    out.receiver_waited = (waited() - waited_before) as f64 / (os::now_ns() - start) as f64;
+    out.receiver_wait_share = (waited() - waited_before) as f64 / (os::now_ns() - start) as f64;
     Ok(out)
 }
 

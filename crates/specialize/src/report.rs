@@ -6,7 +6,7 @@ use crate::attachment::HookInfo;
 use crate::live::details::SlotDetails;
 
 /// The version of the JSON lines.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// An event, or the state of the session. Times are nanoseconds of the monotonic clock, durations
 /// microseconds.
@@ -27,6 +27,7 @@ pub enum SessionReport {
         refused: Vec<(String, String)>,
     },
     /// An interface of several has gone, or has come back.
+    #[serde(rename = "interfaces_changed")]
     Moved {
         /// Interfaces that have the program now.
         interfaces: Vec<AttachedInterface>,
@@ -60,6 +61,7 @@ pub enum SessionReport {
     /// A generation was made that has no table in code which somebody may write, and can take the place of
     /// the running one when such a table changes. If it does, that is reported as
     /// [`SessionReport::Specialised`], for the reason of a write.
+    #[serde(rename = "standby_ready")]
     StandsBy {
         /// Its number.
         generation: u32,
@@ -79,23 +81,23 @@ pub enum SessionReport {
         /// From the write to the approval.
         latency_us: u64,
     },
-    /// A write changed maps that the running generation has twins of: these were brought up to date, its code
-    /// goes on.
+    /// A write changed maps that the running generation has shadow tables of. These were updated; its code still
+    /// runs.
     Refreshed {
         /// Its number.
         generation: u32,
         /// Time at which the write that it answers began.
         #[serde(skip_serializing_if = "Option::is_none")]
         write_ns: Option<u64>,
-        /// From that write to the moment at which the twins answer again.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        /// From that write until the shadow tables are up to date.
+        #[serde(rename = "shadow_tables_us", skip_serializing_if = "Option::is_none")]
         in_step_us: Option<u64>,
         /// From that write to the first packet that finds the new contents.
         #[serde(skip_serializing_if = "Option::is_none")]
         latency_us: Option<u64>,
         /// Reading the maps.
         read_us: u64,
-        /// Making and writing the twins.
+        /// Making and writing the shadow tables.
         write_us: u64,
         /// Bytes written.
         bytes: u64,
@@ -109,6 +111,7 @@ pub enum SessionReport {
     },
     /// A variant of a new shape was compared with the original on packets that were just seen, before it was
     /// installed.
+    #[serde(rename = "evaluated")]
     Judged {
         /// Generation that it would be.
         generation: u32,
@@ -120,11 +123,11 @@ pub enum SessionReport {
         #[serde(skip_serializing_if = "Option::is_none")]
         ratio: Option<(f64, [f64; 2])>,
         /// Measured gain, in nanoseconds per packet.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "gain_ns", skip_serializing_if = "Option::is_none")]
         gained_ns: Option<f64>,
         /// Predicted gain, from the cost of lookups in the maps as they are: the difference is the model's
         /// error.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "predicted_gain_ns", skip_serializing_if = "Option::is_none")]
         predicted_ns: Option<f64>,
         /// Duration, in milliseconds.
         ms: u64,
@@ -137,12 +140,15 @@ pub enum SessionReport {
     },
     /// Fewer lookups than before are for the hot keys in code: the traffic has changed, and is looked at
     /// again.
+    #[serde(rename = "traffic_changed")]
     Shifted {
         /// The generation that runs.
         generation: u32,
         /// Usual lookups per packet that hot keys did not answer.
+        #[serde(rename = "usual_misses")]
         usual: f64,
         /// Current lookups per packet that hot keys do not answer.
+        #[serde(rename = "current_misses")]
         now: f64,
     },
     /// A variant was not made, or not accepted.
@@ -163,10 +169,10 @@ pub enum SessionReport {
         #[serde(skip_serializing_if = "Option::is_none")]
         specialised: Option<u64>,
         /// Nanoseconds a packet of the original.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "original_ns", skip_serializing_if = "Option::is_none")]
         before_ns: Option<f64>,
         /// Nanoseconds a packet of the running program.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "current_ns", skip_serializing_if = "Option::is_none")]
         now_ns: Option<f64>,
         /// The generation that runs; 0: the original.
         generation: u32,
@@ -183,6 +189,7 @@ pub enum SessionReport {
     /// The end.
     Stopped {
         /// Program that is attached now.
+        #[serde(rename = "attached_program")]
         left: String,
     },
 }
@@ -203,6 +210,7 @@ pub enum VariantVerdict {
     /// It does something else. No variant of its shape is tried again.
     Different,
     /// It cannot be replayed; live traffic will tell.
+    #[serde(rename = "not_evaluated")]
     Unjudged,
 }
 
@@ -248,7 +256,8 @@ pub enum CompileReason {
 pub enum GuardState {
     /// It runs.
     Valid,
-    /// It runs, but looks up some maps itself: their twins are behind.
+    /// It runs, but looks up some maps itself: their shadow tables are not up to date.
+    #[serde(rename = "partial")]
     Behind,
     /// A write was seen; the original runs.
     Revoked,
@@ -260,7 +269,7 @@ impl std::fmt::Display for GuardState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             GuardState::Valid => "valid",
-            GuardState::Behind => "behind",
+            GuardState::Behind => "partial",
             GuardState::Revoked => "revoked",
             GuardState::Off => "off",
         })

@@ -94,7 +94,7 @@ pub(crate) struct BenchUserArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Run so many packets and nothing else, for a count of instructions
+    /// Run this number of packets and nothing else, to count instructions
     #[arg(long, value_name = "N", hide = true)]
     counted: Option<u64>,
 }
@@ -210,8 +210,8 @@ impl<'b> BenchmarkRun<'b> {
         self.found
     }
 
-    fn left_out(&mut self, part: &'static str, why: impl Into<String>) {
-        self.found.left_out.push(SkippedPart { part, why: why.into() });
+    fn skip(&mut self, part: &'static str, reason: impl Into<String>) {
+        self.found.skipped.push(SkippedPart { part, reason: reason.into() });
     }
 
     fn part(&mut self, part: BenchmarkPart) -> Result<()> {
@@ -235,7 +235,7 @@ impl<'b> BenchmarkRun<'b> {
                 Ok(counted) => self.found.instructions_per_packet = Some(counted),
                 // The counter has the same terminal, and stops with this command.
                 Err(_) if os::interrupted() => {}
-                Err(why) => self.left_out("instructions", why),
+                Err(why) => self.skip("instructions", why),
             },
         }
         Ok(())
@@ -243,7 +243,7 @@ impl<'b> BenchmarkRun<'b> {
 
     fn sizes(&mut self) -> Result<()> {
         if !self.runner.takes_traffic() {
-            self.left_out("sizes", "no packet comes from a device: the configuration makes its own");
+            self.skip("sizes", "no packet comes from a device: the configuration generates its packets");
             return Ok(());
         }
         let lengthened: Vec<TrafficPattern> =
@@ -294,7 +294,7 @@ impl<'b> BenchmarkRun<'b> {
                 Ok(CompileOutcome::NoLlvm(why)) => return Err(miette!(why)),
                 // Some elements support one worker only.
                 Err(why) => {
-                    self.left_out("workers", format!("{} workers: {why}", crew.0));
+                    self.skip("workers", format!("{} workers: {why}", crew.0));
                 }
             }
         }
@@ -316,16 +316,16 @@ impl<'b> BenchmarkRun<'b> {
         let most = without_end.received as f64 / without_end.time.as_secs_f64();
         bar.step();
         if without_end.received == 0 {
-            self.left_out("latency", "no packet comes");
+            self.skip("latency", "no packet comes");
             return Ok(());
         }
         if without_end.time.is_zero() {
             // A load cannot be a share of zero time.
-            let why = "others had the processor all the while: run it again, or for longer (--seconds)";
-            self.left_out("latency", why);
+            let why = "other processes used the CPU all the time: run again, or longer (--seconds)";
+            self.skip("latency", why);
             return Ok(());
         }
-        self.found.without_end_mpps = Some(most / 1e6);
+        self.found.max_mpps = Some(most / 1e6);
         let longest_step = Duration::from_secs_f64(BATCHES_A_STEP * f64::from(self.args.batch()) / most);
         let pace = OfferedLoad { longest_step: longest_step.max(SHORTEST_STEP), ..pace };
         for &load in &self.args.loads {
@@ -383,8 +383,8 @@ fn measure(
         workers: runners[point.runner].workers(),
         pipelined: runners[point.runner].pipelined(),
         ns_per_packet: median(ran.iter().map(RunMeasurement::ns)),
-        ns_least: ran.iter().map(RunMeasurement::ns).fold(f64::INFINITY, f64::min),
-        ns_most: ran.iter().map(RunMeasurement::ns).fold(0.0, f64::max),
+        ns_min: ran.iter().map(RunMeasurement::ns).fold(f64::INFINITY, f64::min),
+        ns_max: ran.iter().map(RunMeasurement::ns).fold(0.0, f64::max),
         program_ns: median(ran.iter().map(RunMeasurement::program_ns)),
         mpps: median(ran.iter().map(RunMeasurement::mpps)),
         mpps_per_cpu_second: median(ran.iter().map(RunMeasurement::mpps_per_cpu_second)),

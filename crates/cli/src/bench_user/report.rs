@@ -22,8 +22,8 @@ pub(super) struct BenchmarkRow {
     pub(super) pipelined: bool,
     /// Worker's processor time, copying in and out included.
     pub(super) ns_per_packet: f64,
-    pub(super) ns_least: f64,
-    pub(super) ns_most: f64,
+    pub(super) ns_min: f64,
+    pub(super) ns_max: f64,
     /// Share of the program.
     pub(super) program_ns: f64,
     /// By wall clock, of all workers together.
@@ -47,11 +47,11 @@ pub(super) struct ScheduleRow {
 pub(super) struct LatencyRow {
     load_percent: u32,
     offered_mpps: f64,
-    done_mpps: f64,
+    achieved_mpps: f64,
     /// Share of arrivals that found the ring full.
     lost_share: f64,
     /// Share of the time in which the worker did not have its processor.
-    left_out_share: f64,
+    off_cpu_share: f64,
     p50_ns: Option<u64>,
     p99_ns: Option<u64>,
     p999_ns: Option<u64>,
@@ -63,9 +63,9 @@ impl LatencyRow {
         LatencyRow {
             load_percent,
             offered_mpps: offered / 1e6,
-            done_mpps: *received as f64 / time.as_secs_f64() / 1e6,
+            achieved_mpps: *received as f64 / time.as_secs_f64() / 1e6,
             lost_share: *lost as f64 / (received + lost).max(1) as f64,
-            left_out_share: *left_out,
+            off_cpu_share: *left_out,
             p50_ns: latencies.percentile(0.5),
             p99_ns: latencies.percentile(0.99),
             p999_ns: latencies.percentile(0.999),
@@ -77,14 +77,14 @@ impl LatencyRow {
 #[derive(Serialize)]
 pub(super) struct SkippedPart {
     pub(super) part: &'static str,
-    pub(super) why: String,
+    pub(super) reason: String,
 }
 
 /// All results.
 #[derive(Serialize)]
 pub(super) struct BenchUserReport {
     schema: u32,
-    what: String,
+    input: String,
     packets: String,
     seconds: f64,
     rounds: u32,
@@ -99,24 +99,24 @@ pub(super) struct BenchUserReport {
     pub(super) by_workers: Vec<BenchmarkRow>,
     /// Throughput without pacing, of which loads are percentages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) without_end_mpps: Option<f64>,
+    pub(super) max_mpps: Option<f64>,
     pub(super) by_load: Vec<LatencyRow>,
     /// Of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) instructions_per_packet: Option<f64>,
-    pub(super) left_out: Vec<SkippedPart>,
+    pub(super) skipped: Vec<SkippedPart>,
 }
 
 impl BenchUserReport {
     pub(super) fn new(
-        what: &str,
+        input: &str,
         traffic: &TrafficPattern,
         args: &BenchUserArgs,
         compiled_ms: f64,
     ) -> BenchUserReport {
         BenchUserReport {
-            schema: 1,
-            what: what.to_owned(),
+            schema: 2,
+            input: input.to_owned(),
             packets: traffic.description.clone(),
             seconds: args.seconds,
             rounds: args.rounds,
@@ -126,26 +126,24 @@ impl BenchUserReport {
             by_size: Vec::new(),
             by_schedule: Vec::new(),
             by_workers: Vec::new(),
-            without_end_mpps: None,
+            max_mpps: None,
             by_load: Vec::new(),
             instructions_per_packet: None,
-            left_out: Vec::new(),
+            skipped: Vec::new(),
         }
     }
 
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
-        let _ = writeln!(out, "{} on {}", self.what, self.packets);
-        let _ = writeln!(out, "code after {:.1} ms; medians of {} rounds", self.compiled_ms, self.rounds);
+        let _ = writeln!(out, "{} on {}", self.input, self.packets);
+        let _ = writeln!(out, "compiled in {:.1} ms; medians of {} rounds", self.compiled_ms, self.rounds);
         if self.interrupted {
             let rows = [&self.by_batch, &self.by_size, &self.by_workers].into_iter().flatten();
             let rows = rows.chain(self.by_schedule.iter().map(|schedule| &schedule.row));
             let fewest = rows.map(|row| row.rounds).min().unwrap_or(0);
-            let _ = writeln!(
-                out,
-                "interrupted: not all parts are here, some rows are medians of {fewest} rounds"
-            );
+            let _ =
+                writeln!(out, "interrupted: parts are missing, and some rows are medians of {fewest} rounds");
         }
         for (what, rows) in
             [("batch", &self.by_batch), ("size", &self.by_size), ("workers", &self.by_workers)]
@@ -155,42 +153,39 @@ impl BenchUserReport {
             }
         }
         if !self.by_schedule.is_empty() {
-            let _ = writeln!(
-                out,
-                "\n{:>9} {:>19} {:>11}  schedule",
-                "ns/packet", "(least to most)", "in program"
-            );
+            let _ =
+                writeln!(out, "\n{:>9} {:>19} {:>11}  schedule", "ns/packet", "(min to max)", "program ns");
         }
         for ScheduleRow { schedule, row } in &self.by_schedule {
-            let range = format!("({:.2} to {:.2})", row.ns_least, row.ns_most);
+            let range = format!("({:.2} to {:.2})", row.ns_min, row.ns_max);
             let _ = writeln!(
                 out,
                 "{:>9.2} {range:>19} {:>11.2}  {}",
                 row.ns_per_packet, row.program_ns, schedule.schedule
             );
         }
-        if let Some(most) = self.without_end_mpps {
+        if let Some(most) = self.max_mpps {
             let _ = writeln!(
                 out,
-                "\nlatency by offered load, of {most:.2} Mpps that are done of packets without end"
+                "\nlatency by offered load, in percent of {most:.2} Mpps (the maximum); rates in Mpps"
             );
             let _ = writeln!(
                 out,
-                "{:>6} {:>9} {:>9} {:>7} {:>10} {:>10} {:>10}",
-                "load", "offered", "done", "lost", "p50", "p99", "p99.9"
+                "{:>6} {:>9} {:>9} {:>8} {:>10} {:>10} {:>10} {:>8}",
+                "load", "offered", "achieved", "lost", "p50", "p99", "p99.9", "off CPU"
             );
             for row in &self.by_load {
                 let us = |ns: Option<u64>| {
                     ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2} us", ns as f64 / 1e3))
                 };
                 let percent = |share: f64| format!("{:.2} %", 100.0 * share);
-                let (lost, left_out) = (percent(row.lost_share), percent(row.left_out_share));
+                let (lost, off_cpu) = (percent(row.lost_share), percent(row.off_cpu_share));
                 let load = format!("{} %", row.load_percent);
                 let _ = writeln!(
                     out,
-                    "{load:>6} {:>9.2} {:>9.2} {lost:>7} {:>10} {:>10} {:>10} {left_out:>9}",
+                    "{load:>6} {:>9.2} {:>9.2} {lost:>8} {:>10} {:>10} {:>10} {off_cpu:>8}",
                     row.offered_mpps,
-                    row.done_mpps,
+                    row.achieved_mpps,
                     us(row.p50_ns),
                     us(row.p99_ns),
                     us(row.p999_ns)
@@ -200,8 +195,8 @@ impl BenchUserReport {
         if let Some(instructions) = self.instructions_per_packet {
             let _ = writeln!(out, "\n{instructions:.1} instructions per packet in the program");
         }
-        for SkippedPart { part, why } in &self.left_out {
-            let _ = writeln!(out, "\n{part} left out: {why}");
+        for SkippedPart { part, reason } in &self.skipped {
+            let _ = writeln!(out, "\n{part} skipped: {reason}");
         }
         out
     }
@@ -210,8 +205,8 @@ impl BenchUserReport {
 fn rows_text(out: &mut String, what: &str, rows: &[BenchmarkRow]) {
     let _ = writeln!(
         out,
-        "\n{what:>8} {:>10} {:>19} {:>11} {:>8} {:>12} {:>7}",
-        "ns/packet", "(least to most)", "in program", "Mpps", "Mpps/CPU-s", "sent"
+        "\n{what:>8} {:>10} {:>19} {:>11} {:>8} {:>11} {:>7}",
+        "ns/packet", "(min to max)", "program ns", "Mpps", "Mpps/CPU-s", "sent"
     );
     for row in rows {
         let label = match what {
@@ -220,11 +215,11 @@ fn rows_text(out: &mut String, what: &str, rows: &[BenchmarkRow]) {
             _ if row.pipelined => format!("{} stages", row.workers),
             _ => row.workers.to_string(),
         };
-        let range = format!("({:.2} to {:.2})", row.ns_least, row.ns_most);
+        let range = format!("({:.2} to {:.2})", row.ns_min, row.ns_max);
         let sent = format!("{:.1} %", 100.0 * row.sent as f64 / row.received.max(1) as f64);
         let _ = writeln!(
             out,
-            "{label:>8} {:>10.2} {range:>19} {:>11.2} {:>8.2} {:>12.2} {sent:>7}",
+            "{label:>8} {:>10.2} {range:>19} {:>11.2} {:>8.2} {:>11.2} {sent:>7}",
             row.ns_per_packet, row.program_ns, row.mpps, row.mpps_per_cpu_second
         );
     }

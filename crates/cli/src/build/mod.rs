@@ -264,7 +264,7 @@ fn write(path: &Path, built: &ProgramPayload) -> Result<u64> {
 
 /// Run a program that was built from a configuration
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = crate::exit::help())]
+#[command(version, max_term_width = 80, after_help = crate::exit::help())]
 struct StandaloneClickCli {
     #[command(flatten)]
     running: click::ClickRunArgs,
@@ -274,7 +274,7 @@ struct StandaloneClickCli {
 
 /// Run a program that was built from an XDP object
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = crate::exit::help())]
+#[command(version, max_term_width = 80, after_help = crate::exit::help())]
 struct StandaloneNativeCli {
     #[command(flatten)]
     running: native::NativeRunArgs,

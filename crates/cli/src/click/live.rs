@@ -155,13 +155,12 @@ pub(super) fn of_graph(
         let queues = WorkerQueues::open(&names, engine.workers(), engine.batch(), &args.taking)?;
         return Ok(queues.map(|queues| Some(GraphPorts::of_queues(queues, ends))));
     }
-    args.taking.of_copies(
-        "interfaces that are not all AF_XDP's, files and packets that are made up beside them, or stages",
-    )?;
+    args.taking
+        .of_copies("files, generated packets and interfaces without AF_XDP beside others, or stages")?;
     if engine.workers() > 1 && !stages {
         let Some(ends) = only_wires(&ports, &sources, &outputs) else {
             return Err(miette!(
-                "--io {}: files, packets that are made up, and interfaces by AF_XDP beside others are served \
+                "--io {}: files, generated packets, and interfaces by AF_XDP beside others are served \
                  by one worker: leave --workers out",
                 specs[0]
             ));

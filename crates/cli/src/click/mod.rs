@@ -132,8 +132,8 @@ pub(crate) struct ClickRunArgs {
     /// Serve Prometheus metrics at this address while it runs, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Let the time between packets pass when elements of time replay packets from memory and files. By
-    /// default, time jumps to the next event
+    /// Run in real time when timed elements replay packets from memory and files. By default, time jumps to
+    /// the next event
     #[arg(long)]
     real_time: bool,
     /// Packets per device; default: 10,000,000 from memory, all of a file. In all for interfaces; default: no

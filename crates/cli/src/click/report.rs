@@ -54,7 +54,7 @@ struct HandlerRow {
     value: String,
 }
 
-/// Full result of a run. received + copies = sent + dropped + held.
+/// Full result of a run. received + copies = sent + dropped + queued.
 #[derive(Serialize)]
 pub(super) struct ClickReport {
     schema: u32,
@@ -67,7 +67,7 @@ pub(super) struct ClickReport {
     outputs: Vec<SentRow>,
     dropped: Vec<DropRow>,
     /// Packets that still waited at the end.
-    held: u64,
+    queued: u64,
     /// Properties of the interfaces, with AF_XDP.
     #[serde(flatten)]
     taken: Option<OpenPorts>,
@@ -145,7 +145,7 @@ impl ClickReport {
         };
         let seen = received - ran.unfit;
         ClickReport {
-            schema: 1,
+            schema: 2,
             configuration: name.to_owned(),
             workers: engine.workers(),
             sources: sources
@@ -170,7 +170,7 @@ impl ClickReport {
                 left,
                 [(DropReason::Size, unfit), (DropReason::NoRoom, ran.no_room)],
             ),
-            held: ran.held,
+            queued: ran.held,
             taken,
             lost,
             events: ran.events,
@@ -217,8 +217,8 @@ impl ClickReport {
         for row in &self.dropped {
             let _ = writeln!(out, "dropped  {:>12}   {} {}", row.packets, row.element, row.reason);
         }
-        if self.held > 0 {
-            let _ = writeln!(out, "held     {:>12}   waiting for their time", self.held);
+        if self.queued > 0 {
+            let _ = writeln!(out, "queued   {:>12}   waiting in elements", self.queued);
         }
         if let Some(lost) = self.lost.as_ref().and_then(LostBefore::text) {
             let _ = writeln!(out, "{lost}");
@@ -243,7 +243,7 @@ fn named(source: &GraphSource) -> String {
     match source {
         GraphSource::Device(name) | GraphSource::File(name) => name.clone(),
         GraphSource::Constant(bytes, most) => format!("a packet of {} bytes{}", bytes.len(), limit(most)),
-        GraphSource::Frames(frames, most) => format!("{} packets that are made{}", frames.len(), limit(most)),
+        GraphSource::Frames(frames, most) => format!("generated packets: {}{}", frames.len(), limit(most)),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Running data planes are pinned in a directory of a BPF file system: `maps/NAME`, and `link_IFACE` for each
 //! interface. They keep running when this command ends. `millstream run --pin DIR` pins maps in the same way,
-//! so that `set`, `show` and `tend` work on its programs, too.
+//! so that `set`, `show` and `maintain` work on its programs, too.
 
 mod config;
 mod list;
@@ -60,8 +60,9 @@ enum ControlCommand {
     List(ControlOutputArgs),
     /// Do the work that the data plane leaves to user space, until interrupted: flood and age (switch),
     /// forget idle connections (nat)
-    Tend(ControlTendArgs),
-    /// Take the program off its interfaces and remove the tables
+    #[command(alias = "tend")]
+    Maintain(ControlTendArgs),
+    /// Detach the program from its interfaces and remove the tables
     Down,
     /// Write the program as an object file, for `millstream run` and other loaders
     Object(ObjectFile),
@@ -134,7 +135,7 @@ pub(crate) fn run(args: &ControlArgs) -> Result<ExitCode, miette::Report> {
         ControlCommand::Set(configuration) => tables(plane, configuration).map(|t| place.set(plane, &t)),
         ControlCommand::Show(output) => Ok(show::show(plane, &place, output.json)),
         ControlCommand::List(output) => Ok(list::list(plane, &place, output.json)),
-        ControlCommand::Tend(tend) => Ok(tend::tend(plane, &place, tend.age, tend.once)),
+        ControlCommand::Maintain(tend) => Ok(tend::tend(plane, &place, tend.age, tend.once)),
         ControlCommand::Down => Ok(place.down()),
         ControlCommand::Object(file) => return object(plane, &file.output),
     }?;

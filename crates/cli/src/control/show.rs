@@ -37,7 +37,7 @@ struct PortRow {
 
 #[derive(Serialize)]
 struct BusiestEntry {
-    what: &'static str,
+    kind: &'static str,
     index: u32,
     packets: u64,
     bytes: u64,
@@ -127,7 +127,7 @@ fn snake(name: &str) -> String {
 fn report(plane: DataPlane, place: &PinDirectory) -> Result<ControlReport, ControlError> {
     let layout = layout(plane);
     let mut report = ControlReport {
-        schema: 1,
+        schema: 2,
         plane: plane.program().name,
         tables: BTreeMap::new(),
         ports: Vec::new(),
@@ -146,8 +146,8 @@ fn report(plane: DataPlane, place: &PinDirectory) -> Result<ControlReport, Contr
             report.counts.insert(event, sums.first().copied().unwrap_or(0));
         }
     }
-    for (name, what) in layout.busy {
-        report.busiest.extend(busiest(&place.map(name)?, what)?);
+    for (name, kind) in layout.busy {
+        report.busiest.extend(busiest(&place.map(name)?, kind)?);
     }
     if plane == DataPlane::Firewall {
         report.counts = firewall_counts(&place.map(firewall::STATS)?)?;
@@ -196,9 +196,9 @@ fn ports(map: &KernelMap) -> Result<Vec<PortRow>, ControlError> {
     Ok(sums(map)?.into_iter().filter_map(row).collect())
 }
 
-fn busiest(map: &KernelMap, what: &'static str) -> Result<Vec<BusiestEntry>, ControlError> {
+fn busiest(map: &KernelMap, kind: &'static str) -> Result<Vec<BusiestEntry>, ControlError> {
     let busy = |(index, sums): (u32, Vec<u64>)| {
-        Some(BusiestEntry { what, index, packets: *sums.first()?, bytes: *sums.get(1)? })
+        Some(BusiestEntry { kind, index, packets: *sums.first()?, bytes: *sums.get(1)? })
     };
     let mut rows: Vec<BusiestEntry> = sums(map)?.into_iter().filter_map(busy).collect();
     rows.sort_by_key(|b| std::cmp::Reverse(b.packets));
@@ -242,7 +242,7 @@ fn text(report: &ControlReport) -> String {
         let _ = writeln!(
             out,
             "  {:20} {:>12} packets, {} bytes",
-            format!("{} {}", b.what, b.index),
+            format!("{} {}", b.kind, b.index),
             b.packets,
             b.bytes
         );

@@ -23,7 +23,7 @@ pub(super) fn tend(plane: DataPlane, place: &PinDirectory, age: u64, once: bool)
     match plane {
         DataPlane::Switch => tend_switch(place, Duration::from_secs(age), once),
         DataPlane::Nat => tend_nat(place, once),
-        _ => Err(ControlError::Unusable(format!("the {} needs no tending", plane.program().name))),
+        _ => Err(ControlError::Unusable(format!("the {} needs no maintenance", plane.program().name))),
     }
 }
 

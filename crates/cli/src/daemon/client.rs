@@ -238,16 +238,16 @@ fn block(p: &ProgramStatus) -> String {
         p.advice.iter().for_each(|line| out += &format!("    {line}\n"));
     }
     if !p.missing.is_empty() && !p.interfaces.is_empty() {
-        out += &format!("  not there: {}\n", p.missing.join(", "));
+        out += &format!("  missing interfaces: {}\n", p.missing.join(", "));
     }
     if p.guard.is_some() {
         out += &format!("  {}\n  {}\n", packet_rates(p), generation_counts(p));
-        let lists = [("may specialise on", p.watched.join(", "))];
+        let lists = [("may specialise on maps", p.watched.join(", "))];
         for (what, maps) in lists.iter().filter(|(_, maps)| !maps.is_empty()) {
             out += &format!("  {what}: {maps}\n");
         }
         p.chain.iter().for_each(|slot| out += &format!("  calls {slot}\n"));
-        p.refused.iter().for_each(|(map, why)| out += &format!("  not on {map}: {why}\n"));
+        p.refused.iter().for_each(|(map, why)| out += &format!("  not on map {map}: {why}\n"));
     }
     out
 }
@@ -256,15 +256,15 @@ fn block(p: &ProgramStatus) -> String {
 pub(crate) fn packet_rates(p: &ProgramStatus) -> String {
     let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     let share = |fast: u64| format!(" ({:.1} % specialised)", 100.0 * fast as f64 / p.packets.max(1) as f64);
-    let gain = p.before_ns.zip(p.now_ns).filter(|(b, n)| *b > 0.0 && b != n);
+    let gain = p.original_ns.zip(p.current_ns).filter(|(b, n)| *b > 0.0 && b != n);
     let gain = gain.map_or(String::new(), |(b, n)| format!(" ({:+.0} %)", 100.0 * (n / b - 1.0)));
     format!(
         "{:.3} Mpps, {} packets{}; {} -> {} ns per packet{gain}",
         p.pps / 1e6,
         p.packets,
         p.specialised.map_or(String::new(), share),
-        ns(p.before_ns),
-        ns(p.now_ns),
+        ns(p.original_ns),
+        ns(p.current_ns),
     )
 }
 
@@ -272,7 +272,8 @@ pub(crate) fn packet_rates(p: &ProgramStatus) -> String {
 pub(crate) fn generation_counts(p: &ProgramStatus) -> String {
     let c = &p.counts;
     format!(
-        "generation {}, guard {}; {} installed, {} taken back; {} writes seen, {} needed nothing, {} new twins",
+        "generation {}, guard {}; generations: {} installed, {} withdrawn\n  \
+         writes: {}, without new code: {}, with new shadow tables only: {}",
         p.generation,
         p.guard.unwrap_or(GuardState::Off),
         c.installs,
@@ -355,7 +356,7 @@ mod tests {
         let mut program =
             ProgramStatus { name: "edge".into(), chain: vec![slot], ..ProgramStatus::default() };
         program.guard = Some(GuardState::Valid);
-        assert!(block(&program).contains("\n  calls stages[1] route (joined)\n"), "{}", block(&program));
+        assert!(block(&program).contains("\n  calls stages[1] route (inlined)\n"), "{}", block(&program));
     }
 
     #[test]
@@ -381,8 +382,8 @@ mod tests {
             guard: Some(GuardState::Valid),
             packets: 12_345_678_901,
             specialised: Some(12_000_000_000),
-            before_ns: Some(1234.5),
-            now_ns: Some(321.0),
+            original_ns: Some(1234.5),
+            current_ns: Some(321.0),
             watched: (0..20).map(|n| format!("a_map_with_a_name_{n}")).collect(),
             refused: vec![(
                 "a_map".into(),

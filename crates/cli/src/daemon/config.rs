@@ -144,7 +144,11 @@ struct ProgramTable {
     exclude: Vec<String>,
     #[serde(default)]
     approximate_lru: Vec<String>,
+    shadow_tables: Option<bool>,
+    /// Old name of `shadow-tables`.
     twins: Option<bool>,
+    count_packets: Option<bool>,
+    /// Old name of `count-packets`.
     count: Option<bool>,
     at_exit: Option<AtExit>,
     interval_ms: Option<u64>,
@@ -213,12 +217,22 @@ impl ProgramTable {
         entry.adopt = self.adopt;
         entry.exclude = self.exclude;
         entry.approximate_lru = self.approximate_lru;
-        entry.twins = self.twins.unwrap_or(entry.twins);
-        entry.count = self.count.unwrap_or(entry.count);
+        let shadow_tables = current(self.shadow_tables, self.twins, ("twins", "shadow-tables"));
+        entry.twins = shadow_tables.unwrap_or(entry.twins);
+        let count = current(self.count_packets, self.count, ("count", "count-packets"));
+        entry.count = count.unwrap_or(entry.count);
         entry.keep = self.at_exit == Some(AtExit::Keep);
         entry.interval = self.interval_ms.map_or(entry.interval, |ms| Duration::from_millis(ms.max(10)));
         entry
     }
+}
+
+/// Value of a key that has an old name, too. The old name works for one release, with a warning.
+fn current<T>(new: Option<T>, old: Option<T>, (old_name, new_name): (&str, &str)) -> Option<T> {
+    if old.is_some() {
+        errln!("{}", crate::renamed::warning(&format!("key {old_name}"), new_name));
+    }
+    new.or(old)
 }
 
 /// A program of the command line.
@@ -297,7 +311,7 @@ mod tests {
             "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\n[[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
              interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = 'same'\nexclude = ['stats']\n\
              approximate-lru = ['sessions']\nat-exit = 'keep'\n\
-             interval-ms = 500\ntwins = false\n[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\n",
+             interval-ms = 500\nshadow-tables = false\n[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\n",
         )
         .unwrap();
         assert_eq!(config.metrics, Some("127.0.0.1:9464".parse().unwrap()));
@@ -312,6 +326,17 @@ mod tests {
         assert_eq!((settings.interval, settings.twins), (Duration::from_millis(500), false));
         assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", DetachPolicy::Restored, None));
         assert_ne!(edge.pins, other.pins);
+    }
+
+    #[test]
+    fn old_keys_work_for_one_release() {
+        let config = parsed(
+            "[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth0']\ntwins = false\ncount = false\n\
+             [[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\ntwins = false\nshadow-tables = true\n",
+        )
+        .unwrap();
+        let [old, both] = config.entries.as_slice() else { panic!("two: {config:?}") };
+        assert_eq!((old.twins, old.count, both.twins, both.count), (false, false, true, true));
     }
 
     #[test]

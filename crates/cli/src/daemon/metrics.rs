@@ -91,16 +91,16 @@ impl Collector for DaemonCollector {
 type HistogramGetter = fn(&ManagedProgram) -> &Histogram;
 
 const HISTOGRAMS: &[(&str, &str, HistogramGetter)] = &[
-    ("millstream_compile", "Reading the maps and making the code of a generation", |s| &s.times.compile),
-    ("millstream_load", "Verification and compilation of a generation by the kernel", |s| &s.times.load),
-    (
-        "millstream_install",
-        "From one program on the hook to the next, until no packet is left in the first",
-        |s| &s.times.swap,
-    ),
-    ("millstream_write_answer", "From a write to a watched map to specialised code again", |s| {
-        &s.times.answer
+    ("millstream_compile", "Time to read the maps and compile a generation", |s| &s.times.compile),
+    ("millstream_load", "Time in which the kernel verifies and compiles a generation", |s| &s.times.load),
+    ("millstream_install", "Time of a swap, until no packet is left in the previous program", |s| {
+        &s.times.swap
     }),
+    (
+        "millstream_write_response",
+        "Time from a write to a watched map until specialised code runs again",
+        |s| &s.times.answer,
+    ),
 ];
 
 /// A figure of each program.
@@ -170,46 +170,57 @@ const fn time(
 }
 
 const METRICS: &[ProgramMetric] = &[
-    level("millstream_up", "1 while the program is kept fast", |p| {
+    level("millstream_up", "1 in state running, else 0", |p| {
         Some(f64::from(u8::from(p.state == ProgramState::Running)))
     }),
-    level("millstream_interfaces", "Interfaces that the program is on", |p| Some(p.interfaces.len() as f64)),
-    level("millstream_generation", "The generation at work; 0: the original", |p| {
+    level("millstream_interfaces", "Interfaces that the program is attached to", |p| {
+        Some(p.interfaces.len() as f64)
+    }),
+    level("millstream_generation", "Number of the active generation; 0: the original program", |p| {
         Some(f64::from(p.generation))
     }),
-    level("millstream_guard_valid", "1 while specialised code may run", |p| {
+    level("millstream_guard_valid", "1 while the guard lets specialised code run, else 0", |p| {
         p.guard.map(|g| f64::from(u8::from(matches!(g, GuardState::Valid | GuardState::Behind))))
     }),
-    count("millstream_guard_revocations", "Writes that turned specialised code off", |p| {
+    count("millstream_guard_revocations", "Writes that invalidated specialised code", |p| {
         p.guard.map(|_| p.writes)
     }),
-    count("millstream_packets_specialised", "Packets that specialised code took", |p| p.specialised),
-    time("millstream_original_packet", "Time per packet of the original, when last measured", |p| {
-        p.before_ns
+    count("millstream_packets_specialised", "Packets that specialised code handled", |p| p.specialised),
+    time("millstream_original_packet", "Time per packet of the original program, when last measured", |p| {
+        p.original_ns
     }),
-    time("millstream_current_packet", "Time per packet of what runs, when last measured", |p| p.now_ns),
-    level("millstream_gain_ratio", "Part of the original's time that is saved", |p| {
-        p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0).map(|(before, now)| 1.0 - now / before)
+    time("millstream_current_packet", "Time per packet of the attached program, when last measured", |p| {
+        p.current_ns
     }),
-    count("millstream_installs", "Generations put to work", |p| Some(p.counts.installs)),
-    count("millstream_withdrawals", "Generations taken back", |p| Some(p.counts.withdrawals)),
-    count("millstream_rollbacks", "Rollbacks that were asked for", |p| Some(p.counts.rollbacks)),
+    level("millstream_gain_ratio", "Fraction of the original program's time that is saved", |p| {
+        p.original_ns
+            .zip(p.current_ns)
+            .filter(|(before, _)| *before > 0.0)
+            .map(|(before, now)| 1.0 - now / before)
+    }),
+    count("millstream_installs", "Generations installed", |p| Some(p.counts.installs)),
+    count("millstream_withdrawals", "Generations withdrawn", |p| Some(p.counts.withdrawals)),
+    count("millstream_rollbacks", "Rollbacks on request", |p| Some(p.counts.rollbacks)),
     count("millstream_confirmations", "Writes that needed no new code", |p| Some(p.counts.confirmations)),
-    count("millstream_refreshes", "Writes that needed new twins only", |p| Some(p.counts.refreshes)),
-    count("millstream_dropped", "Generations that could not be made", |p| Some(p.counts.dropped)),
+    count("millstream_shadow_table_updates", "Writes that needed only an update of shadow tables", |p| {
+        Some(p.counts.refreshes)
+    }),
+    count("millstream_dropped_generations", "Generations that were not made or not used", |p| {
+        Some(p.counts.dropped)
+    }),
     count("millstream_failures", "Sessions that failed", |p| Some(p.counts.failures)),
 ];
 
 /// Slots of program arrays, by the kind of program that is called in their place.
 fn slots_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
     let gauge = prometheus_client::metrics::MetricType::Gauge;
-    let help = "Slots of program arrays, by what is called in the place of the program in them";
-    let mut family = encoder.encode_descriptor("millstream_slots", help, None, gauge)?;
+    let help = "Filled slots of program arrays, by the program that is called: the label target";
+    let mut family = encoder.encode_descriptor("millstream_program_array_slots", help, None, gauge)?;
     for program in programs {
         let mut counts: BTreeMap<SlotTarget, i64> = BTreeMap::new();
         program.chain.iter().for_each(|slot| *counts.entry(slot.runs).or_default() += 1);
         for (runs, n) in counts {
-            let labels = [("program", program.name.clone()), ("runs", runs.to_string())];
+            let labels = [("program", program.name.clone()), ("target", runs.to_string())];
             ConstGauge::new(n).encode(family.encode_family(&labels)?)?;
         }
     }
@@ -219,7 +230,7 @@ fn slots_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> 
 /// Interfaces, attached and awaited, and the packets of each.
 fn interfaces_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
     use prometheus_client::metrics::MetricType::{Counter, Gauge};
-    let help = "1 while the program is on the interface, 0 while it waits for it";
+    let help = "1 while the program is attached to the interface, 0 while it waits for it";
     let mut family = encoder.encode_descriptor("millstream_interface_up", help, None, Gauge)?;
     for program in programs {
         let on =
@@ -231,7 +242,8 @@ fn interfaces_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]
             ConstGauge::<i64>::new(up).encode(family.encode_family(&labels)?)?;
         }
     }
-    let help = "Packets received on the interface since the program was attached; of TC programs on the way out, sent";
+    let help =
+        "Packets received on the interface since the program was attached; for TC egress, packets sent";
     let mut family = encoder.encode_descriptor("millstream_packets", help, None, Counter)?;
     for program in programs.iter().filter(|program| program.guard.is_some()) {
         for (interface, packets) in &program.received {
@@ -298,8 +310,8 @@ mod tests {
             missing: vec!["eth1".into()],
             received: vec![("eth0".into(), 7), ("eth1".into(), 3)],
             specialised: Some(5),
-            before_ns: Some(150.0),
-            now_ns: Some(60.0),
+            original_ns: Some(150.0),
+            current_ns: Some(60.0),
             ..ProgramStatus::default()
         }
     }
@@ -351,8 +363,10 @@ mod tests {
             vec![slot(0, SlotTarget::Variant), slot(1, SlotTarget::Original), slot(4, SlotTarget::Variant)];
         let program = ProgramStatus { name: "edge".into(), chain, ..ProgramStatus::default() };
         let text = crate::metrics::text(Box::new(Programs(vec![program, ProgramStatus::default()])));
-        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("millstream_slots{")).collect();
-        let of = |runs, n| format!("millstream_slots{{program=\"edge\",runs=\"{runs}\"}} {n}");
+        let lines: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("millstream_program_array_slots{")).collect();
+        let of =
+            |runs, n| format!("millstream_program_array_slots{{program=\"edge\",target=\"{runs}\"}} {n}");
         assert_eq!(lines, [of("specialised", 2), of("original", 1)]);
     }
 }

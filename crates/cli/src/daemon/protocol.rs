@@ -8,7 +8,7 @@ use millstream_specialize::report::{AttachedInterface, GuardState};
 use serde::{Deserialize, Serialize};
 
 /// Version of both sides' messages. A question of another version is refused.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 /// Maximum length of a question, in bytes.
 pub(crate) const LONGEST: u64 = 64 << 10;
 
@@ -154,8 +154,8 @@ pub(crate) struct ProgramStatus {
     pub(crate) received: Vec<(String, u64)>,
     /// Packets handled by specialised code, where they are counted.
     pub(crate) specialised: Option<u64>,
-    pub(crate) before_ns: Option<f64>,
-    pub(crate) now_ns: Option<f64>,
+    pub(crate) original_ns: Option<f64>,
+    pub(crate) current_ns: Option<f64>,
     pub(crate) writes: u64,
     pub(crate) swaps: u64,
     /// Contents of the slots of its program arrays.
@@ -173,9 +173,11 @@ pub(crate) struct EventCounts {
     pub(crate) withdrawals: u64,
     /// Writes that needed no new code.
     pub(crate) confirmations: u64,
-    /// Writes that needed only new twins.
+    /// Writes that needed only new shadow tables.
+    #[serde(rename = "shadow_table_updates")]
     pub(crate) refreshes: u64,
-    /// Generations dropped.
+    /// Generations that were not made or not used.
+    #[serde(rename = "dropped_generations")]
     pub(crate) dropped: u64,
     /// Rollbacks on request.
     pub(crate) rollbacks: u64,
@@ -234,7 +236,7 @@ mod tests {
         let question =
             Question { schema: SCHEMA, command: DaemonCommand::Pause { program: Some("a".into()) } };
         let line = serde_json::to_string(&question).unwrap();
-        assert_eq!(line, r#"{"schema":1,"command":"pause","program":"a"}"#);
+        assert_eq!(line, r#"{"schema":2,"command":"pause","program":"a"}"#);
         assert_eq!(serde_json::from_str::<Question>(&line).unwrap(), question);
         let what = HistoryEvent::Report(SessionReport::Withdrawn { generation: 3, reason: "r".into() });
         let records = vec![HistoryRecord { number: 1, time_ms: 2, program: "p".into(), what }];

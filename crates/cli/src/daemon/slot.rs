@@ -113,7 +113,7 @@ impl ManagedProgram {
     pub(super) fn details(&self) -> Result<SessionDetails, String> {
         self.order(WorkerCommand::Look)?;
         let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
-        details.take().ok_or_else(|| "somebody else was told at the same time; ask again".to_owned())
+        details.take().ok_or_else(|| "another client asked at the same time; try again".to_owned())
     }
 
     /// Stores the implementation of each lookup, for the client that gave the order to look.
@@ -229,7 +229,7 @@ impl ManagedProgram {
             } => {
                 (status.pps, status.packets, status.specialised) = (*pps, *packets, *specialised);
                 status.received.clone_from(received);
-                (status.before_ns, status.now_ns) = (*before_ns, *now_ns);
+                (status.original_ns, status.current_ns) = (*before_ns, *now_ns);
                 (status.generation, status.guard) = (*generation, Some(*guard));
                 (status.writes, status.swaps) = (*writes, *swaps);
                 status.chain.clone_from(chain);

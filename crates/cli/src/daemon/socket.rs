@@ -20,7 +20,7 @@ use crate::clients::{self, ClientConnection, ClientLine};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
     /// Another daemon uses it.
-    #[error("{path}: another daemon is at work there")]
+    #[error("{path}: another daemon listens there")]
     Busy { path: PathBuf },
     /// Others could replace the socket, or hold its lock.
     #[error("{path} is not safe: {why}")]
@@ -114,7 +114,7 @@ fn lock(path: &Path) -> Result<File, SocketError> {
     let file = options.open(path).map_err(|source| match source.raw_os_error() {
         Some(libc::ELOOP) => exposed("it is a link".into()),
         // The kernel's error for other users' files where everybody may write (fs.protected_regular).
-        Some(libc::EACCES) if path.exists() => exposed("it is somebody else's".into()),
+        Some(libc::EACCES) if path.exists() => exposed("it belongs to another user".into()),
         _ => failed(source),
     })?;
     let about = file.metadata().map_err(failed)?;
@@ -168,12 +168,13 @@ fn understood(line: &[u8]) -> Result<Question, ReplyBody> {
     if question.schema == SCHEMA {
         return Ok(question);
     }
-    Err(refused(format!("the question is of schema {}; this daemon speaks {SCHEMA}", question.schema)))
+    Err(refused(format!("the question has schema {}; this daemon has schema {SCHEMA}", question.schema)))
 }
 
 fn refused(message: String) -> ReplyBody {
-    let help = "one JSON object a line: {\"schema\":1,\"command\":\"status\"}; docs/daemon.md has the others";
-    ReplyBody::Refused { message, help: Some(help.to_owned()) }
+    let example = format!("{{\"schema\":{SCHEMA},\"command\":\"status\"}}");
+    let help = format!("send one JSON object per line, as {example}; docs/daemon.md lists the commands");
+    ReplyBody::Refused { message, help: Some(help) }
 }
 
 fn say(client: &mut ClientConnection, answer: ReplyBody) -> io::Result<()> {

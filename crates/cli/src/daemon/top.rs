@@ -284,7 +284,7 @@ impl TopView {
         let interfaces = usize::from(room).saturating_sub(name);
         let row = |p: &ProgramStatus| {
             let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
-            let gain = p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0);
+            let gain = p.original_ns.zip(p.current_ns).filter(|(before, _)| *before > 0.0);
             let gain =
                 gain.map_or(String::new(), |(before, now)| format!("{:+.0} %", 100.0 * (now / before - 1.0)));
             let cells = [
@@ -292,7 +292,7 @@ impl TopView {
                 p.state.name().to_owned(),
                 cut(&places(p), interfaces),
                 format!("{:.3}", p.pps / 1e6),
-                format!("{}->{}", ns(p.before_ns), ns(p.now_ns)),
+                format!("{}->{}", ns(p.original_ns), ns(p.current_ns)),
                 gain,
                 p.generation.to_string(),
                 p.guard.map_or("off".to_owned(), |g| g.to_string()),
@@ -303,7 +303,7 @@ impl TopView {
         let of = |n: usize| Constraint::Length(n as u16);
         let others = OTHERS.map(Constraint::Length);
         let widths = [of(name), Constraint::Length(STATE), of(interfaces)].into_iter().chain(others);
-        let header = ["program", "state", "interfaces", "Mpps", "ns per packet", "time", "gen", "guard"];
+        let header = ["program", "state", "interfaces", "Mpps", "ns per packet", "change", "gen", "guard"];
         let table = Table::new(self.status.programs.iter().map(row), widths)
             .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
@@ -324,13 +324,13 @@ impl TopView {
         });
         let c = &p.counts;
         let counts = format!(
-            "{} installed, {} taken back; {} writes: {} needed nothing, {} new twins{share}",
+            "{} installed, {} withdrawn; writes: {}, no new code: {}, shadow tables: {}{share}",
             c.installs, c.withdrawals, p.writes, c.confirmations, c.refreshes
         );
         let cost = self.details.as_ref().map_or(String::new(), |d| {
             let variant = d.variant_slots.map_or("none".to_owned(), |slots| slots.to_string());
-            let twins = d.twin_bytes as f64 / 1024.0;
-            format!("slots: original {}, variant {variant}; twins {twins:.0} KiB", d.original_slots)
+            let kib = d.twin_bytes as f64 / 1024.0;
+            format!("slots: original {}, variant {variant}; shadow tables {kib:.0} KiB", d.original_slots)
         });
         let plain =
             [counts, cost].into_iter().chain(self.details.iter().filter(|d| !d.chain.is_empty()).map(chain));
@@ -357,11 +357,11 @@ impl TopView {
         };
         let [kind, heat, share] = OTHERS.map(Constraint::Length);
         let widths = [Constraint::Length(room), kind, heat, Constraint::Length(HOW), share];
-        let header = ["map", "type", "lookups", "answered by", "of these"];
+        let header = ["map", "type", "lookups", "answered by", "answered"];
         let table = Table::new(lookups.iter().map(row), widths)
             .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
-            .block(Block::bordered().title("lookups by heat"));
+            .block(Block::bordered().title("lookups by frequency"));
         let mut state = TableState::new().with_selected(Some(self.lookup));
         frame.render_stateful_widget(table, area, &mut state);
     }
@@ -454,8 +454,8 @@ mod tests {
             pps: 1_500_000.0,
             packets: 1_000,
             specialised: Some(900),
-            before_ns: Some(100.0),
-            now_ns: Some(25.0),
+            original_ns: Some(100.0),
+            current_ns: Some(25.0),
             generation: 3,
             guard: Some(GuardState::Valid),
             ..ProgramStatus::default()
@@ -501,8 +501,8 @@ mod tests {
             "valid",
             "90.0 % of 1000 packets",
             "original 120, variant 340",
-            "twins 2 KiB",
-            "7 keys in code",
+            "shadow tables 2 KiB",
+            "7 hot keys",
             "90.0 % #####",
             "hottest keys of hot",
             "key of hot",
@@ -556,8 +556,7 @@ mod tests {
         let long = "{source 2001:db8::1, destination 2001:db8:ffff::2, port 65535, protocol 6, zone 12345}";
         view.details.as_mut().expect("details").lookups[1].keys[0].text = long.into();
         let text = view.text(80, view.rows(80));
-        for words in ["eth0 (native)", "100.0->25.0", "-75 %", "valid", "7 keys in code", "75.0 %", "in code"]
-        {
+        for words in ["eth0 (native)", "100.0->25.0", "-75 %", "valid", "7 hot keys", "75.0 %", "in code"] {
             assert!(text.contains(words), "{words:?} is not in\n{text}");
         }
         // In two lines of the table.

@@ -32,13 +32,13 @@ pub(super) struct DemoReport {
     /// Medians of the session's measurements, in packets per second: original, specialised.
     live_pps: (f64, f64),
     updates_per_second: u64,
-    pub(super) few: RouteUpdateStats,
+    pub(super) paced_updates: RouteUpdateStats,
     /// Milliseconds from each write to the first packet that finds it in specialised code.
     latencies_ms: Vec<f64>,
     /// Updates in the last phase, as fast as possible.
-    pub(super) many: u64,
+    pub(super) burst_updates: u64,
     /// Frames that came back after updates.
-    pub(super) far_end: StalenessCounts,
+    pub(super) peer: StalenessCounts,
     sent: u64,
     lost: u64,
 }
@@ -111,7 +111,7 @@ struct ThresholdRow {
 impl DemoReport {
     pub(super) fn new(updates_per_second: u64) -> Self {
         DemoReport {
-            schema: 1,
+            schema: 2,
             event: "conclusion",
             environment: Environment::now(),
             workload: String::new(),
@@ -119,10 +119,10 @@ impl DemoReport {
             after: None,
             live_pps: (f64::NAN, f64::NAN),
             updates_per_second,
-            few: RouteUpdateStats::default(),
+            paced_updates: RouteUpdateStats::default(),
             latencies_ms: Vec::new(),
-            many: 0,
-            far_end: StalenessCounts::default(),
+            burst_updates: 0,
+            peer: StalenessCounts::default(),
             sent: 0,
             lost: 0,
         }
@@ -168,11 +168,11 @@ impl DemoReport {
 
     /// Returns true if every packet was handled correctly, and the counts are complete.
     pub(super) fn right(&self) -> bool {
-        self.far_end.stale == 0 && self.lost == 0 && self.counted()
+        self.peer.stale == 0 && self.lost == 0 && self.counted()
     }
 
     fn counted(&self) -> bool {
-        self.far_end.fresh > 0 && self.far_end.unstamped == 0
+        self.peer.fresh > 0 && self.peer.unstamped == 0
     }
 
     pub(super) fn json(&self) -> String {
@@ -197,7 +197,7 @@ impl DemoReport {
         let verdict = |speed: &Option<SpeedComparison>, which: usize| {
             speed.as_ref().map_or(ThresholdVerdict::NotMeasured, |s| verdicts(s)[which])
         };
-        let share = self.few.specialised as f64 / self.few.packets.max(1) as f64;
+        let share = self.paced_updates.specialised as f64 / self.paced_updates.packets.max(1) as f64;
         let latency = median(self.latencies_ms.clone());
         let bar = |what, figure, bar, verdict| ThresholdRow { what, figure, bar, verdict };
         let later = |what: &str| format!("{what}, then");
@@ -218,13 +218,13 @@ impl DemoReport {
                 format!("in specialised code, {} writes/s", self.updates_per_second),
                 format!("{:.2} %", 100.0 * share),
                 "at least 90 %",
-                ThresholdVerdict::counted((self.few.packets > 0).then_some(share >= 0.9)),
+                ThresholdVerdict::counted((self.paced_updates.packets > 0).then_some(share >= 0.9)),
             ),
             bar(
-                format!("stale packets, {} writes", self.few.updates + self.many),
-                format!("{} of {}", self.far_end.stale, self.far_end.stale + self.far_end.fresh),
+                format!("stale packets, {} writes", self.paced_updates.updates + self.burst_updates),
+                format!("{} of {}", self.peer.stale, self.peer.stale + self.peer.fresh),
                 "0",
-                ThresholdVerdict::counted(self.counted().then_some(self.far_end.stale == 0)),
+                ThresholdVerdict::counted(self.counted().then_some(self.peer.stale == 0)),
             ),
             bar(
                 "lost packets".to_owned(),
@@ -278,7 +278,7 @@ impl DemoReport {
 }
 
 fn none() -> String {
-    "no variant was at work".to_owned()
+    "no variant was active".to_owned()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -51,18 +51,18 @@ const XDP_TX: u32 = 3;
 /// Flags of `millstream demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Seconds of each of the three acts
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::duration_args::seconds())]
+    /// Duration of each of the three phases, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = crate::duration_args::seconds())]
     seconds: u64,
-    /// Seconds of each of the two measurements; up to six times as many on a disturbed machine
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::duration_args::seconds())]
+    /// Duration of each of the two measurements, in seconds; up to six times as long on a disturbed machine
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = crate::duration_args::seconds())]
     measure: u64,
-    /// Route updates per second in the last act
+    /// Route updates per second in the third phase
     #[arg(long, value_name = "N", default_value_t = 10)]
-    updates: u64,
-    /// Route updates after that, several thousand a second
+    update_rate: u64,
+    /// Number of route updates in the burst that follows, at about 1,000 per second
     #[arg(long, value_name = "N", default_value_t = 10_000)]
-    many: u64,
+    burst_updates: u64,
     /// Print the session's reports, and at the end all figures, as JSON lines
     #[arg(long)]
     json: bool,
@@ -81,9 +81,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, miette::Report> {
     let [usual, longest] = seconds(args);
     say(&format!("Takes about {usual} seconds, up to {longest} on a machine that does other work.\n"));
     say("1. The original for two seconds, then Millstream.");
-    let mut figures = DemoReport::new(args.updates);
+    let mut figures = DemoReport::new(args.update_rate);
     speed_act(args, &say, &mut figures)?;
-    say(&format!("\n3. {} route updates per second, under load; frames carry the time.", args.updates));
+    say(&format!("\n3. {} route updates per second, under load; frames carry the time.", args.update_rate));
     update_act(args, &say, &mut figures)?;
     if args.json {
         outln!("{}", figures.json());
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, miette::Report> {
 
 /// Duration of the demo in seconds, usually and at most.
 fn seconds(args: &DemoArgs) -> [u64; 2] {
-    let many = (HASTE * u32::try_from(args.many).unwrap_or(u32::MAX)).as_secs();
+    let many = (HASTE * u32::try_from(args.burst_updates).unwrap_or(u32::MAX)).as_secs();
     let acts = 3 * args.seconds.max(3) + 2 * FIRST.as_secs() + many;
     let measured = 2 * args.measure.max(2);
     // Loading, and the session's work before and after its acts.
@@ -154,22 +154,22 @@ fn update_act(
         let routes = routes.try_clone().map_err(ended)?;
         stage.run(live, |stop| sleep(Duration::from_secs(3), stop))?;
         let (told, packets) = (stage.told().len(), live.packets());
-        let pause = Duration::from_nanos(1_000_000_000 / args.updates.max(1));
-        let most = act.as_secs() * args.updates;
+        let pause = Duration::from_nanos(1_000_000_000 / args.update_rate.max(1));
+        let most = act.as_secs() * args.update_rate;
         stage.run(live, |stop| writer.write(&routes, most, pause, stop))?;
         let (all, specialised) = live.packets();
-        figures.few = RouteUpdateStats {
+        figures.paced_updates = RouteUpdateStats {
             updates: writer.updates(),
             packets: all - packets.0,
             specialised: specialised.saturating_sub(packets.1),
         };
         figures.latencies(&stage.told()[told..]);
-        say(&format!("4. {} route updates as fast as they go, under load.", args.many));
+        say(&format!("4. {} route updates as fast as they go, under load.", args.burst_updates));
         stage.quiet.store(true, Ordering::Relaxed);
-        stage.run(live, |stop| writer.write(&routes, args.many, HASTE, stop))
+        stage.run(live, |stop| writer.write(&routes, args.burst_updates, HASTE, stop))
     })?;
-    figures.many = writer.updates() - figures.few.updates;
-    figures.far_end = writer.far.counts();
+    figures.burst_updates = writer.updates() - figures.paced_updates.updates;
+    figures.peer = writer.far.counts();
     figures.add_counts(rig.counts().map_err(ended)?);
     Ok(())
 }

@@ -79,7 +79,7 @@ pub(super) struct ChangeCause {
     /// A pass, or `lower` for the choice of instructions and registers.
     pub(super) name: String,
     /// Description of the pass.
-    pub(super) does: String,
+    pub(super) description: String,
 }
 
 /// A function in both forms.
@@ -313,10 +313,15 @@ fn causes(rows: &[DiffRow], number: u32, known: &CodeProvenance<'_>) -> Vec<Chan
     let names: BTreeSet<&str> =
         places.iter().filter_map(|p| known.touched.get(p)).flatten().copied().collect();
     let does = |name: &str| registry().find(|p| p.name() == name).map_or("", |p| p.describe());
-    let mut causes: Vec<ChangeCause> =
-        names.into_iter().map(|n| ChangeCause { name: n.to_owned(), does: does(n).to_owned() }).collect();
+    let mut causes: Vec<ChangeCause> = names
+        .into_iter()
+        .map(|n| ChangeCause { name: n.to_owned(), description: does(n).to_owned() })
+        .collect();
     if causes.is_empty() {
-        causes.push(ChangeCause { name: "lower".into(), does: "choose instructions and registers".into() });
+        causes.push(ChangeCause {
+            name: "lower".into(),
+            description: "choose instructions and registers".into(),
+        });
     }
     causes
 }

@@ -39,7 +39,7 @@ summary { color: var(--dim); cursor: pointer; padding: .1rem .5rem; }
 ";
 
 /// Legend of the colours, which stand for the marks of the text report.
-const LEGEND: &str = "<p class=\"legend\">Left the first form, right the second: <span class=\"out\">gone</span> \
+const LEGEND: &str = "<p class=\"legend\">Left the first form, right the second: <span class=\"out\">removed</span> \
 <span class=\"in\">new</span> <span class=\"other\">does something else</span> \
 <span class=\"only\">other registers only</span> <span class=\"elsewhere\">stands elsewhere</span> \
 <span class=\"why\">what made the change</span></p>\n";
@@ -67,7 +67,8 @@ pub(super) fn page(report: &ExplainReport) -> String {
     if !report.windows.is_empty() {
         out.push_str("<h2>Replaced by the search, and again by something else</h2>\n<ul>\n");
         for w in &report.windows {
-            let _ = writeln!(out, "<li><b>{}</b> {}</li>", escaped(&w.cause.name), escaped(&w.cause.does));
+            let _ =
+                writeln!(out, "<li><b>{}</b> {}</li>", escaped(&w.cause.name), escaped(&w.cause.description));
         }
         out.push_str("</ul>\n");
     }
@@ -101,11 +102,11 @@ fn summary(out: &mut String, report: &ExplainReport) {
             escaped(&proof.map(text::proof).unwrap_or_default())
         );
     }
-    for gone in &report.gone {
+    for name in &report.removed {
         let _ = writeln!(
             out,
-            "<tr><td>{}</td><td colspan=\"3\">gone: inlined or not called</td></tr>",
-            escaped(gone)
+            "<tr><td>{}</td><td colspan=\"3\">removed: inlined or not called</td></tr>",
+            escaped(name)
         );
     }
     out.push_str("</table>\n");
@@ -160,7 +161,7 @@ fn table(out: &mut String, both: &FunctionDiff, range: std::ops::Range<usize>, c
         let causes: Vec<String> = change
             .causes
             .iter()
-            .map(|c| format!("<b>{}</b>: {}", escaped(&c.name), escaped(&c.does)))
+            .map(|c| format!("<b>{}</b>: {}", escaped(&c.name), escaped(&c.description)))
             .collect();
         let (before, after) = change.slots;
         let _ = writeln!(

@@ -70,7 +70,7 @@ struct ProgramProof {
     reason: Option<String>,
     /// Observables with equal terms, and questions that a solver answered.
     same: usize,
-    asked: usize,
+    queries: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,7 +85,7 @@ struct ExplainReport {
     proofs: Vec<ProgramProof>,
     functions: Vec<diff::FunctionDiff>,
     /// Functions that only the first form has: inlined, or not called any more.
-    gone: Vec<String>,
+    removed: Vec<String>,
     /// Windows that the search replaced, but that are not in the result: later rewrites replaced them again.
     windows: Vec<windows::ReplacedWindow>,
 }
@@ -147,11 +147,11 @@ fn make(args: &ExplainArgs, a: &Object) -> Result<OptimizedObject> {
 
 fn report(args: &ExplainArgs, a: &Object, made: OptimizedObject) -> Result<ExplainReport> {
     let OptimizedObject { object: b, origins, touched, searched } = made;
-    let (mut functions, mut gone) = (Vec::new(), Vec::new());
+    let (mut functions, mut removed) = (Vec::new(), Vec::new());
     let wanted = |name: &String| args.prog.is_empty() || args.prog.contains(name);
     for (n, f) in a.functions.iter().enumerate().filter(|(_, f)| wanted(&f.name)) {
         let Some(at) = counterpart(a, n, &b, args.b.is_none()) else {
-            gone.push(f.name.clone());
+            removed.push(f.name.clone());
             continue;
         };
         let known =
@@ -159,7 +159,7 @@ fn report(args: &ExplainArgs, a: &Object, made: OptimizedObject) -> Result<Expla
         let both = diff::compare((a, n as u32), (&b, &b.functions[at]), known.as_ref());
         functions.push(both.into_diagnostic().wrap_err_with(|| format!("in function {}", f.name))?);
     }
-    if functions.is_empty() && gone.is_empty() {
+    if functions.is_empty() && removed.is_empty() {
         let names: Vec<&str> = a.functions.iter().map(|f| f.name.as_str()).collect();
         return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no such function"));
     }
@@ -171,13 +171,13 @@ fn report(args: &ExplainArgs, a: &Object, made: OptimizedObject) -> Result<Expla
     let found = searched.iter().flatten().filter(chosen).flat_map(|p| &p.found);
     let windows = windows::place(found, &mut functions);
     Ok(ExplainReport {
-        schema: 1,
+        schema: 2,
         a: args.a.display().to_string(),
         b: args.b.as_ref().map(|b| b.display().to_string()),
         causes_known: origins.is_some(),
         proofs,
         functions,
-        gone,
+        removed,
         windows,
     })
 }
@@ -191,7 +191,7 @@ impl ProgramProof {
             EquivalenceEvidence::Refuted(_) => ("refuted", Some(superopt::certainty(&p.proof))),
             other => ("composed", Some(superopt::certainty(other))),
         };
-        ProgramProof { program: p.name.clone(), verdict, reason, same: 0, asked: p.search.asked as usize }
+        ProgramProof { program: p.name.clone(), verdict, reason, same: 0, queries: p.search.asked as usize }
     }
 }
 
@@ -212,10 +212,10 @@ fn proofs(args: &ExplainArgs, a: &Object, b: &Object) -> Result<Vec<ProgramProof
         let code = |o: &Object, f: FuncId| o.link(f).ok().map(|l| l.insns);
         let same = code(a, p.func) == code(b, q.func);
         let mut proof =
-            ProgramProof { program: p.name.clone(), verdict: "unchanged", reason: None, same: 0, asked: 0 };
+            ProgramProof { program: p.name.clone(), verdict: "unchanged", reason: None, same: 0, queries: 0 };
         if !same {
             let found = prove((a, p.func), (b, q.func), solver.as_ref(), &limits);
-            (proof.same, proof.asked) = (found.same, found.asked);
+            (proof.same, proof.queries) = (found.same, found.asked);
             let trusted = crate::prove::rests_on(found.answers.trusted as u64);
             (proof.verdict, proof.reason) = match found.verdict {
                 ProofVerdict::Equivalent => ("equivalent", trusted),

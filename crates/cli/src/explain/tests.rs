@@ -78,16 +78,21 @@ fn report() -> ExplainReport {
     let lost = WindowReplacement { after: vec!["r9 = 9".into()], ..found.clone() };
     let mut functions = vec![both];
     let windows = windows::place([&found, &lost].into_iter(), &mut functions);
-    let proof =
-        ProgramProof { program: "count_xdp".into(), verdict: "equivalent", reason: None, same: 9, asked: 2 };
+    let proof = ProgramProof {
+        program: "count_xdp".into(),
+        verdict: "equivalent",
+        reason: None,
+        same: 9,
+        queries: 2,
+    };
     ExplainReport {
-        schema: 1,
+        schema: 2,
         a: "dir/<count>.o".into(),
         b: None,
         causes_known: true,
         proofs: vec![proof],
         functions,
-        gone: vec!["helper".into()],
+        removed: vec!["helper".into()],
         windows,
     }
 }

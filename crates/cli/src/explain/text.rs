@@ -59,7 +59,7 @@ pub(super) fn text(report: &ExplainReport, style: &DiffStyle) -> String {
         out.push_str("\nreplaced by the search, and again by something else:\n");
     }
     for w in &report.windows {
-        let _ = writeln!(out, "  {} {}", w.cause.name, w.cause.does);
+        let _ = writeln!(out, "  {} {}", w.cause.name, w.cause.description);
     }
     out
 }
@@ -74,8 +74,8 @@ pub(super) fn summary(report: &ExplainReport) -> String {
         let (before, after) = f.slots;
         let _ = writeln!(out, "{}: {before} slots, then {after}; {} changes", f.name, f.changes.len());
     }
-    for name in &report.gone {
-        let _ = writeln!(out, "{name}: gone, inlined or not called");
+    for name in &report.removed {
+        let _ = writeln!(out, "{name}: removed, inlined or not called");
     }
     out
 }
@@ -86,13 +86,13 @@ pub(super) fn proof(p: &ProgramProof) -> String {
         ("unchanged", _) => "unchanged".into(),
         ("equivalent", _) if p.same == 0 => "proven equivalent, as a whole".into(),
         ("composed" | "refuted", Some(how)) => how.clone(),
-        ("equivalent", _) if p.asked == 0 => {
+        ("equivalent", _) if p.queries == 0 => {
             format!("proven equivalent: {} observables are the same term", p.same)
         }
         ("equivalent", _) => {
             format!(
                 "proven equivalent: {} observables are the same term, {} questions to a solver",
-                p.same, p.asked
+                p.same, p.queries
             )
         }
         ("differs", Some(why)) => format!("NOT EQUIVALENT: {why}"),
@@ -169,7 +169,8 @@ fn causes(out: &mut String, change: &DiffHunk, style: DiffStyle) {
         return;
     }
     let (before, after) = change.slots;
-    let names: Vec<String> = change.causes.iter().map(|c| format!("{} ({})", c.name, c.does)).collect();
+    let names: Vec<String> =
+        change.causes.iter().map(|c| format!("{} ({})", c.name, c.description)).collect();
     let slots = if before == 1 { "slot" } else { "slots" };
     let text = format!("      {before} {slots}, then {after}: {}", names.join("; "));
     for line in wrapped(&text, style.width) {

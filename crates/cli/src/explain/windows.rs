@@ -38,7 +38,7 @@ fn cause(f: &WindowReplacement) -> ChangeCause {
     let proof = if f.solver { "proven by a solver" } else { "proven: the same terms" };
     ChangeCause {
         name: format!("search, {}", engine(f.engine)),
-        does: format!("{} for {}, {proof}{rule}", text(&f.after), text(&f.before)),
+        description: format!("{} for {}, {proof}{rule}", text(&f.after), text(&f.before)),
     }
 }
 

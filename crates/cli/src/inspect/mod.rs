@@ -26,7 +26,7 @@ const PROMOTION: &[&str] = &["split-stack", "promote-spills", "mem2reg", "params
 /// Flags of `millstream inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
-    /// The object file, a raw program (`X.insns`), or one of our data planes (`builtin:NAME`)
+    /// The object file, a raw program (`X.insns`), or a built-in data plane (`builtin:NAME`)
     object: PathBuf,
     /// Show this program or subprogram only; may be repeated
     #[arg(long, value_name = "NAME")]

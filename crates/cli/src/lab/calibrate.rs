@@ -18,7 +18,7 @@ pub(super) struct CalibrateArgs {
     /// Write the table to this file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Length of the measurement, in seconds; fixed in advance, whatever the result
+    /// Duration of the measurement, in seconds; it does not depend on the result
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     seconds: f64,
     /// CPU to measure on; default: the last one

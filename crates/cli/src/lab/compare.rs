@@ -37,10 +37,10 @@ pub(super) struct CompareArgs {
     /// Run live frames through devices instead of test runs: many flows, cold branches, less resolution
     #[arg(long)]
     live: bool,
-    /// Packets that take turns in a test run, drawn as the traffic is; one is the finest comparison
+    /// Number of packets per test run, drawn from the traffic; 1 gives the most exact comparison
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "live")]
     packets: usize,
-    /// Length of the measurement, in seconds; fixed in advance, whatever the result
+    /// Duration of the measurement, in seconds; it does not depend on the result
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
     /// Copies of each program per generation; default: 8, or 4 on live frames
@@ -49,7 +49,7 @@ pub(super) struct CompareArgs {
     /// CPU to measure on; default: the last one
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Give each object maps of its own, even where the first has the same
+    /// Give each object separate maps, even if the first object has the same maps
     #[arg(long)]
     own_maps: bool,
     /// Seed of the random choices
@@ -67,7 +67,7 @@ struct CompareReport<'a> {
     workload: &'a str,
     shared_maps: bool,
     report: &'a ComparisonReport,
-    doubts: Vec<String>,
+    reliability_warnings: Vec<String>,
     /// Likely mistakes of the user.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
@@ -92,12 +92,12 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, miette::Report> {
         return Ok(interrupted().into());
     }
     let document = CompareReport {
-        schema: 1,
+        schema: 2,
         environment: Environment::now(),
         workload: &workload,
         shared_maps: !args.own_maps,
         report: &report,
-        doubts: report.reliability_warnings(),
+        reliability_warnings: report.reliability_warnings(),
         warnings: &warnings,
     };
     if args.json {

@@ -66,7 +66,7 @@ impl LabArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrafficArgs {
     /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME
-    /// of router, switch, firewall, nat, balancer. For our own data planes this is the default
+    /// of router, switch, firewall, nat, balancer. This is the default for built-in data planes
     #[arg(long, value_name = "TABLES")]
     tables: Option<String>,
     /// Flows to draw from the tables
@@ -175,7 +175,7 @@ impl TrafficArgs {
         let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
         capture::warn(&capture);
         if capture.left_out > 0 {
-            errln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
+            errln!("{}: frames that cannot be sent: {}", path.display(), capture.left_out);
         }
         Ok(Some((capture.frames, "a capture in its order")))
     }

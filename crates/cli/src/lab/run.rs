@@ -48,13 +48,13 @@ pub(super) struct LabRunArgs {
     /// answers to each frame by itself. Sends the frames of `--pcap` or `--packet` once each
     #[arg(long, value_name = "FILE", requires = "recorded")]
     expect: Option<PathBuf>,
-    /// Length of the throughput measurement
+    /// Duration of the throughput measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
     /// Loads of the curve of loss and latency; 0 for none. Needs a second CPU
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(..=1000))]
     points: u16,
-    /// Length of each load of the curve
+    /// Duration of each load of the curve, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     point_seconds: f64,
     /// CPU to send and receive on; default: the last one
@@ -94,7 +94,7 @@ pub(super) struct LabRunReport {
     pub(super) latencies: Vec<BatchLatency>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) curve: Option<LoadCurve>,
-    pub(super) doubts: Vec<String>,
+    pub(super) reliability_warnings: Vec<String>,
     /// Likely mistakes of the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
@@ -153,7 +153,7 @@ pub(super) fn run(args: &LabRunArgs) -> Result<ExitCode, miette::Report> {
         out!("{}", text::run(&document));
     }
     let good = document.verification.is_good() && document.lost == 0;
-    let exit = match (good, document.doubts.is_empty()) {
+    let exit = match (good, document.reliability_warnings.is_empty()) {
         (false, _) => Exit::Negative,
         (true, false) => Exit::Unknown,
         (true, true) => Exit::Done,
@@ -248,7 +248,7 @@ fn work(
     let comes_back = verification.returned > 0 || counts.returned > 0;
     let warning = if comes_back { None } else { emptiness(&main.subject)? };
     Ok(LabRunReport {
-        schema: 1,
+        schema: 2,
         warnings: warning.into_iter().collect(),
         environment: Environment::now(),
         object: args.object.clone(),
@@ -256,7 +256,7 @@ fn work(
         verdict: verdict_name(verdict),
         verification,
         mpps: 1e3 / throughput.sides[0].ns,
-        doubts: throughput
+        reliability_warnings: throughput
             .reliability_warnings()
             .into_iter()
             .chain(curve.as_ref().and_then(LoadCurve::reliability_warning))

@@ -26,7 +26,7 @@ pub(super) fn comparison(
         }
     }
     tail(&mut out, report);
-    doubts(&mut out, &report.reliability_warnings());
+    reliability(&mut out, &report.reliability_warnings());
     warnings(&mut out, warned);
     out
 }
@@ -54,7 +54,7 @@ pub(super) fn run(d: &LabRunReport) -> String {
     if let Some(curve) = &d.curve {
         load(&mut out, curve);
     }
-    doubts(&mut out, &d.doubts);
+    reliability(&mut out, &d.reliability_warnings);
     warnings(&mut out, &d.warnings);
     out
 }
@@ -102,7 +102,8 @@ fn verdict(out: &mut String, side: &SideReport, r: &RatioEstimate, several: bool
     let [low, high] = r.interval;
     let _ = writeln!(out, "verdict     {name}{words}; ratio {:.4}, 99 % {low:.4} to {high:.4}", r.ratio);
     if let Some(differ @ 1..) = side.answers_differ {
-        let _ = writeln!(out, "            {name}WARNING: answers {differ} packets otherwise than the first");
+        let _ =
+            writeln!(out, "            {name}WARNING: packets with another result than the first: {differ}");
     }
 }
 
@@ -113,7 +114,8 @@ fn tail(out: &mut String, report: &ComparisonReport) {
     };
     let _ = writeln!(
         out,
-        "measured    by {how}: {:.0} s, {} generations of {} copies, {} dropped, {} runs, {:.0} % disturbed, seed {}",
+        "measured    by {how}: {:.0} s, generations: {} of {} copies, dropped: {}\n            \
+         runs: {}, disturbed: {:.0} %, seed: {}",
         report.plan.seconds,
         report.generations,
         report.plan.copies,
@@ -130,9 +132,9 @@ fn warnings(out: &mut String, warnings: &[String]) {
     }
 }
 
-fn doubts(out: &mut String, doubts: &[String]) {
-    for doubt in doubts {
-        let _ = writeln!(out, "doubt       {doubt}");
+fn reliability(out: &mut String, warnings: &[String]) {
+    for warning in warnings {
+        let _ = writeln!(out, "unreliable  {warning}");
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn stats(args: &StatsArgs) -> Result<ExitCode> {
 }
 
 fn ask(socket: &Path, request: &str) -> Result<Value> {
-    let at = || format!("{}: nobody answers", socket.display());
+    let at = || format!("{}: no process answers", socket.display());
     let mut stream = UnixStream::connect(socket).into_diagnostic().wrap_err_with(at)?;
     writeln!(stream, "{request}").into_diagnostic().wrap_err_with(at)?;
     let mut line = String::new();

@@ -49,7 +49,7 @@ pub(crate) fn clients<R: Send + 'static>(
                 "--control: {e}"
             )
         }
-        SocketError::Busy { path } => miette!("--control {}: somebody else listens there", path.display()),
+        SocketError::Busy { path } => miette!("--control {}: another process listens there", path.display()),
         e => miette!("--control: {e}"),
     })?;
     let listener = bound.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;

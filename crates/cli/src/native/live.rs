@@ -294,7 +294,7 @@ impl PortOpenError {
                 Ok(Exit::NotPermitted.into())
             }
             _ if way == PacketTransport::Xdp && e.is_taken() => Err(miette!(
-                help = "`ip link set dev NAME xdp off` takes an XDP program away, if nobody needs it",
+                help = "`ip link set dev NAME xdp off` detaches an XDP program that is not needed",
                 "{e}"
             )),
             PortError::Queues { interface, workers, .. } => Err(miette!(

@@ -78,16 +78,16 @@ pub(crate) struct CodegenArgs {
         value_parser = template
     )]
     templates: Vec<(String, TemplateArg)>,
-    /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and
-    /// `annotations`; of all code `passes`, `llvm-passes`, `prefetch`, `ahead`, `lookups`, or a pass that
-    /// `millstream opt --list-passes` names
+    /// Disable optimizations, to measure the effect of each: of configurations `static-graph`, `constants`
+    /// and `annotations`; of all code `passes`, `llvm-passes`, `header-prefetch`, `table-prefetch`, `lookups`, or
+    /// the name of a pass (`millstream opt --list-passes`)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = without)]
     without: Vec<DisabledOptimization>,
-    /// Run so many workers, each a thread on a processor of its own with the packets of its flows
+    /// Number of workers: threads, each on its own CPU, which share the packets by flow
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
-    /// Run a configuration in so many stages, each a worker: in front of its queues, behind the first one
-    /// that a packet comes to, and so on, with a ring between two; 2 without N
+    /// Number of pipeline stages of a configuration, each run by a worker: up to the first queue that a
+    /// packet reaches, up to the second, and so on, with a ring between two stages; 2 without N
     #[arg(
         long,
         value_name = "N",
@@ -227,7 +227,7 @@ pub(crate) struct NativeRunArgs {
     /// Seconds to serve interfaces for
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Index of the interface that packets from memory or a file come in by, and of the first port of DPDK
+    /// Interface index of packets from memory or a file, and of the first port of DPDK
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
     #[command(flatten)]
@@ -304,7 +304,7 @@ impl LostBefore {
     pub(crate) fn text(&self) -> Option<String> {
         let LostBefore { no_room, unfit } = self;
         let text =
-            || format!("lost before they came here: {no_room} for want of room, {unfit} that fit no frame");
+            || format!("lost before reception: {no_room} (no free buffer), {unfit} (too long for a buffer)");
         (no_room + unfit > 0).then(text)
     }
 }

@@ -31,11 +31,11 @@ pub(crate) struct PortOptions {
     /// interfaces support it
     #[arg(long, value_enum, default_value_t = ZeroCopyMode::Auto)]
     zero_copy: ZeroCopyMode,
-    /// With --io xdp:..., poll drivers, for so long each time, in place of their interrupts; workers do not
-    /// sleep
+    /// With --io xdp:..., poll drivers instead of waiting for interrupts: duration of a poll, in
+    /// microseconds; workers do not sleep
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     busy_poll: Option<u32>,
-    /// With --busy-poll: packets that drivers take at once
+    /// With --busy-poll: maximum number of packets per poll
     #[arg(
         long,
         value_name = "PACKETS",

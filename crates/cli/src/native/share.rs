@@ -33,7 +33,7 @@ fn one(object: &Object, share: &str) -> Result<(String, ExternalMemory)> {
     let info = map.info();
     if declared.spec.map_type != MapType::ARRAY || info.map_type != MapType::ARRAY {
         return Err(miette!(
-            help = "the kernel gives nobody the memory of other maps, and a copy would be behind: `--map` \
+            help = "the kernel shares the memory of arrays only, and a copy would be out of date: `--map` \
                 fills a map from a dump",
             "only arrays can be shared, and map {name:?} is of type {}, the kernel's of type {}",
             declared.spec.map_type,
@@ -43,7 +43,7 @@ fn one(object: &Object, share: &str) -> Result<(String, ExternalMemory)> {
     if info.flags & map_flags::MMAPABLE == 0 {
         return Err(miette!(
             help = "`__uint(map_flags, BPF_F_MMAPABLE)` in its declaration, or `bpftool map create ... flags 0x400`",
-            "the kernel's map was not made with BPF_F_MMAPABLE, so nobody else can have its memory"
+            "the kernel's map was not made with BPF_F_MMAPABLE, so its memory cannot be shared"
         ));
     }
     let (wanted, found) =

@@ -37,14 +37,21 @@ const NAMES: [(&str, DisabledOptimization); 9] = [
     ("annotations", DisabledOptimization::Annotations),
     ("passes", DisabledOptimization::Passes),
     ("llvm-passes", DisabledOptimization::LlvmPasses),
-    ("prefetch", DisabledOptimization::Prefetch),
-    ("ahead", DisabledOptimization::Ahead),
+    ("header-prefetch", DisabledOptimization::Prefetch),
+    ("table-prefetch", DisabledOptimization::Ahead),
     ("lookups", DisabledOptimization::Lookups),
     ("descriptors", DisabledOptimization::Descriptors),
 ];
 
+/// Old names, which are accepted for one release, and new ones.
+const RENAMED: [(&str, &str); 2] = [("prefetch", "header-prefetch"), ("ahead", "table-prefetch")];
+
 /// Reads a name.
 pub(super) fn without(text: &str) -> Result<DisabledOptimization, String> {
+    if let Some((old, new)) = RENAMED.iter().find(|(old, _)| *old == text) {
+        errln!("{}", crate::renamed::warning(&format!("--without {old}"), &format!("--without {new}")));
+        return without(new);
+    }
     if let Some((_, known)) = NAMES.iter().find(|(name, _)| *name == text) {
         return Ok(known.clone());
     }

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 
 const DOCTOR: &str = "`millstream doctor` says what this machine permits";
 const UNCHANGED: &str = "nothing was changed";
-const THEIRS: &str = "somebody has replaced the program meanwhile; theirs stays";
+const THEIRS: &str = "another process has replaced the program; its program stays attached";
 
 /// Lines of advice, and the exit code of a command that ends with the error.
 pub(crate) type Advice = (Vec<String>, Exit);
@@ -45,7 +45,7 @@ pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
             (vec![first.to_owned(), format!("{other}; {UNCHANGED}")], Exit::Input)
         }
         LiveError::Several { .. } => {
-            let how = "it is told from others by its name, or by being the only one: detach those that are not meant";
+            let how = "it is identified by its name, or as the only one: detach the others";
             (vec![format!("{how}; {UNCHANGED}")], Exit::Input)
         }
         LiveError::Unsuited(_) => (vec!["`millstream inspect` shows its programs".to_owned()], Exit::Input),
@@ -128,9 +128,7 @@ fn by_number(dev: &str, errno: Option<i32>, error: Option<&KernelError>) -> Advi
         Some(libc::EBUSY | libc::EEXIST) => (
             vec![
                 format!("another program is on this interface; {UNCHANGED}"),
-                format!(
-                    "--adopt takes its place, and gives it back at the end; `ip link show dev {dev}` names it"
-                ),
+                format!("--adopt replaces it until the end; `ip link show dev {dev}` names it"),
             ],
             Exit::Negative,
         ),

@@ -380,14 +380,14 @@ fn questions_that_are_none_get_an_answer() {
     };
     for (line, words) in [
         (&b"nonsense\n"[..], "not understood"),
-        (b"{\"schema\":1,\"command\":\"dance\"}\n", "not understood"),
+        (b"{\"schema\":2,\"command\":\"dance\"}\n", "not understood"),
         (b"{\"schema\":99,\"command\":\"status\"}\n", "schema 99"),
         (&[b'x'; 65_536][..], "too long"),
     ] {
         let answer = ask(line);
         assert!(answer.contains("\"answer\":\"refused\"") && answer.contains(words), "{answer}");
     }
-    assert!(ask(b"{\"schema\":1,\"command\":\"status\"}\n").contains("\"answer\":\"status\""));
+    assert!(ask(b"{\"schema\":2,\"command\":\"status\"}\n").contains("\"answer\":\"status\""));
 }
 
 /// With traffic: specialised code is rolled back at once, stays so, and comes back; nothing is lost.
@@ -487,7 +487,8 @@ fn roll_back_and_resume(daemon: &Daemon<'_>) {
     daemon.until("core", "taking packets", |p| p["specialised"].as_u64() > Some(0));
     let top = String::from_utf8(daemon.ask(&["top", "--once"]).stdout).unwrap();
     // The router's lookups of routes are answered by a twin; its key is shown as an address.
-    for words in ["routes", "twin", "hottest keys of", "% of a core", TEST_PORT, "running", "slots: original"]
+    for words in
+        ["routes", "shadow table", "hottest keys of", "% of a core", TEST_PORT, "running", "slots: original"]
     {
         assert!(top.contains(words), "{words:?} is not in\n{top}");
     }
@@ -583,7 +584,7 @@ fn metrics_say_what_the_status_says() {
         ("millstream_rollbacks_total", 1.0),
         ("millstream_installs_total", 0.0),
         ("millstream_compile_seconds_count", 0.0),
-        ("millstream_write_answer_seconds_count", 0.0),
+        ("millstream_write_response_seconds_count", 0.0),
     ] {
         assert_eq!(of(name), value, "{name}");
     }

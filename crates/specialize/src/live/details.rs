@@ -26,7 +26,8 @@ pub struct SessionDetails {
     pub original_slots: usize,
     /// Slots of the variant; missing if none is active.
     pub variant_slots: Option<usize>,
-    /// Bytes of its twins and caches.
+    /// Bytes of its shadow tables and caches.
+    #[serde(rename = "shadow_table_bytes")]
     pub twin_bytes: u64,
 }
 
@@ -40,6 +41,7 @@ pub struct SlotDetails {
     /// The program in it.
     pub program: String,
     /// Program that the active variant calls in its place.
+    #[serde(rename = "target")]
     pub runs: SlotTarget,
 }
 
@@ -56,6 +58,7 @@ pub enum SlotTarget {
     /// A variant of it.
     Variant,
     /// A variant of it, inlined where the slot is a constant.
+    #[serde(rename = "inlined")]
     Joined,
     /// The program itself.
     Original,
@@ -67,9 +70,9 @@ impl std::fmt::Display for SlotTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             SlotTarget::Variant => "specialised",
-            SlotTarget::Joined => "joined",
+            SlotTarget::Joined => "inlined",
             SlotTarget::Original => "original",
-            SlotTarget::Foreign => "not the object's",
+            SlotTarget::Foreign => "foreign",
         })
     }
 }
@@ -91,7 +94,7 @@ pub struct LookupDetails {
     pub how: LookupMethod,
     /// Lookups counted in the last look at the traffic.
     pub seen: u64,
-    /// Share of them that code, a twin or a cache answers.
+    /// Share of them that code, a shadow table or a cache answers.
     pub answered: f64,
     /// The keys, hottest first.
     pub keys: Vec<KeyDetails>,
@@ -104,14 +107,18 @@ pub enum LookupMethod {
     /// By the map.
     Map,
     /// By code for so many hot keys, else by the map.
+    #[serde(rename = "hot_keys")]
     Hot(usize),
     /// By code that holds the whole map.
+    #[serde(rename = "inlined")]
     Code,
-    /// By a twin.
+    /// By a shadow table.
+    #[serde(rename = "shadow_table")]
     Twin,
     /// By a cache, else by the map.
     Cache,
     /// By a test of a word of the key if no entry has its value, else by the map.
+    #[serde(rename = "key_test")]
     Test,
 }
 
@@ -119,12 +126,12 @@ impl std::fmt::Display for LookupMethod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             LookupMethod::Map => f.write_str("map"),
-            LookupMethod::Hot(1) => f.write_str("1 key in code"),
-            LookupMethod::Hot(n) => write!(f, "{n} keys in code"),
-            LookupMethod::Code => f.write_str("whole map in code"),
-            LookupMethod::Twin => f.write_str("twin"),
+            LookupMethod::Hot(1) => f.write_str("1 hot key"),
+            LookupMethod::Hot(n) => write!(f, "{n} hot keys"),
+            LookupMethod::Code => f.write_str("inlined table"),
+            LookupMethod::Twin => f.write_str("shadow table"),
             LookupMethod::Cache => f.write_str("cache"),
-            LookupMethod::Test => f.write_str("test of the key"),
+            LookupMethod::Test => f.write_str("key test"),
         }
     }
 }
