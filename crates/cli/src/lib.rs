@@ -44,6 +44,7 @@ mod man;
 mod metrics;
 mod native;
 mod opt;
+mod p4;
 mod privileges;
 mod progress;
 mod prove;
@@ -88,6 +89,8 @@ enum CliCommand {
     Lab(lab::LabArgs),
     /// Demonstrate run-time specialization of a router on live traffic, without a NIC
     Demo(demo::DemoArgs),
+    /// Check P4_16 programs, print their P4Info, run their tests
+    P4(p4::P4Args),
     /// Prove that the programs of two objects behave the same, or find a difference
     Prove(prove::ProveArgs),
     /// Search for new rewrite rules, and prove them
@@ -154,12 +157,13 @@ impl CliCommand {
     /// Returns true if the command can be ended at any moment and leaves nothing behind.
     fn only_prints(&self) -> bool {
         use CliCommand::{
-            Click, Completions, Doctor, Explain, History, Inspect, Layout, Man, Stats, Status, Verify,
+            Click, Completions, Doctor, Explain, History, Inspect, Layout, Man, P4, Stats, Status, Verify,
         };
         match self {
             Doctor(_) | Inspect(_) | Verify(_) | Explain(_) | Layout(_) | Completions(_) | Man(_) => true,
             Status(_) | History(_) | Stats(_) => true,
             Click(args) => args.only_prints(),
+            P4(args) => args.only_prints(),
             _ => false,
         }
     }
@@ -283,6 +287,7 @@ impl CliCommand {
             CliCommand::BenchUser(args) => bench_user::run(&args),
             CliCommand::Layout(args) => layout::run(&args),
             CliCommand::Build(args) => build::run(&args),
+            CliCommand::P4(args) => p4::run(&args),
             CliCommand::Verify(args) => verify::run(args),
             CliCommand::Completions(args) => completions::run(&args),
             CliCommand::Man(args) => man::run(&args),

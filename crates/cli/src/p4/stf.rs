@@ -1,0 +1,162 @@
+//! `millstream p4 test`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use miette::{IntoDiagnostic, Result, miette};
+use millstream_p4::CompileOptions;
+use millstream_p4_lower::lower;
+use millstream_p4_switch::stf::{parse_stf, run_stf};
+use millstream_p4_switch::{InterpreterExecutor, Switch};
+use serde::Serialize;
+
+use super::PreprocessorArgs;
+use crate::exit::Exit;
+
+/// Flags of `millstream p4 test`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct P4TestArgs {
+    /// STF files, or folders of which every `.stf` file is run. The program is the `.p4` file of the same name
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+    /// The program of all tests
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    #[command(flatten)]
+    preprocessor: PreprocessorArgs,
+    /// Execution to test
+    #[arg(long, value_name = "EXECUTION", default_value = "interpreter")]
+    on: TestExecution,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Executions of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum TestExecution {
+    /// The interpreter of the IR, on the program as it was lowered
+    Interpreter,
+    /// The same after the static passes, each of which the IR's verifier checks
+    Optimized,
+}
+
+#[derive(Debug, Serialize)]
+struct P4TestReport {
+    schema: u32,
+    passed: usize,
+    failed: usize,
+    refused: usize,
+    tests: Vec<StfResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct StfResult {
+    file: String,
+    program: String,
+    verdict: StfVerdict,
+    /// First difference, or reason of a refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum StfVerdict {
+    /// All packets are as expected.
+    Passed,
+    /// A packet, or a counter, is not as expected.
+    Failed,
+    /// The program has a construct that is not supported.
+    Refused,
+}
+
+impl StfVerdict {
+    fn text(self) -> &'static str {
+        match self {
+            StfVerdict::Passed => "passed",
+            StfVerdict::Failed => "failed",
+            StfVerdict::Refused => "refused",
+        }
+    }
+}
+
+pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
+    let files = super::files(&args.paths, "stf")?;
+    let options = args.preprocessor.options();
+    let mut report = P4TestReport { schema: 1, passed: 0, failed: 0, refused: 0, tests: Vec::new() };
+    for test in files {
+        let program = match &args.program {
+            Some(program) => program.clone(),
+            None => program_of(&test)?,
+        };
+        let (verdict, reason) = test_one(&test, &program, &options, args.on)?;
+        match verdict {
+            StfVerdict::Passed => report.passed += 1,
+            StfVerdict::Failed => report.failed += 1,
+            StfVerdict::Refused => report.refused += 1,
+        }
+        if !args.json {
+            let reason = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+            outln!("{}: {}{reason}", test.display(), verdict.text());
+        }
+        let (file, program) = (test.display().to_string(), program.display().to_string());
+        report.tests.push(StfResult { file, program, verdict, reason });
+    }
+    match args.json {
+        true => outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
+        false => outln!("{} passed, {} failed, {} refused", report.passed, report.failed, report.refused),
+    }
+    Ok(if report.passed == report.tests.len() { Exit::Done } else { Exit::Negative }.into())
+}
+
+/// The program of a test: of the same name, less an ending `-bmv2` or `_ubpf`, as the reference compiler's tests
+/// have.
+fn program_of(test: &Path) -> Result<PathBuf> {
+    let stem = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let names = [&stem, stem.trim_end_matches("-bmv2"), stem.trim_end_matches("_ubpf")];
+    let paths = names.map(|name| test.with_file_name(format!("{name}.p4")));
+    paths.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        miette!(
+            help = "--program names the program of a test",
+            "{}: there is no {stem}.p4 beside it",
+            test.display()
+        )
+    })
+}
+
+/// Runs a test, and gives the verdict with its reason.
+///
+/// # Errors
+/// If a file cannot be read, or the test's is not STF.
+fn test_one(
+    test: &Path,
+    program: &Path,
+    options: &CompileOptions,
+    on: TestExecution,
+) -> Result<(StfVerdict, Option<String>)> {
+    let text = crate::bounded_read::text(test)
+        .map_err(|error| miette!("cannot read {}: {error}", test.display()))?;
+    let commands = parse_stf(&text).map_err(|error| miette!("{}: {error}", test.display()))?;
+    let checked = super::read(program, options)?;
+    if let Some(error) = checked.diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
+        return Ok((StfVerdict::Refused, Some(error.render(&checked.sources).to_string())));
+    }
+    let mut lowered = match lower(&checked) {
+        Ok(lowered) => lowered,
+        Err(error) => return Ok((StfVerdict::Refused, Some(error.render(&checked.sources)))),
+    };
+    if on == TestExecution::Optimized {
+        let mut session = millstream_passes::PassSession::new(millstream_passes::TargetInfo::native());
+        session.verify = true;
+        millstream_passes::PassPipeline::default_o2().run(&mut lowered.module, &mut session).into_diagnostic()?;
+    }
+    let lowered = Arc::new(lowered);
+    let executor = InterpreterExecutor::new(Arc::clone(&lowered));
+    let mut switch = Switch::new(lowered, executor).into_diagnostic()?;
+    Ok(match run_stf(&mut switch, &commands) {
+        Ok(()) => (StfVerdict::Passed, None),
+        Err(failure) => (StfVerdict::Failed, Some(failure.to_string())),
+    })
+}
