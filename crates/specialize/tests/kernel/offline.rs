@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use millstream_ir::Map as IrMap;
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};
-use millstream_kernel::{KernelProgram, MapType, TestRun, UpdateMode};
+use millstream_kernel::{KernelProgram, TestRun, UpdateMode};
 use millstream_lab::os;
 use millstream_lab::subject::{InsnCounts, ProgramVersion};
 use millstream_loader::{ObjectLoader, Session};
