@@ -107,7 +107,7 @@ fn program_of(test: &Path) -> Option<PathBuf> {
 
 /// Architecture of a program, by the files that it includes.
 fn architecture_of(text: &str) -> &'static str {
-    ["v1model", "psa", "pna", "ebpf_model", "ubpf_model", "xdp_model"]
+    ["v1model", "psa", "pna", "xdp_model", "ubpf_model", "ebpf_model"]
         .into_iter()
         .find(|name| text.contains(&format!("{name}.p4")))
         .unwrap_or("other")
