@@ -9,6 +9,7 @@ use millstream_p4::SourceSpan;
 
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
+use crate::lookup3::lookup3;
 use crate::lowerer::Lowerer;
 use crate::values::{Operand, Scalar};
 use crate::writer::byte_string;
@@ -64,6 +65,11 @@ pub(crate) fn hash_of(
         "xor16" => {
             let func = routine(l, "p4.xor16", || words16("p4.xor16", AluOp::Xor));
             joined_words(l, func, &parts, AluOp::Xor)
+        }
+        "lookup3" if with_payload => return refuse(span, "`lookup3` of the payload is not supported"),
+        "lookup3" => {
+            let func = routine(l, "p4.lookup3", || lookup3("p4.lookup3"));
+            chained(l, func, &parts[..1], 0)
         }
         "identity" => return identity(l, operand, start, span),
         other => return refuse(span, format!("the hash algorithm `{other}` is not supported")),
@@ -182,7 +188,7 @@ impl Emitter {
 }
 
 /// A function of a byte string and a state.
-fn routine_frame(name: &str) -> (Emitter, [Value; 3]) {
+pub(crate) fn routine_frame(name: &str) -> (Emitter, [Value; 3]) {
     let mut e = Emitter::new(Function::new(name, Linkage::Static));
     let entry = e.block;
     let start = e.parameter(entry, Type::Ptr(Prov::Mem));

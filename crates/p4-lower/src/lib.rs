@@ -24,6 +24,7 @@ mod filters;
 mod hashes;
 mod instances;
 mod keys;
+mod lookup3;
 mod lowerer;
 mod meters;
 mod methods;
