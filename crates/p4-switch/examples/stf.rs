@@ -3,7 +3,7 @@
 //! `stf FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--random COUNT] [--optimize]`: `--only` takes files whose
 //! name has the text, `--list` prints each file with its result, and not only those that do not pass, `--lower` lowers
 //! all programs, and runs nothing, `--random` sends random packets through all programs, `--optimize` runs the static
-//! passes for native code.
+//! passes for native code; with both, the packets that leave are compared with those of the code before the passes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -142,6 +142,7 @@ fn run_file(
     if let Some(error) = errors.first() {
         return (architecture, SuiteResult::Failed(format!("the code is not valid: {error}")));
     }
+    let plain = Arc::new(lowered.clone());
     if optimizes {
         let mut session = Session::new(Target::native());
         session.verify = true;
@@ -151,7 +152,7 @@ fn run_file(
     }
     let lowered = Arc::new(lowered);
     let Some(test) = test else {
-        let result = send_random(&lowered, packets);
+        let result = send_random(&lowered, &plain, packets);
         return (architecture, result.map_or_else(SuiteResult::Failed, |()| SuiteResult::Passed));
     };
     let result = (|| -> Result<(), String> {
@@ -165,9 +166,16 @@ fn run_file(
 }
 
 /// Sends random packets of all lengths up to 200 bytes; an endless loop of the program is no failure.
-fn send_random(lowered: &Arc<LoweredProgram>, packets: usize) -> Result<(), String> {
-    let executor = InterpreterExecutor::new(lowered.clone());
-    let mut switch = Switch::new(lowered.clone(), executor).map_err(|error| error.to_string())?;
+fn send_random(
+    lowered: &Arc<LoweredProgram>,
+    plain: &Arc<LoweredProgram>,
+    packets: usize,
+) -> Result<(), String> {
+    let switch = |program: &Arc<LoweredProgram>| {
+        let executor = InterpreterExecutor::new(program.clone());
+        Switch::new(program.clone(), executor).map_err(|error| error.to_string())
+    };
+    let (mut switch, mut other) = (switch(lowered)?, switch(plain)?);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = || {
         state ^= state << 13;
@@ -177,7 +185,12 @@ fn send_random(lowered: &Arc<LoweredProgram>, packets: usize) -> Result<(), Stri
     };
     for round in 0..packets {
         let packet: Vec<u8> = (0..round % 200).map(|_| random() as u8).collect();
-        match switch.receive(random() % 8, &packet) {
+        let port = random() % 8;
+        let (sent, expected) = (switch.receive(port, &packet), other.receive(port, &packet));
+        match sent {
+            Ok(sent) if expected.as_ref() != Ok(&sent) => {
+                return Err(format!("{packet:02x?} gives {sent:02x?}, before the passes {expected:02x?}"));
+            }
             Ok(_) | Err(SwitchError::Endless) => {}
             Err(error) if error.to_string().contains("instructions executed") => {}
             Err(error) => return Err(format!("{error} on {packet:02x?}")),
