@@ -35,6 +35,7 @@ mod pipeline;
 mod portable;
 mod psa;
 mod requests;
+mod routines;
 mod scope;
 mod statements;
 mod table_specs;

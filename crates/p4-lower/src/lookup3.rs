@@ -6,7 +6,7 @@
 use millstream_ir::{AluOp, Cond, Function, Op, Type, Value};
 
 use crate::emitter::{Address, Emitter};
-use crate::hashes::routine_frame;
+use crate::routines::routine_frame;
 
 const START: u64 = 0xdead_beef;
 const MASK: u64 = 0xffff_ffff;
