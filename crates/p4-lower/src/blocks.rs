@@ -96,7 +96,7 @@ fn collect_blocks<'p>(
                 match &value.kind {
                     ExpressionKind::Construct(syntax, arguments) => {
                         let place = (String::new(), value.span);
-                        collect_blocks(l, syntax, arguments, place, blocks)?;
+                        l.deeper(value.span, |l| collect_blocks(l, syntax, arguments, place, blocks))?;
                     }
                     ExpressionKind::Name(name) => {
                         let Some(declaration) = l.global(&name.name.text) else {
@@ -107,7 +107,8 @@ fn collect_blocks<'p>(
                         };
                         let path = declaration.name.text.to_string();
                         let place = (path, value.span);
-                        collect_blocks(l, &syntax.object_type, &syntax.arguments, place, blocks)?;
+                        let (object_type, arguments) = (&syntax.object_type, &syntax.arguments);
+                        l.deeper(value.span, |l| collect_blocks(l, object_type, arguments, place, blocks))?;
                     }
                     _ => return refuse(value.span, "this is no part of a package"),
                 }

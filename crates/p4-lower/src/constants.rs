@@ -86,10 +86,8 @@ impl<'p> Lowerer<'p> {
         value: &'p ExpressionTree,
         scope: std::rc::Rc<crate::scope::Scope<'p>>,
     ) -> Option<ConstantValue> {
-        let outer = std::mem::replace(&mut self.scope, scope);
-        let known = self.known(value);
-        self.scope = outer;
-        known
+        let known = self.deeper(value.span, |l| l.in_scope(scope, |l| Ok(l.known(value))));
+        known.ok().flatten()
     }
 
     fn known_member(&mut self, base: &'p ExpressionTree, member: &str) -> Option<ConstantValue> {

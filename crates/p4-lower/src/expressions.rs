@@ -84,7 +84,9 @@ impl<'p> Lowerer<'p> {
         if let ExpressionKind::Name(name) = &expression.kind
             && let Some((value, scope)) = self.constant_of(name)
         {
-            return self.in_scope(scope, |l| l.scalar(value, Some(target))).map(Operand::Scalar);
+            let lowered =
+                self.deeper(expression.span, |l| l.in_scope(scope, |l| l.scalar(value, Some(target))));
+            return lowered.map(Operand::Scalar);
         }
         refuse(expression.span, "this expression is not supported")
     }
@@ -292,7 +294,7 @@ impl<'p> Lowerer<'p> {
             return Ok(None);
         }
         let place = self.emitter.variable(value_type);
-        self.in_scope(scope, |l| l.lower_into(value, &place))?;
+        self.deeper(name.name.span, |l| l.in_scope(scope, |l| l.lower_into(value, &place)))?;
         Ok(Some(Target::Memory(place)))
     }
 

@@ -338,6 +338,7 @@ impl<'p> Lowerer<'p> {
             "crc16_custom" | "CRC16_CUSTOM" => "crc16_custom",
             "csum16" | "ONES_COMPLEMENT16" => "csum16",
             "xor16" => "xor16",
+            "lookup3" => "lookup3",
             "random" => "random",
             other => {
                 return refuse(expression.span, format!("the hash algorithm `{other}` is not supported"));
@@ -364,6 +365,12 @@ impl<'p> Lowerer<'p> {
     /// `base + hash % max`; a `max` of 0 gives the base.
     fn hash(&mut self, arguments: &GivenArguments<'p>, span: SourceSpan) -> Lowered<()> {
         let algorithm = self.algorithm_name(argument(arguments, 1, span)?)?;
+        if arguments.len() == 3 {
+            // The uBPF model has neither base nor bound.
+            let data = self.operand(argument(arguments, 2, span)?, None)?;
+            let value = hash_of(self, algorithm, &data, false, span)?;
+            return self.give(argument(arguments, 0, span)?, &Operand::Scalar(value));
+        }
         let wide = RuntimeType::Bits(64, false);
         let base = self.scalar(argument(arguments, 2, span)?, Some(&wide))?;
         let data = self.operand(argument(arguments, 3, span)?, None)?;

@@ -4,12 +4,14 @@
 //! Internet checksum (RFC 1071), `xor16` the exclusive or of 16-bit words. The `custom` variants use the standard
 //! polynomials. `identity` is the first 8 bytes as a number, `random` a random number.
 
-use millstream_ir::{AluOp, Cond, Func, Function, Linkage, Op, Prov, Size, Type, Value};
+use millstream_ir::{AluOp, Func, Function, Size, Value};
 use millstream_p4::SourceSpan;
 
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
+use crate::lookup3::lookup3;
 use crate::lowerer::Lowerer;
+use crate::routines::{crc, words16};
 use crate::values::{Operand, Scalar};
 use crate::writer::byte_string;
 
@@ -64,6 +66,11 @@ pub(crate) fn hash_of(
         "xor16" => {
             let func = routine(l, "p4.xor16", || words16("p4.xor16", AluOp::Xor));
             joined_words(l, func, &parts, AluOp::Xor)
+        }
+        "lookup3" if with_payload => return refuse(span, "`lookup3` of the payload is not supported"),
+        "lookup3" => {
+            let func = routine(l, "p4.lookup3", || lookup3("p4.lookup3"));
+            chained(l, func, &parts[..1], 0)
         }
         "identity" => return identity(l, operand, start, span),
         other => return refuse(span, format!("the hash algorithm `{other}` is not supported")),
@@ -179,65 +186,4 @@ impl Emitter {
         }
         sum
     }
-}
-
-/// A function of a byte string and a state.
-fn routine_frame(name: &str) -> (Emitter, [Value; 3]) {
-    let mut e = Emitter::new(Function::new(name, Linkage::Static));
-    let entry = e.block;
-    let start = e.parameter(entry, Type::Ptr(Prov::Mem));
-    let length = e.parameter(entry, Type::I64);
-    let state = e.parameter(entry, Type::I64);
-    (e, [start, length, state])
-}
-
-/// A reflected CRC, bit by bit.
-fn crc(name: &str, polynomial: u64) -> Function {
-    let (mut e, [start, length, initial]) = routine_frame(name);
-    let (head, body, behind) = (e.new_block(), e.new_block(), e.new_block());
-    let (at, state) = (e.parameter(head, Type::I64), e.parameter(head, Type::I64));
-    let zero = e.constant(0);
-    e.jump_with(head, &[zero, initial]);
-    e.enter(head);
-    e.branch(Cond::Lt, at, length, body, behind);
-    e.enter(body);
-    let address = e.offset_pointer(start, at);
-    let byte = e.load(Address::pointer(address), Size::B);
-    let mut crc = e.alu(AluOp::Xor, state, byte);
-    let polynomial = e.constant(polynomial);
-    for _ in 0..8 {
-        let bit = e.and(crc, 1);
-        let mask = e.alu(AluOp::Sub, zero, bit);
-        let feedback = e.alu(AluOp::And, mask, polynomial);
-        let rest = e.alu_with(AluOp::Rsh, crc, 1);
-        crc = e.alu(AluOp::Xor, rest, feedback);
-    }
-    let next = e.alu_with(AluOp::Add, at, 1);
-    e.jump_with(head, &[next, crc]);
-    e.enter(behind);
-    e.effect(Op::Return {}, &[state]);
-    e.finish()
-}
-
-/// Joins the 16-bit words of a byte string by an operator; a last odd byte is the upper half of a word.
-fn words16(name: &str, op: AluOp) -> Function {
-    let (mut e, [start, length, initial]) = routine_frame(name);
-    let (head, body, behind) = (e.new_block(), e.new_block(), e.new_block());
-    let (at, state) = (e.parameter(head, Type::I64), e.parameter(head, Type::I64));
-    let zero = e.constant(0);
-    e.jump_with(head, &[zero, initial]);
-    e.enter(head);
-    e.branch(Cond::Lt, at, length, body, behind);
-    e.enter(body);
-    let address = e.offset_pointer(start, at);
-    let byte = e.load(Address::pointer(address), Size::B);
-    let odd = e.and(at, 1);
-    let upper = e.alu_with(AluOp::Lsh, byte, 8);
-    let part = e.select(odd, byte, upper);
-    let joined = e.alu(op, state, part);
-    let next = e.alu_with(AluOp::Add, at, 1);
-    e.jump_with(head, &[next, joined]);
-    e.enter(behind);
-    e.effect(Op::Return {}, &[state]);
-    e.finish()
 }

@@ -123,7 +123,7 @@ impl<'p> Lowerer<'p> {
                     return self.extern_instance(name, types, &values, path, span);
                 }
                 DeclarationKind::TypeAlias(syntax) => {
-                    return self.instantiate(syntax, arguments, path, span);
+                    return self.deeper(span, |l| l.instantiate(syntax, arguments, path, span));
                 }
                 _ => continue,
             };

@@ -23,6 +23,8 @@ const MOST_STACK_BYTES: u64 = 16 << 20;
 const MOST_ARRAY_BYTES: u64 = 1 << 28;
 /// Deepest nesting of calls.
 const DEEPEST_CALL: usize = 64;
+/// Deepest nesting of types and constants.
+const DEEPEST_REFERENCE: usize = 128;
 
 /// Map type numbers of the kernel.
 pub(crate) const HASH_MAP: u32 = 1;
@@ -111,6 +113,8 @@ pub(crate) struct Lowerer<'p> {
     pub(crate) sums: Vec<Place>,
     pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
     pub(crate) depth: usize,
+    /// Nesting of types and constants that are being resolved.
+    references: usize,
 }
 
 impl<'p> Lowerer<'p> {
@@ -158,6 +162,7 @@ impl<'p> Lowerer<'p> {
             sums: Vec::new(),
             table_parts: Vec::new(),
             depth: 0,
+            references: 0,
         }
     }
 
@@ -192,6 +197,22 @@ impl<'p> Lowerer<'p> {
         self.depth += 1;
         let result = lower(self);
         self.depth -= 1;
+        result
+    }
+
+    /// Resolves something that may refer to others of its kind: types, constants.
+    pub(crate) fn deeper<T>(
+        &mut self,
+        span: SourceSpan,
+        lower: impl FnOnce(&mut Self) -> Lowered<T>,
+    ) -> Lowered<T> {
+        if self.references >= DEEPEST_REFERENCE {
+            let message = format!("types and constants nested more than {DEEPEST_REFERENCE} deep");
+            return refuse(span, message + " are not supported");
+        }
+        self.references += 1;
+        let result = lower(self);
+        self.references -= 1;
         result
     }
 

@@ -9,6 +9,9 @@ use crate::lowerer::Lowerer;
 use crate::types::RuntimeType;
 use crate::values::Scalar;
 
+/// Widest values that are multiplied, in bits.
+const WIDEST_PRODUCT: u32 = 4096;
+
 impl<'p> Lowerer<'p> {
     pub(crate) fn unary(
         &mut self,
@@ -127,6 +130,12 @@ impl<'p> Lowerer<'p> {
             BitXor => e.bitwise(AluOp::Xor, x, y),
             Add => e.add_words(x, y, width),
             Subtract => e.subtract_words(x, y, width),
+            Multiply if width > WIDEST_PRODUCT => {
+                return refuse(
+                    span,
+                    format!("a product of more than {WIDEST_PRODUCT} bits is not supported"),
+                );
+            }
             Multiply => e.multiply_words(x, y, width),
             AddSaturating => e.saturating(true, (x, y), width, is_signed),
             SubtractSaturating => e.saturating(false, (x, y), width, is_signed),

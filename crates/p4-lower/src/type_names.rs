@@ -31,7 +31,7 @@ impl<'p> Lowerer<'p> {
             return Ok(known.clone());
         }
         let mut depends = false;
-        let converted = self.convert_kind(id, span, &mut depends)?;
+        let converted = self.deeper(span, |l| l.convert_kind(id, span, &mut depends))?;
         if converted.size() > LARGEST_OBJECT {
             return refuse(span, format!("objects of more than {LARGEST_OBJECT} bytes are not supported"));
         }
@@ -129,7 +129,7 @@ impl<'p> Lowerer<'p> {
                 })
             }
             NominalKind::Enumeration(Some(underlying), _) | NominalKind::NewType(underlying) => {
-                self.runtime_type(*underlying, span)
+                self.deeper(span, |l| l.runtime_type(*underlying, span))
             }
             NominalKind::Enumeration(None, _) => Ok(RuntimeType::Enumeration(Some(id))),
             _ => Ok(RuntimeType::Object(id, arguments)),
@@ -191,7 +191,7 @@ impl<'p> Lowerer<'p> {
         match &declaration.kind {
             DeclarationKind::TypeAlias(syntax) | DeclarationKind::NewType(syntax) => {
                 let root = self.root.clone();
-                self.in_scope(root, |l| l.type_of_syntax(syntax))
+                self.deeper(name.name.span, |l| l.in_scope(root, |l| l.type_of_syntax(syntax)))
             }
             _ => {
                 let id = self.nominal_of(declaration)?;

@@ -1,8 +1,9 @@
 //! Runs every STF file of a folder with the program of the same name, and counts the results by architecture.
 //!
-//! `stf FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--optimize]`: `--only` takes files whose name has the
-//! text, `--list` prints each file with its result, and not only those that do not pass, `--lower` lowers all programs,
-//! and runs nothing, `--optimize` runs the static passes for native code.
+//! `stf FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--random COUNT] [--optimize]`: `--only` takes files whose
+//! name has the text, `--list` prints each file with its result, and not only those that do not pass, `--lower` lowers
+//! all programs, and runs nothing, `--random` sends random packets through all programs, `--optimize` runs the static
+//! passes for native code; with both, the packets that leave are compared with those of the code before the passes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millstream_p4::{CompileOptions, SourceLoader, compile};
-use millstream_p4_lower::lower;
+use millstream_p4_lower::{LoweredProgram, lower};
 use millstream_p4_switch::stf::{parse_stf, run_stf};
-use millstream_p4_switch::{InterpreterExecutor, Switch};
+use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchError};
 use millstream_passes::{Pipeline, Session, Target};
 
 /// Files of the machine.
@@ -41,7 +42,7 @@ struct SuiteCounts {
 fn main() {
     let mut options = CompileOptions::default();
     let (mut only, mut lists, mut lowers) = (String::new(), false, false);
-    let (mut folders, mut optimizes) = (Vec::new(), false);
+    let (mut folders, mut optimizes, mut packets) = (Vec::new(), false, 0);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -49,6 +50,10 @@ fn main() {
             "--only" => only = arguments.next().unwrap_or_default(),
             "--list" => lists = true,
             "--lower" => lowers = true,
+            "--random" => {
+                lowers = true;
+                packets = arguments.next().and_then(|count| count.parse().ok()).unwrap_or(0);
+            }
             "--optimize" => optimizes = true,
             _ => folders.push(argument),
         }
@@ -68,7 +73,7 @@ fn main() {
                 continue;
             };
             let (architecture, result) =
-                run_file(&program, (!lowers).then_some(file.path()), &options, optimizes);
+                run_file(&program, (!lowers).then_some(file.path()), &options, (optimizes, packets));
             let count = counts.entry(architecture).or_default();
             let text = match result {
                 SuiteResult::Passed => {
@@ -107,7 +112,7 @@ fn program_of(test: &Path) -> Option<PathBuf> {
 
 /// Architecture of a program, by the files that it includes.
 fn architecture_of(text: &str) -> &'static str {
-    ["v1model", "psa", "pna", "ebpf_model", "ubpf_model", "xdp_model"]
+    ["v1model", "psa", "pna", "xdp_model", "ubpf_model", "ebpf_model"]
         .into_iter()
         .find(|name| text.contains(&format!("{name}.p4")))
         .unwrap_or("other")
@@ -118,7 +123,7 @@ fn run_file(
     program: &Path,
     test: Option<&Path>,
     options: &CompileOptions,
-    optimizes: bool,
+    (optimizes, packets): (bool, usize),
 ) -> (&'static str, SuiteResult) {
     let text = std::fs::read_to_string(program).unwrap_or_default();
     let checked = compile(&program.to_string_lossy(), &mut FolderLoader, options);
@@ -137,6 +142,7 @@ fn run_file(
     if let Some(error) = errors.first() {
         return (architecture, SuiteResult::Failed(format!("the code is not valid: {error}")));
     }
+    let plain = Arc::new(lowered.clone());
     if optimizes {
         let mut session = Session::new(Target::native());
         session.verify = true;
@@ -144,8 +150,11 @@ fn run_file(
             return (architecture, SuiteResult::Failed(format!("a pass fails: {error}")));
         }
     }
-    let Some(test) = test else { return (architecture, SuiteResult::Passed) };
     let lowered = Arc::new(lowered);
+    let Some(test) = test else {
+        let result = send_random(&lowered, &plain, packets);
+        return (architecture, result.map_or_else(SuiteResult::Failed, |()| SuiteResult::Passed));
+    };
     let result = (|| -> Result<(), String> {
         let commands = std::fs::read_to_string(test).map_err(|error| error.to_string())?;
         let commands = parse_stf(&commands).map_err(|error| error.to_string())?;
@@ -154,4 +163,38 @@ fn run_file(
         run_stf(&mut switch, &commands).map_err(|error| error.to_string())
     })();
     (architecture, result.map_or_else(SuiteResult::Failed, |()| SuiteResult::Passed))
+}
+
+/// Sends random packets of all lengths up to 200 bytes; an endless loop of the program is no failure.
+fn send_random(
+    lowered: &Arc<LoweredProgram>,
+    plain: &Arc<LoweredProgram>,
+    packets: usize,
+) -> Result<(), String> {
+    let switch = |program: &Arc<LoweredProgram>| {
+        let executor = InterpreterExecutor::new(program.clone());
+        Switch::new(program.clone(), executor).map_err(|error| error.to_string())
+    };
+    let (mut switch, mut other) = (switch(lowered)?, switch(plain)?);
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for round in 0..packets {
+        let packet: Vec<u8> = (0..round % 200).map(|_| random() as u8).collect();
+        let port = random() % 8;
+        let (sent, expected) = (switch.receive(port, &packet), other.receive(port, &packet));
+        match sent {
+            Ok(sent) if expected.as_ref() != Ok(&sent) => {
+                return Err(format!("{packet:02x?} gives {sent:02x?}, before the passes {expected:02x?}"));
+            }
+            Ok(_) | Err(SwitchError::Endless) => {}
+            Err(error) if error.to_string().contains("instructions executed") => {}
+            Err(error) => return Err(format!("{error} on {packet:02x?}")),
+        }
+    }
+    Ok(())
 }

@@ -44,6 +44,7 @@ fn what_is_not_supported_is_refused_with_its_place() {
         ("", doubling.as_str(), "a29();", "more than 1000000 instructions"),
         ("", "", many.as_str(), "more than 1000000 instructions"),
         ("header h_t { bit<8> x; } struct big { h_t[200000] s; }", "", "big b;", "more than 1048576 bytes"),
+        ("", "", "bit<8192> w = 1; w = w * w; h.i.a = w[7:0];", "a product of more than 4096 bits"),
         ("", "", "h.i.a = (bit<8>)h.i.b; resubmit({ h.i.a + 1 });", "only metadata of the packet"),
     ] {
         let text = program(declarations, locals, statements, ACCEPT);
@@ -51,6 +52,25 @@ fn what_is_not_supported_is_refused_with_its_place() {
         assert!(error.contains(message), "{message}: {error}");
         assert!(error.starts_with("test.p4:"), "{error}");
     }
+}
+
+#[test]
+fn chains_of_declarations_do_not_exhaust_the_stack() {
+    let chain = |first: &str, link: fn(usize) -> String| {
+        first.to_owned() + &(1..20_000).map(link).collect::<String>()
+    };
+    let structs = chain("struct s0 { bit<8> x; }\n", |n| format!("struct s{n} {{ s{} x; }}\n", n - 1));
+    let aliases = chain("typedef bit<8> s0;\n", |n| format!("typedef s{} s{n};\n", n - 1));
+    let types = chain("type bit<8> s0;\n", |n| format!("type s{} s{n};\n", n - 1));
+    for declarations in [structs, aliases, types] {
+        let text = program(&declarations, "", "s19999 y;", ACCEPT);
+        let error = lowered("test.p4", Some(text)).unwrap_err();
+        assert!(error.contains("nested more than 128 deep"), "{error}");
+    }
+    let constants =
+        chain("const tuple<bit<8>> s0 = { 1 };\n", |n| format!("const tuple<bit<8>> s{n} = s{};\n", n - 1));
+    let text = program(&constants, "", "tuple<bit<8>> y = s19999;", ACCEPT);
+    assert!(lowered("test.p4", Some(text)).unwrap_err().contains("nested more than 128 deep"));
 }
 
 #[test]

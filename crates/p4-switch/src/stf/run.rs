@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use millstream_ir::Map;
 use millstream_p4_lower::{
-    ActionChoice, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind, ObjectSpec, Pipeline, TableSpec,
-    meter_layout,
+    ActionChoice, Architecture, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind, ObjectSpec, Pipeline,
+    TableSpec, meter_layout,
 };
 use num_bigint::BigUint;
 
@@ -125,7 +125,9 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
         let mut matches: Vec<EntryMatch> = table.keys.iter().map(missing).collect();
         for (name, value) in &entry.keys {
             let at = key_position(&table, name)?;
-            matches[at] = condition(&table.keys[at], value)?;
+            let swaps = self.switch.pipeline().architecture == Architecture::Filter;
+            let value = if swaps { memory_order(&table.keys[at], value) } else { value.clone() };
+            matches[at] = condition(&table.keys[at], &value)?;
         }
         let priority = entry.priority.unwrap_or(0);
         let spec = EntrySpec { matches, choice: choice(&table, entry)?, priority, group: None };
@@ -342,6 +344,18 @@ fn key_position(table: &TableSpec, name: &str) -> Result<usize, String> {
         None => {
             find_name(keys(), name).or_else(|error| plain.map_or(Err(error), |name| find_name(keys(), name)))
         }
+    }
+}
+
+/// Tests of the eBPF model write prefixes as the little-endian number that has the bytes of the key.
+fn memory_order(key: &KeySpec, value: &StfValue) -> StfValue {
+    match (key.kind, value) {
+        (KeyMatch::Prefix, StfValue::Prefix(value, len)) => {
+            let mut bytes = value.to_bytes_le();
+            bytes.resize(key.size as usize, 0);
+            StfValue::Prefix(BigUint::from_bytes_be(&bytes), *len)
+        }
+        _ => value.clone(),
     }
 }
 
