@@ -1,8 +1,6 @@
 //! Actions of entries: direct ones, members and groups of action profiles, and one-shot groups. Source: P4Runtime
 //! specification 1.4, sections 9.1.2 and 9.2.
 
-use rustc_hash::FxHashMap;
-
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::keys::field_value;
 use crate::entities::pipeline::{PipelineIndex, ProfileShape, TableShape};
@@ -25,27 +23,23 @@ impl PipelineIndex {
         let Some(shape) = self.actions.get(&given.action_id) else {
             return Err(EntityError::invalid(format!("no action has the id {:#x}", given.action_id)));
         };
-        let mut values: FxHashMap<u32, &[u8]> = FxHashMap::default();
+        let wrong = |reason: String| EntityError::invalid(format!("`{}` {reason}", shape.name));
+        let mut values: Vec<Option<Vec<u8>>> = vec![None; shape.parameters.len()];
         for param in &given.params {
-            if values.insert(param.param_id, &param.value).is_some() {
-                let message = format!("the parameter {} of `{}` is given twice", param.param_id, shape.name);
-                return Err(EntityError::invalid(message));
-            }
-        }
-        let mut params = Vec::with_capacity(shape.parameters.len());
-        for parameter in &shape.parameters {
-            let Some(bytes) = values.remove(&parameter.id) else {
-                let message = format!("the parameter `{}` of `{}` is missing", parameter.name, shape.name);
-                return Err(EntityError::invalid(message));
+            let Some(at) = shape.parameters.place(param.param_id) else {
+                return Err(wrong(format!("has no parameter with the id {}", param.param_id)));
             };
-            params.push(action::Param { param_id: parameter.id, value: field_value(parameter, bytes)? });
-        }
-        match values.keys().next() {
-            Some(extra) => {
-                Err(EntityError::invalid(format!("`{}` has no parameter with the id {extra}", shape.name)))
+            let value = field_value(&shape.parameters[at], &param.value)?;
+            if values[at].replace(value).is_some() {
+                return Err(wrong(format!("has its parameter `{}` twice", shape.parameters[at].name)));
             }
-            None => Ok(Action { action_id: given.action_id, params }),
         }
+        let mut params = Vec::with_capacity(values.len());
+        for (parameter, value) in shape.parameters.iter().zip(values) {
+            let value = value.ok_or_else(|| wrong(format!("lacks its parameter `{}`", parameter.name)))?;
+            params.push(action::Param { param_id: parameter.id, value });
+        }
+        Ok(Action { action_id: given.action_id, params })
     }
 
     /// Reads an action of a table.

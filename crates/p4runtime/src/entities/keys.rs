@@ -2,13 +2,11 @@
 
 use std::cmp::Ordering;
 
-use rustc_hash::FxHashMap;
-
 use crate::entities::bytestrings::{
     canonical_bytes, compare_numbers, has_low_zeros, is_all_ones, is_within_mask,
 };
 use crate::entities::error::EntityError;
-use crate::entities::pipeline::{FieldKind, FieldShape};
+use crate::entities::pipeline::{FieldKind, FieldList, FieldShape};
 use crate::proto::v1::{FieldMatch, field_match};
 
 /// Value of an element of a key, in canonical form.
@@ -51,13 +49,12 @@ pub(crate) fn field_value(field: &FieldShape, bytes: &[u8]) -> Result<Vec<u8>, E
 /// # Errors
 /// If a field is unknown, given twice, of another match kind, not canonical, or missing though it is exact.
 pub(crate) fn read_values(
-    fields: &[FieldShape],
+    fields: &FieldList,
     matches: &[FieldMatch],
 ) -> Result<Vec<MatchValue>, EntityError> {
-    let places: FxHashMap<u32, usize> = fields.iter().enumerate().map(|(at, field)| (field.id, at)).collect();
     let mut values = vec![MatchValue::Any; fields.len()];
     for given in matches {
-        let Some(at) = places.get(&given.field_id).copied() else {
+        let Some(at) = fields.place(given.field_id) else {
             return Err(EntityError::invalid(format!("no field of the key has the id {}", given.field_id)));
         };
         let value = read_value(&fields[at], given)?;

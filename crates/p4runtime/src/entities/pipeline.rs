@@ -1,6 +1,7 @@
 //! P4Info by ids: what each entity may be.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
@@ -66,11 +67,41 @@ pub(crate) struct FieldShape {
     pub(crate) width: Option<u32>,
 }
 
+/// Fields of a key, or parameters of an action, in the order of P4Info.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldList {
+    list: Vec<FieldShape>,
+    places: FxHashMap<u32, usize>,
+}
+
+impl FieldList {
+    fn new(list: Vec<FieldShape>) -> Result<FieldList, PipelineError> {
+        let mut places = FxHashMap::default();
+        for (at, field) in list.iter().enumerate() {
+            check_id(places.insert(field.id, at).is_none(), field.id, &field.name)?;
+        }
+        Ok(FieldList { list, places })
+    }
+
+    /// Finds the place of a field by its id.
+    pub(crate) fn place(&self, id: u32) -> Option<usize> {
+        self.places.get(&id).copied()
+    }
+}
+
+impl Deref for FieldList {
+    type Target = [FieldShape];
+
+    fn deref(&self) -> &[FieldShape] {
+        &self.list
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableShape {
     pub(crate) name: String,
-    pub(crate) fields: Vec<FieldShape>,
+    pub(crate) fields: FieldList,
     pub(crate) actions: FxHashMap<u32, action_ref::Scope>,
     pub(crate) needs_priority: bool,
     pub(crate) profile: Option<u32>,
@@ -88,7 +119,7 @@ pub(crate) struct TableShape {
 #[derive(Clone, Debug)]
 pub(crate) struct ActionShape {
     pub(crate) name: String,
-    pub(crate) parameters: Vec<FieldShape>,
+    pub(crate) parameters: FieldList,
 }
 
 /// An action profile or selector.
@@ -117,7 +148,7 @@ pub(crate) struct ArrayShape<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct ValueSetShape {
     pub(crate) name: String,
-    pub(crate) fields: Vec<FieldShape>,
+    pub(crate) fields: FieldList,
     pub(crate) size: usize,
 }
 
@@ -318,7 +349,7 @@ fn field_width(bitwidth: i32, owner: &str) -> Result<Option<u32>, PipelineError>
     Ok((width > 0).then_some(width))
 }
 
-fn key_fields(fields: &[MatchField], owner: &str) -> Result<Vec<FieldShape>, PipelineError> {
+fn key_fields(fields: &[MatchField], owner: &str) -> Result<FieldList, PipelineError> {
     use match_field::MatchType;
     let shape = |field: &MatchField| {
         let kind = match &field.r#match {
@@ -335,21 +366,13 @@ fn key_fields(fields: &[MatchField], owner: &str) -> Result<Vec<FieldShape>, Pip
         let width = field_width(field.bitwidth, owner)?;
         Ok(FieldShape { id: field.id, name: field.name.clone(), kind, width })
     };
-    distinct(fields.iter().map(shape).collect::<Result<_, _>>()?)
+    FieldList::new(fields.iter().map(shape).collect::<Result<_, _>>()?)
 }
 
-fn action_parameters(action: &Action, owner: &str) -> Result<Vec<FieldShape>, PipelineError> {
+fn action_parameters(action: &Action, owner: &str) -> Result<FieldList, PipelineError> {
     let shape = |param: &crate::proto::config::v1::action::Param| {
         let width = field_width(param.bitwidth, owner)?;
         Ok(FieldShape { id: param.id, name: param.name.clone(), kind: FieldKind::Exact, width })
     };
-    distinct(action.params.iter().map(shape).collect::<Result<_, _>>()?)
-}
-
-fn distinct(fields: Vec<FieldShape>) -> Result<Vec<FieldShape>, PipelineError> {
-    let mut ids = FxHashSet::default();
-    for field in &fields {
-        check_id(ids.insert(field.id), field.id, &field.name)?;
-    }
-    Ok(fields)
+    FieldList::new(action.params.iter().map(shape).collect::<Result<_, _>>()?)
 }
