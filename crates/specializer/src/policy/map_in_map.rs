@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 
 use millstream_bpf::module;
 use millstream_ir::Map;
-use millstream_kernel::MapType;
+use millstream_object::MapType;
 
 use super::{PlanInputs, QUICK_FIELDS, TINY, Tier, WHOLE, cost, whole};
 use crate::profile::SiteProfile;
-use crate::transform::{InnerSitePlan, LookupPlan, LookupSite, MapContents, NamedInnerMap, SitePlan};
+use crate::transform::{InnerSitePlan, LookupPlan, LookupSite, NamedInnerMap, SitePlan};
 use crate::variant::object_map;
 
 impl PlanInputs<'_> {

@@ -3,7 +3,7 @@
 
 use millstream_ir::usage::{self, AccessRange, MapAccess, MapUse, ModuleMapUsage};
 use millstream_ir::{Func, Inst, Map, Module, Op};
-use millstream_kernel::MapType;
+use millstream_object::MapType;
 
 use crate::transform::{self, CacheLayout};
 

@@ -3,7 +3,7 @@
 //! that lookups in other maps are spared.
 
 use millstream_ir::Map;
-use millstream_kernel::MapType;
+use millstream_object::MapType;
 
 use super::{FIELDS, PlanInputs, TINY, WHOLE, cost};
 use crate::profile::SiteProfile;

@@ -1,7 +1,7 @@
 //! Cost of lookups, and of the code in front of them: enough to choose between them. Nanoseconds on a current
 //! server; `lab` can measure them. The chosen code is measured before it stays.
 
-use millstream_kernel::MapType;
+use millstream_object::MapType;
 
 use crate::transform::LookupEntry;
 
