@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
  * What the guard, the variants that trust it and the daemon share: one value of a memory-mapped array. Offsets are
- * repeated in `millstream_specialize::guard`, whose tests hold them against this header's BTF.
+ * repeated in `millstream_specializer::guard_state`; tests hold them against this header's BTF.
  */
 #ifndef MILLSTREAM_GUARD_H
 #define MILLSTREAM_GUARD_H

@@ -427,7 +427,7 @@ fn stats(args: &RulesStatsArgs) -> Result<ExitCode, miette::Report> {
     for path in object_files(&args.inputs)? {
         // A file that is not an object of BPF programs has nothing to count.
         let Ok(object) = crate::input::read(&path) else { continue };
-        let target = TargetInfo::bpf(millstream_opt::isa_version(&object));
+        let target = TargetInfo::bpf(millstream_object::isa_version(&object));
         if let Some(fired) = millstream_rules::application_counts(&object, &set, &target) {
             objects += 1;
             counts.iter_mut().zip(fired).for_each(|(c, f)| *c += f);

@@ -14,7 +14,8 @@ use millstream_object::{MapType, Object, ObjectMap};
 use millstream_specialize::adopt::{self, AdoptionScope};
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::report::{AttachedInterface, SessionReport, VariantVerdict};
-use millstream_specialize::{DetachPolicy, LiveError, LiveSession, SessionSettings, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveError, LiveSession, SessionSettings, variant_compiler};
+use millstream_specializer::VariantCompiler;
 
 use crate::exit::Exit;
 use crate::xdp::AttachMode;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, miette::Report> {
     {
         return Ok(ended(args, &error).into());
     }
-    let compiler = VariantCompiler::new(&object, args.prog.as_deref()).map_err(|e| {
+    let compiler = variant_compiler(&object, args.prog.as_deref()).map_err(|e| {
         miette!(help = "name one with --prog; `millstream inspect` shows them", "{path}: {e}")
     })?;
     check_maps(&object, &args.exclude, &args.approximate_lru)

@@ -46,6 +46,7 @@ mod edit;
 mod elf;
 mod error;
 mod image;
+mod isa_version;
 mod kinds;
 mod link;
 mod model;
@@ -55,6 +56,7 @@ mod section;
 mod write;
 
 pub use error::{ElfPart, ObjectError};
+pub use isa_version::isa_version;
 pub use kinds::{AttachType, ProgramType};
 pub use millstream_isa::MapType;
 pub use model::*;

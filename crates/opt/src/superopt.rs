@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use millstream_bpf::cost::CodeCost;
 use millstream_loader::{ObjectLoader, Session};
-use millstream_object::{FuncId, NewFunction, Object};
+use millstream_object::{FuncId, NewFunction, Object, isa_version};
 use millstream_prove::{ProofLimits, ProofVerdict as Proof, Solver, prove};
 use millstream_search::{
     PeepholeRuleSet, RuleCandidate, SearchAblation, SearchBudget, SearchStats, Superoptimizer,
@@ -26,10 +26,7 @@ use serde::Serialize;
 
 use crate::check::{functions, measure};
 use crate::costs::{CostSummary, cost_beside};
-use crate::{
-    KernelFeatures, KernelMetrics, OptError, OptimizationResult, OptimizeOptions, check, isa_version,
-    optimize,
-};
+use crate::{KernelFeatures, KernelMetrics, OptError, OptimizationResult, OptimizeOptions, check, optimize};
 
 /// Options of a superoptimization.
 #[derive(Clone, Default)]

@@ -18,14 +18,15 @@ use millstream_object::{MapId, Object};
 use millstream_programs::router::{self, Route};
 use millstream_programs::traffic::FlowLocality;
 use millstream_rng::Rng;
-use millstream_specialize::VariantCompiler;
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::policy::{self, LookupStrategy, PlanInputs, Tier};
-use millstream_specialize::profile::{self, SiteProfile};
 use millstream_specialize::shadow_tables::ShadowTables;
 use millstream_specialize::snapshot::{MapSnapshot, cacheable, sources};
-use millstream_specialize::transform::{LookupSite, SampleMode, SiteId};
-use millstream_specialize::variant::{Variant, VariantRequest};
+use millstream_specialize::{profile, variant_compiler};
+use millstream_specializer::VariantCompiler;
+use millstream_specializer::policy::{self, LookupStrategy, PlanInputs, Tier};
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::{LookupSite, SampleMode, SiteId};
+use millstream_specializer::variant::{Variant, VariantRequest};
 
 type BoxedResult<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -44,7 +45,7 @@ fn main() -> BoxedResult<()> {
     };
     println!("{}", load.description);
     let object = Object::parse(builtin.program.name, builtin.program.object)?;
-    let compiler = VariantCompiler::new(&object, Some(builtin.program.function))?;
+    let compiler = variant_compiler(&object, Some(builtin.program.function))?;
     let original =
         ProgramUnderTest::prepare("original", compiler.object(), Some(builtin.program.function), None)?;
     original.apply(&load.entries, rig.namespace())?;

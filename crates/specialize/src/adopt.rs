@@ -13,10 +13,10 @@ use std::path::Path;
 
 use millstream_kernel::{AttachType, Hook, KernelMap, KernelProgram, MapType, ProgramType, interface};
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, RelocKind};
+use millstream_specializer::variant::choose;
 
 use crate::live::LiveError;
 use crate::pins::PinDir;
-use crate::variant::choose;
 
 /// Programs that may be adopted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,5 +1,5 @@
 //! Caches of maps that the data plane writes, in memory that programs share with the daemon
-//! ([`crate::transform::EntryCache`]).
+//! ([`millstream_specializer::transform::EntryCache`]).
 //!
 //! Variants count the writers of such a map; a copy is valid as long as nobody has come in since it was made.
 //! Writers that do not count themselves are counted here, for the whole map: the control plane, and programs
@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
 use millstream_kernel::{ArrayMapping, KernelError, KernelMap, grace_period, shared_memory};
-
-use crate::transform::CacheLayout;
+use millstream_specializer::transform::CacheLayout;
 
 /// The caches of a generation.
 #[derive(Debug, Default)]

@@ -77,6 +77,11 @@ use millstream_kernel::{ArrayMapping, KernelMap, Link, LoadError, RingBuffer, Up
 use millstream_loader::{ObjectLoader, ProgramError};
 use millstream_object::Object;
 use millstream_programs::GUARD;
+use millstream_specializer::guard_state::{
+    ALL_UNWRITTEN, CHAINED, DeoptMask, FIRST_MAP, KEY_SIZES, LATE, LOOK, MAPS, MARKS, MISSED, REVOKED,
+    SESSION_PROCESS, SESSION_START, SESSION_THREAD, STANDBY, STRANGERS, STRAYS, TOKEN, UNSENT, VERSION,
+    first_packet,
+};
 
 use crate::clock::monotonic_ns;
 
@@ -89,103 +94,10 @@ const SHORT: Duration = Duration::from_micros(200);
 const LONGEST_RECORD: Duration = Duration::from_secs(1);
 /// The name of maps of maps that a session fills for itself (`GUARD_SHADOW`).
 pub(crate) const SHADOW: &str = "ms.shadow";
-/// Offset of the token in the guard's value.
-pub const TOKEN: u32 = 0;
-/// Maps that can be watched, without inner maps.
-pub const MAPS: u32 = 64;
 /// Maps that can be watched in all.
 const INNER: u32 = 1024;
-const FIRST_PACKET: u32 = 8;
-const RECENT: u32 = 4;
-/// Offset of the number of writes.
-pub const VERSION: u32 = 40;
-const STRAYS: usize = 48;
-const LATE: usize = 56;
-const UNSENT: usize = 64;
-const SESSION_THREAD: usize = 72;
-const SESSION_START: usize = 80;
-/// Offset of the count of packets that found another generation approved than their own, if variants count
-/// them.
-pub const MISSED: u32 = 88;
-/// Offset of the number of writes when the contents of program arrays were last found to match their
-/// placeholders.
-pub const CHAINED: u32 = 96;
-const STRANGERS: usize = 104;
-/// Offset of the word that has the number of the standby generation in the upper half, and its slot in the
-/// lower one.
-pub const STANDBY: u32 = 112;
-const SESSION_PROCESS: usize = 120;
-const FIRST_MAP: usize = 128;
-const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
 /// The largest key that events contain.
 const KEY: u32 = 32;
-const REVOKED: u64 = 1 << 62;
-const MARKS: usize = KEY_SIZES + 4 * MAPS as usize;
-/// Maps that specialised code can do without one by one.
-pub const SLOTS: u32 = 14;
-const BEHIND: u32 = 2;
-const UNWRITTEN: u32 = 16;
-/// Only maps with slots were written.
-const ALL_UNWRITTEN: u64 = 1 << 31;
-/// All bits that a look sets.
-const LOOK: u64 = ALL_UNWRITTEN | DeoptMask::ALL.unwritten();
-
-/// Offset of the time of a generation's first packet, which the generation itself writes.
-pub const fn first_packet(generation: u32) -> u32 {
-    FIRST_PACKET + 8 * (generation % RECENT)
-}
-
-/// Bytes of the state.
-pub const STATE_SIZE: u32 = MARKS as u32 + 8 * MAPS;
-
-/// Bits of a token that may change without consequence for packets.
-pub const UNSEEN: u64 = LOOK;
-
-/// Returns true if specialised code may run by this token, with no map behind.
-pub const fn is_fresh(token: u64) -> bool {
-    token & (REVOKED | DeoptMask::ALL.behind()) == 0
-}
-
-/// Maps that specialised code can do without, by their slots: a set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DeoptMask(u32);
-
-impl DeoptMask {
-    /// None of them.
-    pub const NONE: DeoptMask = DeoptMask(0);
-    /// All that there are.
-    pub const ALL: DeoptMask = DeoptMask((1 << SLOTS) - 1);
-
-    /// The slot of this number, which must be below [`SLOTS`].
-    pub const fn one(number: u32) -> DeoptMask {
-        DeoptMask(1 << number & DeoptMask::ALL.0)
-    }
-
-    /// Union of both.
-    #[must_use]
-    pub const fn and(self, other: DeoptMask) -> DeoptMask {
-        DeoptMask(self.0 | other.0)
-    }
-
-    /// Returns true if it has all of another.
-    pub const fn has(self, other: DeoptMask) -> bool {
-        other.0 & !self.0 == 0
-    }
-
-    /// Returns true if it is empty.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Bits of a token that say that they are behind.
-    pub const fn behind(self) -> u64 {
-        (self.0 as u64) << BEHIND
-    }
-
-    const fn unwritten(self) -> u64 {
-        (self.0 as u64) << UNWRITTEN
-    }
-}
 
 /// Reason why the guard could not be loaded, or no longer works.
 #[derive(Debug, thiserror::Error)]
@@ -571,7 +483,7 @@ impl Guard {
         let behind = behind.and(snapshot.busy);
         loop {
             let now = self.token().load(Ordering::SeqCst);
-            let written = DeoptMask((!now & DeoptMask::ALL.unwritten()) as u32 >> UNWRITTEN);
+            let written = DeoptMask::written(now);
             let behind = behind.and(written);
             if now & ALL_UNWRITTEN == 0 || !spared.has(behind) {
                 return None;

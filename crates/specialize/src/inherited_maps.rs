@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use millstream_kernel::KernelMap;
 use millstream_object::{MapId, MapOrigin, Object};
+use millstream_specializer::variant::VariantCompiler;
 
 use crate::adopt::{self, AttachedProgram};
 use crate::live::{LiveError, SessionSettings};
 use crate::pins::PinDir;
-use crate::variant::VariantCompiler;
 
 /// Maps that exist already, and the names of those that are to outlive the session.
 pub(crate) struct InheritedMaps {

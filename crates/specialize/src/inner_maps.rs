@@ -9,9 +9,8 @@
 
 use millstream_kernel::{KernelError, KernelMap};
 use millstream_object::MapId;
-
-use crate::transform::SpecializationPlan;
-use crate::variant::{VariantCompiler, object_map};
+use millstream_specializer::transform::SpecializationPlan;
+use millstream_specializer::variant::{VariantCompiler, object_map};
 
 /// The inner maps that a variant names, by their placeholders.
 #[derive(Debug, Default)]

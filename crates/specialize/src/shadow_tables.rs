@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use millstream_ir::Map;
 use millstream_kernel::{ArrayMapping, KernelError, KernelMap, grace_period, shared_memory};
-
-use crate::snapshot::{ShadowUpdate, ShadowUpdates};
-use crate::transform::{ShadowCapacity, ShadowTable};
-use crate::variant::SIDES;
+use millstream_specializer::changes::{ShadowUpdate, ShadowUpdates};
+use millstream_specializer::transform::{ShadowCapacity, ShadowTable};
+use millstream_specializer::variant::SIDES;
 
 /// Interval at which the end of a grace period is checked.
 const LOOK: Duration = Duration::from_micros(200);

@@ -11,12 +11,14 @@ use millstream_ir::{KeyPiece, Map, Size};
 use millstream_kernel::{BatchEntries, KernelMap, MapType};
 use millstream_loader::Session;
 use millstream_object::MapId;
+use millstream_specializer::changes::{DirtyKeys, ShadowUpdate, ShadowUpdates, TouchedKeys};
+use millstream_specializer::snapshot::{EntriesByMap, FewValues, MapEntries, SnapshotReader, word};
+use millstream_specializer::transform::{MapContents, PerfectHashTable, RowLayout, ShadowTable};
+use millstream_specializer::variant::{VariantCompiler, object_map};
 use rustc_hash::FxHashMap;
 
 use crate::guard::{Guard, GuardError};
 use crate::map_users::{self, MapRejection, MapUsers, OwnPrograms};
-use crate::transform::{MapContents, PerfectHashTable, RowLayout, ShadowTable};
-use crate::variant::{VariantCompiler, object_map};
 use crate::watched_inner_maps::WatchedInnerMaps;
 
 /// A map that may be specialised on.
@@ -151,41 +153,12 @@ pub fn nested(
     Ok(nested)
 }
 
-/// Keys and values of a whole map.
-pub type MapEntries = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Whole maps.
-pub type EntriesByMap = BTreeMap<Map, MapEntries>;
 /// Runs of bytes that are equal in all values of a map, by their offset.
 type ConstantRanges = BTreeMap<Map, Vec<(u32, Vec<u8>)>>;
 /// Words of keys that have few values.
 type FewValuesByMap = BTreeMap<Map, Vec<FewValues>>;
 /// Results of lookups, by map and key.
 type LookupResults = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
-
-/// A word of the keys of a map that has few values over all entries.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FewValues {
-    /// The word.
-    pub piece: KeyPiece,
-    /// Its values.
-    pub values: BTreeSet<u64>,
-}
-
-impl FewValues {
-    /// Returns true if a key has one of the values.
-    pub fn has(&self, key: &[u8]) -> bool {
-        word(key, self.piece).is_some_and(|word| self.values.contains(&word))
-    }
-}
-
-/// A word of a key, as code loads it.
-fn word(key: &[u8], piece: KeyPiece) -> Option<u64> {
-    let start = usize::from(piece.offset);
-    let part = key.get(start..start + piece.size.bytes() as usize)?;
-    let mut word = [0; 8];
-    word[..part.len()].copy_from_slice(part);
-    Some(u64::from_le_bytes(word))
-}
 
 /// Most values of a word that count as few.
 const FEW: usize = 8;
@@ -240,21 +213,6 @@ impl<'m> MapSnapshot<'m> {
         }
     }
 
-    /// Returns true if the contents of the map may be read.
-    pub fn knows(&self, map: Map) -> bool {
-        self.sources.get(&map).is_some_and(SpecializableMap::is_known)
-    }
-
-    /// Returns true if the keys of the map may be read.
-    pub fn knows_keys(&self, map: Map) -> bool {
-        self.sources.contains_key(&map)
-    }
-
-    /// Returns true if nothing of a map may be in code, because it changes too often.
-    pub fn is_churning(&self, map: Map) -> bool {
-        self.restless.contains(&map)
-    }
-
     /// Allows everything in code from now on; returns true if anything was excluded.
     pub fn leave_nothing_out(&mut self) -> bool {
         !std::mem::take(&mut self.restless).is_empty()
@@ -265,20 +223,62 @@ impl<'m> MapSnapshot<'m> {
         self.sources.get(&map).filter(|source| source.is_known() && !self.is_churning(map))
     }
 
-    /// The map of the object that has this id, and may be inside a map of maps.
-    pub fn own(&self, outer: Map, id: u32) -> Option<Map> {
+    fn read(&self, known: &RefCell<LookupResults>, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let at = (map, key.to_vec());
+        if let Some(known) = known.borrow().get(&at) {
+            return Some(known.clone());
+        }
+        let inner = self.inner.borrow().get(&map).map(|inner| Arc::clone(&inner.source));
+        let value = read_value(inner.as_deref().or_else(|| self.for_code(map))?, key)?;
+        known.borrow_mut().insert(at, value.clone());
+        Some(value)
+    }
+
+    fn entries(&self, map: Map) -> Option<Rc<BatchEntries>> {
+        if let Some(known) = self.entries.borrow().get(&map) {
+            return Some(Rc::clone(known));
+        }
+        let entries = Rc::new(self.sources.get(&map)?.map.entries().ok()?);
+        self.entries.borrow_mut().insert(map, Rc::clone(&entries));
+        Some(entries)
+    }
+
+    /// Gives up the maps, and keeps the contents that were read.
+    pub fn into_record(self) -> Assumptions {
+        Assumptions {
+            lookups: self.lookups.into_inner(),
+            hot: self.hot.into_inner(),
+            tables: self.tables.into_inner(),
+            twinned: self.twinned.into_inner(),
+            equal: self.equal.into_inner(),
+            few: self.few.into_inner(),
+            inner: self.inner.into_inner(),
+        }
+    }
+}
+
+impl SnapshotReader for MapSnapshot<'_> {
+    fn knows(&self, map: Map) -> bool {
+        self.sources.get(&map).is_some_and(SpecializableMap::is_known)
+    }
+
+    fn knows_keys(&self, map: Map) -> bool {
+        self.sources.contains_key(&map)
+    }
+
+    fn is_churning(&self, map: Map) -> bool {
+        self.restless.contains(&map)
+    }
+
+    fn own(&self, outer: Map, id: u32) -> Option<Map> {
         self.sources.get(&outer)?.own.get(&id).copied()
     }
 
-    /// Returns true if the contents of the inner maps of a map of maps may be read.
-    pub fn knows_inside(&self, outer: Map, template: Map) -> bool {
+    fn knows_inside(&self, outer: Map, template: Map) -> bool {
         self.sources.get(&outer).is_some_and(|source| source.knows_inside) && !self.is_churning(template)
     }
 
-    /// Reads all entries of the map of this id, which has this name in code, as an inner map of a map of maps
-    /// whose inner maps have that template; `None` if it is not to be known, has room for more than so many
-    /// entries or bytes of them, or cannot be read.
-    pub fn table_inside(
+    fn table_inside(
         &self,
         (outer, template): (Map, Map),
         (id, place): (u32, Map),
@@ -305,29 +305,15 @@ impl<'m> MapSnapshot<'m> {
         Some(table)
     }
 
-    /// Reads the value of a key that code compares before it searches the map's twin.
-    pub fn before_twin(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
+    fn before_twin(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
         self.read(&self.hot, map, key)
     }
 
-    fn read(&self, known: &RefCell<LookupResults>, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        let at = (map, key.to_vec());
-        if let Some(known) = known.borrow().get(&at) {
-            return Some(known.clone());
-        }
-        let inner = self.inner.borrow().get(&map).map(|inner| Arc::clone(&inner.source));
-        let value = read_value(inner.as_deref().or_else(|| self.for_code(map))?, key)?;
-        known.borrow_mut().insert(at, value.clone());
-        Some(value)
-    }
-
-    /// Counts the current entries of a map; `None` if it cannot be read. Nothing may depend on this number.
-    pub fn count(&self, map: Map) -> Option<usize> {
+    fn count(&self, map: Map) -> Option<usize> {
         Some(self.entries(map)?.len())
     }
 
-    /// Reads all entries of a map, for code; `None` if it cannot be read, or is not to be.
-    pub fn table(&self, map: Map) -> Option<MapEntries> {
+    fn table(&self, map: Map) -> Option<MapEntries> {
         if let Some(known) = self.tables.borrow().get(&map) {
             return Some(known.clone());
         }
@@ -336,27 +322,14 @@ impl<'m> MapSnapshot<'m> {
         Some(table)
     }
 
-    fn entries(&self, map: Map) -> Option<Rc<BatchEntries>> {
-        if let Some(known) = self.entries.borrow().get(&map) {
-            return Some(Rc::clone(known));
-        }
-        let entries = Rc::new(self.sources.get(&map)?.map.entries().ok()?);
-        self.entries.borrow_mut().insert(map, Rc::clone(&entries));
-        Some(entries)
-    }
-
-    /// Makes the twin of a map of whose values programs read these bytes; `None` if it cannot be read, or has
-    /// contents that no twin can have.
-    pub fn twin(&self, map: Map, read: &[usage::AccessRange]) -> Option<ShadowTable> {
+    fn twin(&self, map: Map, read: &[usage::AccessRange]) -> Option<ShadowTable> {
         let entries = self.entries(map).filter(|_| self.knows(map))?;
         let twin = twin_of(self.sources.get(&map)?, &entries, read)?;
         self.twinned.borrow_mut().insert(map, read.to_vec());
         Some(twin)
     }
 
-    /// Finds the bytes that are equal in all values of a map, among those that programs read and do not
-    /// write, as runs. `None` if it cannot be read, or is empty.
-    pub fn equal(&self, map: Map, read: &[usage::AccessRange]) -> Option<Vec<(u32, Vec<u8>)>> {
+    fn equal(&self, map: Map, read: &[usage::AccessRange]) -> Option<Vec<(u32, Vec<u8>)>> {
         let (source, entries) = (self.for_code(map)?, self.entries(map)?);
         let (_, first) = entries.iter().next()?;
         let known = |at: &usize| {
@@ -375,9 +348,7 @@ impl<'m> MapSnapshot<'m> {
         Some(runs)
     }
 
-    /// Finds the words of a hash map's keys, among these pieces, that have few values. Nothing depends on
-    /// them before somebody [relies](MapSnapshot::rely) on them.
-    pub fn few(&self, map: Map, pieces: &[KeyPiece]) -> Option<Vec<FewValues>> {
+    fn few(&self, map: Map, pieces: &[KeyPiece]) -> Option<Vec<FewValues>> {
         let entries = self.entries(map).filter(|_| !self.is_churning(map))?;
         if entries.is_empty() {
             return None;
@@ -391,9 +362,7 @@ impl<'m> MapSnapshot<'m> {
         Some(all)
     }
 
-    /// Finds the value of most entries of a small array, and the indices that have others, if they are few.
-    /// Nothing depends on it.
-    pub fn common(&self, map: Map) -> Option<(FewValues, Vec<u8>)> {
+    fn common(&self, map: Map) -> Option<(FewValues, Vec<u8>)> {
         let source = self.for_code(map)?;
         let entries = self.entries(map)?;
         let values: Vec<(u64, Vec<u8>)> = entries
@@ -408,22 +377,8 @@ impl<'m> MapSnapshot<'m> {
         (others.len() <= FEW).then(|| (FewValues { piece: INDEX, values: others }, common.to_vec()))
     }
 
-    /// Makes code depend on these values from now on.
-    pub fn rely(&self, map: Map, few: FewValues) {
+    fn rely(&self, map: Map, few: FewValues) {
         self.few.borrow_mut().entry(map).or_default().push(few);
-    }
-
-    /// Gives up the maps, and keeps the contents that were read.
-    pub fn into_record(self) -> Assumptions {
-        Assumptions {
-            lookups: self.lookups.into_inner(),
-            hot: self.hot.into_inner(),
-            tables: self.tables.into_inner(),
-            twinned: self.twinned.into_inner(),
-            equal: self.equal.into_inner(),
-            few: self.few.into_inner(),
-            inner: self.inner.into_inner(),
-        }
     }
 }
 
@@ -500,78 +455,6 @@ fn read_entry(source: &SpecializableMap, key: &[u8]) -> Option<Option<Vec<u8>>> 
     read_value(source, key)
 }
 
-/// Contents that may have changed since they were read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct DirtyKeys {
-    /// Everything.
-    all: bool,
-    /// Keys of maps, or any of their keys.
-    maps: BTreeMap<Map, Option<BTreeSet<Vec<u8>>>>,
-}
-
-/// More keys of a map than this are taken for all of them.
-const KEYS: usize = 256;
-
-impl DirtyKeys {
-    /// Anything may have changed.
-    pub fn everything() -> DirtyKeys {
-        DirtyKeys { all: true, ..DirtyKeys::default() }
-    }
-
-    /// Records that this key of a map may have changed; any key if it is `None`.
-    pub fn note(&mut self, map: Map, key: Option<Vec<u8>>) {
-        let keys = self.maps.entry(map).or_insert_with(|| Some(BTreeSet::new()));
-        match (keys.as_mut(), key) {
-            (Some(known), Some(key)) if known.len() < KEYS => drop(known.insert(key)),
-            _ => *keys = None,
-        }
-    }
-
-    /// Adds the changes of another.
-    pub fn merge(&mut self, other: DirtyKeys) {
-        self.all |= other.all;
-        for (map, keys) in other.maps {
-            match keys {
-                Some(keys) => keys.into_iter().for_each(|key| self.note(map, Some(key))),
-                None => self.note(map, None),
-            }
-        }
-    }
-
-    /// Splits into changes of these maps, and changes of others; `None` if it is unknown which maps have
-    /// changed.
-    pub fn split(&self, maps: &BTreeSet<Map>) -> Option<(DirtyKeys, DirtyKeys)> {
-        let (of, others) = self.maps.clone().into_iter().partition(|(map, _)| maps.contains(map));
-        (!self.all).then_some((DirtyKeys { all: false, maps: of }, DirtyKeys { all: false, maps: others }))
-    }
-
-    /// Returns true if nothing may have changed.
-    pub fn is_empty(&self) -> bool {
-        !self.all && self.maps.is_empty()
-    }
-
-    /// Returns true if something may have changed in a map.
-    pub fn touches(&self, map: Map) -> bool {
-        !matches!(self.of(map), TouchedKeys::Nothing)
-    }
-
-    /// Changes of a map: nothing, some keys, any key.
-    fn of(&self, map: Map) -> TouchedKeys<'_> {
-        match self.maps.get(&map) {
-            _ if self.all => TouchedKeys::Any,
-            None => TouchedKeys::Nothing,
-            Some(None) => TouchedKeys::Any,
-            Some(Some(keys)) => TouchedKeys::Keys(keys),
-        }
-    }
-}
-
-enum TouchedKeys<'d> {
-    Nothing,
-    Keys(&'d BTreeSet<Vec<u8>>),
-    Any,
-}
-
 /// Contents that were read for a variant. The record holds as long as reading them again gives the same.
 #[derive(Clone, Debug, Default)]
 pub struct Assumptions {
@@ -586,18 +469,6 @@ pub struct Assumptions {
     /// Inner maps that it covers, by their names.
     inner: BTreeMap<Map, InnerMapSource>,
 }
-
-/// Change that a twin must take over.
-#[derive(Debug)]
-pub enum ShadowUpdate {
-    /// These keys have these values now, or none.
-    Keys(Vec<(Vec<u8>, Option<Vec<u8>>)>),
-    /// Everything.
-    Whole(Box<ShadowTable>),
-}
-
-/// Changes that twins must take over, by the maps that they are twins of.
-pub type ShadowUpdates = BTreeMap<Map, ShadowUpdate>;
 
 /// Result of reading the contents for a variant again.
 #[derive(Debug)]
@@ -657,7 +528,7 @@ impl Assumptions {
     /// the code. For maps of maps that is never known.
     pub fn changed(&self, sources: &FxHashMap<Map, SpecializableMap>, dirty: &DirtyKeys) -> BTreeSet<Map> {
         let is_outer = |map: &Map| sources.get(map).is_some_and(SpecializableMap::is_outer);
-        let is_touched = |map: &Map| dirty.touches(*map) && (!dirty.all || is_outer(map));
+        let is_touched = |map: &Map| dirty.touches(*map) && (!dirty.is_everything() || is_outer(map));
         let changed = |map: &Map| self.of(*map).holds(sources, dirty) != Some(true);
         self.in_code().into_iter().filter(is_touched).filter(changed).collect()
     }

@@ -2,8 +2,8 @@
 //! writes them.
 //!
 //! The inner map that a packet finds in a map of maps depends on the packet, so slots of a cache hold the
-//! map's address beside the key ([`crate::transform::EntryCache`]). The writers of the maps are found as for
-//! any other map, for each that is inside.
+//! map's address beside the key ([`millstream_specializer::transform::EntryCache`]). The writers of the maps
+//! are found as for any other map, for each that is inside.
 //!
 //! The contents of the inner maps that code has names for ([`crate::inner_maps`]) are in code, if no program
 //! writes them. A write to one of them is reported by its key, for all of one shape together: that key is

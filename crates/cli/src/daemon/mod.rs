@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use miette::miette;
 use millstream_lab::os;
-use millstream_specialize::VariantCompiler;
+use millstream_specialize::variant_compiler;
 
 use crate::exit::Exit;
 use crate::input;
@@ -154,7 +154,7 @@ fn check(config: &DaemonConfig) -> Result<ExitCode, miette::Report> {
 fn usable(entry: &ProgramConfig) -> Result<usize, miette::Report> {
     let object = input::read(&entry.object)?;
     entry.check_object(&object).map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
-    let compiler = VariantCompiler::new(&object, entry.program.as_deref())
+    let compiler = variant_compiler(&object, entry.program.as_deref())
         .map_err(|e| miette!(help = "name one by `program`", "{}: {e}", entry.object.display()))?;
     Ok(compiler.sites().len())
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::interface_index;
 use millstream_specialize::pins::PinDir;
-use millstream_specialize::{LiveError, LiveSession, SessionReport, VariantCompiler, adopt};
+use millstream_specialize::{LiveError, LiveSession, SessionReport, adopt, variant_compiler};
 
 use super::config::ProgramConfig;
 use super::protocol::ProgramState;
@@ -184,7 +184,7 @@ impl WorkerSession<'_> {
             adopt::fit(&mut object, program, &present, entry.egress, &entry.pins)
                 .map_err(|e| self.failure(&e))?;
         }
-        let compiler = VariantCompiler::new(&object, program).map_err(|e| {
+        let compiler = variant_compiler(&object, program).map_err(|e| {
             let help = "`millstream inspect` shows the object's programs; name one by `program`";
             SessionFailure::new(format!("{}: {e}", entry.object.display()), help)
         })?;

@@ -29,7 +29,7 @@ use millstream_programs::router::{self, NextHop, Route, RouterConfig, RouterMode
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::SessionReport;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionSettings, SpeedComparison, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionSettings, SpeedComparison, variant_compiler};
 
 use crate::exit::{Exit, ended};
 use crate::run::EventLog;
@@ -278,7 +278,7 @@ impl<'s> DemoSession<'s> {
         acts: impl FnOnce(&mut LiveSession<'_>) -> Result<R, miette::Report> + Send,
     ) -> Result<R, miette::Report> {
         let object = Object::parse(ROUTER.name, ROUTER.object).into_diagnostic()?;
-        let compiler = VariantCompiler::new(&object, None).into_diagnostic()?;
+        let compiler = variant_compiler(&object, None).into_diagnostic()?;
         let entries = config.entries().into_diagnostic()?;
         let mut settings = SessionSettings::new(format!("{PINS}/demo_{}", std::process::id()));
         (settings.first, settings.count) = (first, true);

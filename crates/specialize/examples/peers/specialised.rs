@@ -14,8 +14,9 @@ use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::{
-    DetachPolicy, LiveSession, SessionReport, SessionSettings, SpeedComparison, VariantCompiler,
+    DetachPolicy, LiveSession, SessionReport, SessionSettings, SpeedComparison, variant_compiler,
 };
+use millstream_specializer::VariantCompiler;
 use serde::Serialize;
 
 use super::tables::PeerWorkload;
@@ -61,7 +62,7 @@ pub(super) fn measure(arguments: &PeersArgs, flows: &str) -> Result<PeerSessionR
     let order = load.flows.sequence(SEED, DRAWS);
     rig.load_traffic(&TrafficSequence::new(&load.flows, &order))?;
     let sample: Vec<_> = order.iter().take(SAMPLE).map(|&i| load.flows.packets[i as usize].clone()).collect();
-    let compiler = VariantCompiler::new(&object, arguments.program.as_deref())?;
+    let compiler = variant_compiler(&object, arguments.program.as_deref())?;
     let found = rig.namespace().enter(|| session(arguments, &compiler, &rig, &load, &sample))?;
     let PeerSessionResult { said, lookups, speed } = found.map_err(|e| e as PeersError)?;
     Ok(PeerSessionReport {

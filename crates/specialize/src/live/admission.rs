@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 
 use millstream_ir::KeyPiece;
 use millstream_lab::stats::{RatioEstimate, TimingVerdict};
+use millstream_specializer::gain::gain_ns;
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::{self, LookupPlan, SiteId, SpecializationPlan};
+use millstream_specializer::variant::object_map;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::LiveSession;
@@ -14,12 +18,9 @@ use super::make::VariantCandidate;
 use super::step::SessionStep;
 use crate::guard::GuardSnapshot;
 use crate::predict;
-use crate::profile::SiteProfile;
 use crate::replay::mismatch::ReplayMismatch;
 use crate::replay::{self, ContinueCheck, ReplayCase, ReplayError, ReplayResult, ReplayVerdict, sample};
 use crate::report::{SessionReport, VariantVerdict};
-use crate::transform::{self, LookupPlan, SiteId, SpecializationPlan};
-use crate::variant::object_map;
 
 /// Least gain in test runs, in nanoseconds: the positions of the copies in memory move the result by half as
 /// much.
@@ -218,7 +219,7 @@ impl CompileJob<'_> {
                 Err(why) => tracing::debug!("a lookup in {:?} is not timed: {why}", source.map.info().name),
             }
         }
-        predict::gain_ns(plan, self.compiler, profiles, self.profiled, &lookups)
+        gain_ns(plan, self.compiler, profiles, self.profiled, &lookups)
     }
 
     fn judgement(

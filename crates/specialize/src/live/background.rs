@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use millstream_specializer::policy::Tier;
+
 use super::{AGAIN, LiveError, LiveSession};
-use crate::policy::Tier;
 use crate::report::{CompileReason, SessionReport};
 
 /// Interval at which the other thread's progress is checked.

@@ -12,6 +12,10 @@ use millstream_ir::Map;
 use millstream_kernel::{KernelMap, KernelProgram, MapSpec, MapType};
 use millstream_loader::{ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId};
+use millstream_specializer::policy::{self, PlanInputs, PlanResult, Tier};
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::{CodeBudget, LookupPlan, SampleMode, SiteId, SpecializationPlan};
+use millstream_specializer::variant::{Variant, VariantCompiler, VariantError, VariantRequest};
 use rustc_hash::FxHashMap;
 
 use super::admission::{CandidateReplay, ShapeVerdict, VariantShape};
@@ -24,13 +28,9 @@ use super::traffic_shift::HotKeyMisses;
 use super::{LiveError, LiveSession, LoadedVariant, all_sites, explain};
 use crate::caches::EntryCaches;
 use crate::inner_maps::InnerMaps;
-use crate::policy::{self, PlanInputs, PlanResult, Tier};
-use crate::profile::SiteProfile;
 use crate::replay::sample::PacketSample;
 use crate::shadow_tables::ShadowTables;
 use crate::snapshot::{Assumptions, MapSnapshot, SpecializableMap};
-use crate::transform::{CodeBudget, LookupPlan, SampleMode, SiteId, SpecializationPlan};
-use crate::variant::{Variant, VariantCompiler, VariantError, VariantRequest};
 
 /// Growth of the machine code, relative to the original's, from which copies of the code after lookups may
 /// cost more than they gain. A variant has the original in it.

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_ir::Map;
+use millstream_specializer::changes::DirtyKeys;
+use millstream_specializer::guard_state::DeoptMask;
+use millstream_specializer::transform;
+use millstream_specializer::variant::VariantCompiler;
 use rustc_hash::FxHashMap;
 
 use super::LiveSession;
 use crate::clock::monotonic_ns;
-use crate::guard::DeoptMask;
-use crate::snapshot::{Assumptions, DirtyKeys, SpecializableMap};
-use crate::transform;
-use crate::variant::VariantCompiler;
+use crate::snapshot::{Assumptions, SpecializableMap};
 
 /// The maps, each with its index and its slot in the guard.
 #[derive(Clone, Debug, Default)]

@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use millstream_kernel::{KernelProgram, MapType};
 use millstream_object::FuncId;
+use millstream_specializer::policy::{KeyTestCandidate, LookupStrategy};
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::{LookupSite, SiteId};
 
 use super::key_text::key_text;
 use super::{LiveError, LiveSession};
-use crate::policy::{KeyTestCandidate, LookupStrategy};
-use crate::profile::{self, SiteProfile};
-use crate::transform::{LookupSite, SiteId};
+use crate::profile;
 
 /// Keys shown for each lookup.
 const KEYS: usize = 20;

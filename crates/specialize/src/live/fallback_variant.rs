@@ -14,12 +14,12 @@
 //!
 //! A change of the hook takes the kernel tens of milliseconds, and until it is done there can be no other. So
 //! the standby variant is also in a slot of a program array (`ms.standby`), to which a variant with tables in
-//! code passes packets once the standby variant may run ([`crate::transform::FallbackTailCall`]). If a write
-//! comes while the hook changes, the standby variant is approved at once
-//! ([`LiveSession::redirect_to_fallback`]), and handles packets from there until it can be put onto the hook.
-//! Until then nobody keeps the variant that was active before up to date. The standby variant checks the
-//! token as always, and writes are counted for its caches as always, for these are empty until it has been
-//! put onto the hook.
+//! code passes packets once the standby variant may run
+//! ([`millstream_specializer::transform::FallbackTailCall`]). If a write comes while the hook changes, the
+//! standby variant is approved at once ([`LiveSession::redirect_to_fallback`]), and handles packets from
+//! there until it can be put onto the hook. Until then nobody keeps the variant that was active before up to
+//! date. The standby variant checks the token as always, and writes are counted for its caches as always, for
+//! these are empty until it has been put onto the hook.
 //!
 //! Invariant: the changes noted for it are all that may have been written since its tables were read, or its
 //! twins brought up to date.
@@ -29,6 +29,8 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use millstream_ir::Map;
+use millstream_specializer::changes::DirtyKeys;
+use millstream_specializer::policy::Tier;
 
 use super::admission::AdmissionDecision;
 use super::background::PendingCompile;
@@ -36,9 +38,8 @@ use super::compile_job::{CompileRequest, CompileResult};
 use super::deopt_maps::DeoptMaps;
 use super::make::{ActivationError, CompileCause, CompileStats};
 use super::{LiveError, LiveSession, LoadedVariant};
-use crate::policy::Tier;
 use crate::report::{CompileReason, SessionReport};
-use crate::snapshot::{Assumptions, DirtyKeys};
+use crate::snapshot::Assumptions;
 
 /// Slot of the standby variant.
 const SLOT: [u8; 4] = [0; 4];

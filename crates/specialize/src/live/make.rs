@@ -2,6 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use millstream_specializer::changes::DirtyKeys;
+use millstream_specializer::guard_state::{DeoptMask, token};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::SpecializationPlan;
+
 use super::admission::{AdmissionDecision, VariantShape};
 use super::background::{PendingCompile, WriteHandling};
 use super::compile_job::{CompileRequest, CompileResult};
@@ -9,13 +15,9 @@ use super::deopt_maps::DeoptMaps;
 use super::step::SessionStep;
 use super::traffic::VariantTiming;
 use super::{ATTEMPTS, LiveError, LiveSession, LoadedVariant, PATIENCE, PendingWrites, QUIET, micros};
-use crate::guard::{DeoptMask, GuardSnapshot};
-use crate::policy::Tier;
-use crate::profile::SiteProfile;
+use crate::guard::GuardSnapshot;
 use crate::report::{CompileReason, SessionReport};
-use crate::snapshot::{DirtyKeys, Revalidation};
-use crate::transform::SpecializationPlan;
-use crate::variant::token;
+use crate::snapshot::Revalidation;
 
 /// A variant that could be put onto the hook.
 pub(super) struct VariantCandidate {

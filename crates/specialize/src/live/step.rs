@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::policy::Tier;
+use millstream_specializer::policy::Tier;
 
 /// Points in a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

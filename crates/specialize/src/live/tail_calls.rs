@@ -2,8 +2,8 @@
 //!
 //! A generation is a variant of the attached program together with variants of the programs that it reaches,
 //! each of which reads the same token at its own entry. They call each other through arrays of the session's
-//! own ([`crate::transform::ProgArrayPair`]), which nobody else has. The user's arrays are read and never
-//! written: a slot cannot be compared and swapped, so a write to one could undo the user's.
+//! own ([`millstream_specializer::transform::ProgArrayPair`]), which nobody else has. The user's arrays are
+//! read and never written: a slot cannot be compared and swapped, so a write to one could undo the user's.
 //!
 //! # What closes which race
 //!
@@ -34,15 +34,15 @@ use millstream_ir::Map as IrMap;
 use millstream_kernel::{KernelError, KernelMap, KernelProgram};
 use millstream_loader::Session;
 use millstream_object::{FuncId, InitialValue, LinkedProgram, MapId};
+use millstream_specializer::changes::DirtyKeys;
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::{LookupSite, SpecializationPlan};
+use millstream_specializer::variant::{VariantCompiler, object_map};
 use rustc_hash::FxHashMap;
 
 use super::step::SessionStep;
 use super::{LiveSession, ProfilingVariant};
 use crate::guard::{Guard, GuardError};
-use crate::profile::SiteProfile;
-use crate::snapshot::DirtyKeys;
-use crate::transform::{LookupSite, SpecializationPlan};
-use crate::variant::{VariantCompiler, object_map};
 
 /// Longest wait for a writer before profiling goes on without the programs that are called.
 const SHORT: Duration = Duration::from_millis(1);

@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{KernelMap, grace_period};
+use millstream_specializer::policy::{self, LookupStrategy, Tier};
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::{LookupSite, SiteId};
 
 use super::background::{PendingCompile, WriteHandling};
 use super::traffic_shift::HotKeyMisses;
 use super::{LiveError, LiveSession, LoadedVariant, MEASURE, ProfilingVariant};
 use crate::guard::GuardError;
-use crate::policy::{self, LookupStrategy, Tier};
-use crate::profile::{self, SiteProfile};
+use crate::profile;
 use crate::replay::sample;
 use crate::report::{CompileReason, SessionReport};
 use crate::snapshot::SpecializableMap;
-use crate::transform::{LookupSite, SiteId};
 use crate::watched_inner_maps::WatchedInnerMaps;
 
 /// Packets that a burst must have seen for its hot keys to mean anything.

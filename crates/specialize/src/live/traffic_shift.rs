@@ -1,16 +1,16 @@
 //! Shifts of the traffic, seen by the fall of the hit rate of the keys in code.
 //!
 //! Variants count lookups whose key is none of the hot ones
-//! ([`Guard::misses`](crate::transform::GuardCheck)): on that side a real lookup follows, beside which a
-//! per-CPU addition costs little, and the fast side pays nothing. The first windows after a generation was
-//! installed give the usual rate.
+//! ([`Guard::misses`](millstream_specializer::transform::GuardCheck)): on that side a real lookup follows,
+//! beside which a per-CPU addition costs little, and the fast side pays nothing. The first windows after a
+//! generation was installed give the usual rate.
 
 use std::time::{Duration, Instant};
 
 use millstream_kernel::KernelMap;
+use millstream_specializer::policy::LookupStrategy;
 
 use super::{LiveError, LiveSession};
-use crate::policy::LookupStrategy;
 use crate::report::SessionReport;
 
 /// Interval between two readings of the counts.

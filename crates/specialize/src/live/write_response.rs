@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use millstream_specializer::changes::{DirtyKeys, ShadowUpdates};
+use millstream_specializer::guard_state::{DeoptMask, token};
+use millstream_specializer::policy::Tier;
+
 use super::deopt_maps::DeoptMaps;
 use super::step::SessionStep;
 use super::{ATTEMPTS, LiveError, LiveSession, LoadedVariant, PATIENCE, micros};
 use crate::clock::monotonic_ns;
-use crate::guard::{DeoptMask, EventKind, GuardSnapshot};
+use crate::guard::{EventKind, GuardSnapshot};
 use crate::hook_search::is_attached;
 use crate::map_users::MapUsers;
-use crate::policy::Tier;
 use crate::report::{CompileReason, SessionReport};
 use crate::shadow_tables::ShadowWriteError;
-use crate::snapshot::{DirtyKeys, Revalidation, ShadowUpdates, SpecializableMap};
-use crate::variant::token;
+use crate::snapshot::{Revalidation, SpecializableMap};
 
 /// Attempts to find the first packet before it is left out of the report.
 const LOOKS: u32 = 10;

@@ -59,7 +59,7 @@ impl ReplayMismatch {
         let name = |id: MapId| object.maps[id.index()].name.clone();
         let mut maps: Vec<MismatchMap> = copied.iter().map(|c| table(c.name(object), &c.contents)).collect();
         for &map in &case.specialised {
-            let id = crate::variant::object_map(map);
+            let id = millstream_specializer::variant::object_map(map);
             let held = case.session.map(id).and_then(|m| m.entries().ok());
             if let Some(held) = held.filter(|_| !maps.iter().any(|t| t.name == name(id))) {
                 let contents = held.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();

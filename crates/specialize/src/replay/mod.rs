@@ -34,8 +34,8 @@ use millstream_object::{FuncId, LinkedProgram, MapId};
 use millstream_rng::Rng;
 
 use crate::clock::monotonic_ns;
-use crate::transform::{EntryCache, PacketKind};
-use crate::variant::VariantCompiler;
+use millstream_specializer::transform::{EntryCache, PacketKind};
+use millstream_specializer::variant::VariantCompiler;
 use mismatch::ReplayMismatch;
 use sample::PacketSample;
 use sandbox::{InitialMapState, ReplaySandbox};

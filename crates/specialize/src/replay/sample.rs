@@ -2,8 +2,7 @@
 
 use millstream_kernel::{KernelError, KernelMap, possible_cpus};
 use millstream_lab::os;
-
-use crate::transform::{PacketKind, SampleBuffer};
+use millstream_specializer::transform::{PacketKind, SampleBuffer};
 
 /// A packet as the program got it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -10,6 +10,7 @@ use millstream_kernel::{
 use millstream_lab::differential::compare::SortedEntries;
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{self as object, FuncId, LinkedProgram, MapId};
+use millstream_specializer::guard_state::TOKEN;
 
 use super::replay_stubs::{ReplayStubs, records};
 use super::sample::PacketSample;
@@ -372,7 +373,7 @@ fn session<'c>(
         }
     }
     if let Some(map) = session.map(case.compiler.guard_map()) {
-        map.mmap(true)?.write(guard::TOKEN as usize, &case.token.to_ne_bytes());
+        map.mmap(true)?.write(TOKEN as usize, &case.token.to_ne_bytes());
     }
     let mut inner = Vec::new();
     for copied in &moment.copied {

@@ -16,7 +16,8 @@ use millstream_lab::{RigConfig, TrafficSequence};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{MapEntry, SWITCH, switch};
 use millstream_rng::Rng;
-use millstream_specialize::{LiveSession, SessionReport, VariantCompiler};
+use millstream_specialize::{LiveSession, SessionReport};
+use millstream_specializer::VariantCompiler;
 use serde::Serialize;
 
 use crate::bars::{asked, keep};

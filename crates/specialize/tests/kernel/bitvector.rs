@@ -10,9 +10,9 @@ use millstream_programs::packet::{ICMP, TCP, UDP};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{Ipv4Prefix, MapEntry, router};
 use millstream_rng::Rng;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
-use millstream_specialize::{DetachPolicy, LiveSession, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, variant_compiler};
+use millstream_specializer::policy::Tier;
 
 use crate::acl::{TX, answer};
 use crate::fixtures;
@@ -162,7 +162,7 @@ fn what_no_rule_is_about_costs_no_lookup() {
     }
     for (flags, protocols_in_array) in FORMS {
         let Some(object) = fixtures::read("bitvector", flags) else { return };
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         let rules = rules(450, 1);
         let tables = Tables { rules: &rules, words: 16, protocols_in_array };
         let mut plane = Offline::new(&compiler, &tables.entries());
@@ -176,7 +176,7 @@ fn what_no_rule_is_about_costs_no_lookup() {
         assert_eq!((test.at.0, &test.values[..]), (0, &[ICMP, TCP, UDP].map(u64::from)[..]), "{flags:?}");
         assert_eq!(test.otherwise, protocols_in_array.then(|| vec![0; 128]), "{flags:?}");
         for map in ["sources", "destinations", "destination_ports"] {
-            let is_zero = |f: &&millstream_specialize::transform::FieldConstant| {
+            let is_zero = |f: &&millstream_specializer::transform::FieldConstant| {
                 compiler.declaration(f.map).name == map && f.offset <= 64 && f.bytes.len() >= 64
             };
             let field = plan.fields.iter().find(is_zero);
@@ -203,7 +203,7 @@ fn specialised_classifiers_are_the_originals() {
     }
     for (n, (flags, protocols_in_array)) in FORMS.into_iter().enumerate() {
         let Some(object) = fixtures::read("bitvector", flags) else { return };
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         // The stack frame has no room for all intermediate values between two fields if sets have many words.
         let most = if flags.contains(&"-DSTAGED") { 450 } else { 1000 };
         for (count, seed) in [(3, 1), (40, 2), (450, 3), (most, 4)] {
@@ -241,7 +241,7 @@ fn rules_that_are_written_count_at_once() {
         let mut rules = rules(450, 1);
         let flows = frames(&rules, 1_500, 1);
         rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         let config = router::generate(1, &[1], 1, 1);
         let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
         let act = || {

@@ -16,10 +16,10 @@ use millstream_programs::{NAT, SWITCH, switch};
 use millstream_rng::Rng;
 use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::live::details::LookupMethod;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::sample::PacketSample;
-use millstream_specialize::transform::LookupPlan;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler, monotonic_ns};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, monotonic_ns, variant_compiler};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::LookupPlan;
 
 use crate::offline::{INGRESS, Made, Offline, compiler};
 use crate::routed::{End, alone, generation, keep_fast, settings};
@@ -173,7 +173,7 @@ fn no_answer_is_stale_beside_a_session() {
     let sequence = traffic.outbound.sequence(1, 1 << 13);
     rig.load_traffic(&TrafficSequence::new(&traffic.outbound, &sequence)).expect("traffic");
     let object = Object::parse(NAT.name, NAT.object).expect("our own object");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let (told, stop) = (Mutex::new(Vec::<SessionReport>::new()), AtomicBool::new(false));
     rig.namespace()
         .enter(|| {
@@ -256,7 +256,7 @@ fn a_packet_sees_what_it_has_written_itself() {
         return;
     }
     let Some(object) = crate::fixtures::read("twice", &[]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let mut rng = Rng::new(1);
     let samples: Vec<PacketSample> = (0..4_000)
         .map(|_| {
@@ -283,7 +283,7 @@ fn copies_that_a_packet_holds_stay() {
         return;
     }
     let Some(object) = crate::fixtures::read("pair", &[]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let of = compiler.cacheable().next().expect("a map that is written");
     let cache = compiler.cache_for(of).expect("it can have a cache");
     let wanted = cache.slot(&[0; 4]);
@@ -324,7 +324,7 @@ fn beside_a_copy_of_the_program_elsewhere_nothing_is_cached() {
     rig.load_traffic(&TrafficSequence::new(&traffic.outbound, &traffic.outbound.sequence(1, 1 << 13)))
         .expect("traffic");
     let object = Object::parse(NAT.name, NAT.object).expect("our own object");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let act = || {
         let theirs = ObjectLoader::new(&object).load().expect("loaded");
         for entry in config.entries().expect("entries").iter().chain(&traffic.entries(monotonic_ns())) {

@@ -8,8 +8,9 @@ use millstream_programs::MapEntry;
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::live::details::LookupMethod;
-use millstream_specialize::transform::SampleMode;
-use millstream_specialize::{DetachPolicy, LiveSession, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, variant_compiler};
+use millstream_specializer::VariantCompiler;
+use millstream_specializer::transform::SampleMode;
 
 use crate::fixtures;
 use crate::replay::rule;
@@ -50,7 +51,7 @@ fn what_is_refused_as_a_loop_is_made_with_the_call() {
         return;
     }
     let Some(object) = fixtures::read("callbacks", &MANY) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let calling = compiler.calling().expect("there is a callback that can be a loop");
     assert!(calling.calling().is_none());
     let session = millstream_loader::ObjectLoader::new(compiler.object()).prepare().expect("maps");
@@ -62,7 +63,7 @@ fn what_is_refused_as_a_loop_is_made_with_the_call() {
     assert!(refused.rejection().is_some(), "{refused}");
     load(calling).expect("what the callback does is followed once");
     let Some(few) = fixtures::read("acl", &[]) else { return };
-    assert!(VariantCompiler::new(&few, None).expect("prepared").calling().is_none(), "it has no callback");
+    assert!(variant_compiler(&few, None).expect("prepared").calling().is_none(), "it has no callback");
 }
 
 /// A session finds that out by itself, and specialises the rest of the program.
@@ -76,7 +77,7 @@ fn a_session_goes_on_with_the_call() {
     let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let flows = flows();
     rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let config = router::generate(1, &[1], 1, 1);
     let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(100_000.0) };
     let act = || {

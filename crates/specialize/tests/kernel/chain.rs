@@ -16,15 +16,17 @@ use millstream_object::{FuncId, Object};
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
-use millstream_specialize::guard::TOKEN;
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::live::step::SessionStep;
-use millstream_specialize::policy::Tier;
-use millstream_specialize::profile;
 use millstream_specialize::report::{CompileReason, VariantVerdict};
-use millstream_specialize::transform::{CodeBudget, LookupSite, SpecializationPlan, UnknownContents};
-use millstream_specialize::variant::{VariantRequest, token};
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, VariantCompiler};
+use millstream_specialize::{
+    DetachPolicy, LiveSession, SessionReport, SessionSettings, profile, variant_compiler,
+};
+use millstream_specializer::VariantCompiler;
+use millstream_specializer::guard_state::{TOKEN, token};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::{CodeBudget, LookupSite, SpecializationPlan, UnknownContents};
+use millstream_specializer::variant::VariantRequest;
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
@@ -54,7 +56,7 @@ fn object() -> Option<Object> {
 }
 
 fn compiler(object: &Object) -> VariantCompiler {
-    VariantCompiler::new(object, Some("parse")).expect("prepared")
+    variant_compiler(object, Some("parse")).expect("prepared")
 }
 
 fn func(object: &Object, name: &str) -> FuncId {

@@ -9,10 +9,10 @@ use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
-use millstream_specialize::transform::ShadowCapacity;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, variant_compiler};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::ShadowCapacity;
 
 use crate::acl::{TX, answer, entry};
 use crate::fixtures;
@@ -57,7 +57,7 @@ fn prefixes_of_one_length_are_found_by_their_keys() {
         return;
     }
     let Some(object) = fixtures::read("hosts", &[]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let mut plane = Offline::new(&compiler, &[]);
     let mut rng = Rng::new(1);
     let mut frames = Vec::new();
@@ -97,7 +97,7 @@ fn short_prefixes_have_a_trie() {
         return;
     }
     let Some(object) = fixtures::read("hosts", &[]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let plane = Offline::new(&compiler, &[]);
     let hosts = plane.session.map_by_name("hosts4").expect("the map");
     (0..5_000u32).for_each(|n| put(hosts, &key4(16, n << 16), n));
@@ -119,7 +119,7 @@ fn a_prefix_of_another_length_counts_at_once() {
     let packets: Vec<Vec<u8>> = nets.iter().map(|net| frame6(net | 5)).collect();
     let flows = WeightedFlows::new(packets, FlowLocality::NONE, 1);
     rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 12))).expect("traffic");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let config = router::generate(1, &[1], 1, 1);
     let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(100_000.0) };
     let act = || {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use millstream_kernel::{KernelMap, MapSpec, MapType, UpdateMode, map_flags, testing};
 use millstream_lab::os;
-use millstream_specialize::guard::{DeoptMask, EventKind, Guard};
+use millstream_specialize::guard::{EventKind, Guard};
+use millstream_specializer::guard_state::DeoptMask;
 
 pub(crate) fn hash(entries: u32) -> KernelMap {
     let spec = MapSpec {

@@ -17,11 +17,11 @@ use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::guard::Guard;
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::map_users::{MapRejection, MapUsers, OwnPrograms};
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::sample::PacketSample;
-use millstream_specialize::transform::LookupPlan;
 use millstream_specialize::watched_inner_maps::WatchedInnerMaps;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, variant_compiler};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::LookupPlan;
 
 use crate::fixtures;
 use crate::offline::Offline;
@@ -104,7 +104,7 @@ fn writers_of_inner_maps_are_counted() {
             return;
         }
         let Some(object) = fixtures::read("inner", &[flag]) else { return };
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         let plane = Offline::new(&compiler, &[]);
         let outer = plane.session.map_by_name("tables").expect("the map of maps");
         let tables = fill(outer, map_type);
@@ -130,7 +130,7 @@ fn a_copy_is_of_the_map_that_was_asked() {
         return;
     }
     let Some(object) = fixtures::read("inner", &[flag]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let mut plane = Offline::new(&compiler, &[]);
     let named = |plane: &Offline<'_>, name| {
         plane.session.map_by_name(name).expect("a map").try_clone().expect("a descriptor")
@@ -177,7 +177,7 @@ fn recent_use_of_inner_maps_is_what_it_was() {
         return;
     }
     let Some(object) = fixtures::read("inner", &[flag]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let plane = Offline::new(&compiler, &[]);
     let _tables = fill(plane.session.map_by_name("tables").expect("the map of maps"), map_type);
     let (profiles, _) = plane.profile(&mixed(1_000));
@@ -278,7 +278,7 @@ pub(crate) fn session(
     let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let flows = flows();
     rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = VariantCompiler::new(object, None).expect("prepared");
+    let compiler = variant_compiler(object, None).expect("prepared");
     let (told, stop) = (Mutex::new(Vec::<SessionReport>::new()), AtomicBool::new(false));
     rig.namespace()
         .enter(|| {

@@ -9,11 +9,11 @@ use millstream_object::Object;
 use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::live::step::SessionStep;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::report::CompileReason;
-use millstream_specialize::transform::{LookupPlan, SpecializationPlan};
-use millstream_specialize::{LiveSession, SessionReport, SessionSettings, VariantCompiler};
+use millstream_specialize::{LiveSession, SessionReport, SessionSettings, variant_compiler};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::{LookupPlan, SpecializationPlan};
 
 use crate::fixtures;
 use crate::gate::{Gate, Opened};
@@ -62,7 +62,7 @@ fn what_maps_inside_hold_is_in_code() {
                 return;
             }
             let Some(object) = object(outer, kind) else { return };
-            let compiler = VariantCompiler::new(&object, None).expect("prepared");
+            let compiler = variant_compiler(&object, None).expect("prepared");
             let mut plane = Offline::new(&compiler, &[]);
             let (outer, others) = (named(&plane, "tables"), named(&plane, "others"));
             let tables = fill(&outer, kind);
@@ -124,7 +124,7 @@ fn maps_inside_that_are_written_or_large_are_looked_up() {
         map.inner.as_mut().expect("a map of maps").max_entries = 4;
     }
     for (object, is_large) in [(&written, false), (&large, true)] {
-        let compiler = VariantCompiler::new(object, None).expect("prepared");
+        let compiler = variant_compiler(object, None).expect("prepared");
         let plane = Offline::new(&compiler, &[]);
         let tables = fill(&named(&plane, "tables"), MapType::HASH);
         tables.iter().for_each(|table| put(table, 7, 2, 20));

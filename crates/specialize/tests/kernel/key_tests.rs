@@ -10,11 +10,11 @@ use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
 use millstream_specialize::live::details::LookupMethod;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::replay::sample::PacketSample;
-use millstream_specialize::transform::SpecializationPlan;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, variant_compiler};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::SpecializationPlan;
 
 use crate::acl::{TX, answer, entry, key};
 use crate::fixtures;
@@ -39,7 +39,7 @@ fn what_no_entry_has_is_not_looked_up() {
         return;
     }
     let Some(object) = fixtures::read("acl", &[]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let mut plane = Offline::new(&compiler, &[]);
     plane.unfit = compiler.sites().iter().map(|s| s.id).collect();
     let flows = flows(9_000);
@@ -87,7 +87,7 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
     let mut would = None;
     for flags in FORMS {
         let Some(object) = fixtures::read("tickets", flags) else { return };
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         for share in [2, 10, 40] {
             let mut plane = Offline::new(&compiler, &[]);
             plane.cached.clear();
@@ -134,7 +134,7 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
     }
     // The test is wrong where a packet adds what another is to find.
     let Some(object) = fixtures::read("tickets", &["-DINSERTED"]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let plane = Offline::new(&compiler, &[]);
     let map = plane.session.map_by_name("tickets").expect("the map");
     map.update(&key(&frames[0]), &[0; 8], UpdateMode::Any).expect("an entry");
@@ -150,7 +150,7 @@ fn lookups_of_functions_are_those_of_their_callers() {
         return;
     }
     let Some(object) = fixtures::read("called", &[]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let main = compiler.program().index() as u32;
     let sites: Vec<_> = compiler.sites().iter().map(|s| (s.func.as_u32(), s.is_comparable())).collect();
     assert_eq!(sites, [(main, true), (main, true)]);
@@ -180,7 +180,7 @@ fn an_entry_that_no_test_lets_pass_counts_at_once() {
     let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let flows = flows(2_000);
     rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let config = router::generate(1, &[1], 1, 1);
     let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
     let act = || {
@@ -238,7 +238,7 @@ fn tickets_that_packets_take_and_the_control_plane_gives_count_at_once() {
     let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let flows = flows(2_000);
     rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let config = router::generate(1, &[1], 1, 1);
     let act = || {
         let mut live =

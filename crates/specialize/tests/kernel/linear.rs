@@ -9,10 +9,10 @@ use millstream_programs::packet::{TCP, UDP};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{Ipv4Prefix, MapEntry, router};
 use millstream_rng::Rng;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::replay::sample::PacketSample;
-use millstream_specialize::{DetachPolicy, LiveSession, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, variant_compiler};
+use millstream_specializer::policy::Tier;
 
 use crate::acl::{TX, answer};
 use crate::bars::asked;
@@ -106,7 +106,7 @@ fn loops_through_rules_become_decisions() {
         for (room, most) in [("-DRULES=65", 0.2), ("-DRULES=451", 0.1)] {
             let flags = [flags, &[room]].concat();
             let Some(object) = fixtures::read("linear", &flags) else { return };
-            let compiler = VariantCompiler::new(&object, None).expect("prepared");
+            let compiler = variant_compiler(&object, None).expect("prepared");
             let room: usize = room[8..].parse().expect("a number");
             let rules = rules_of(RuleSetKind::AccessList, room - 1, 1);
             let mut plane = Offline::new(&compiler, &entries(&rules, room, in_one));
@@ -139,7 +139,7 @@ fn specialised_lists_of_rules_are_the_originals() {
     ];
     for (flags, in_one) in FORMS.into_iter().chain(others) {
         let Some(object) = fixtures::read("linear", flags) else { return };
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         let flavours = [RuleSetKind::AccessList, RuleSetKind::Firewall];
         let few = [0, 1, 3, 40, 127, 128].into_iter().enumerate();
         let few = few.filter(|(_, n)| FORMS.contains(&(flags, in_one)) || [40, 128].contains(n));
@@ -180,7 +180,7 @@ fn rules_of_a_list_that_are_written_count_at_once() {
         let mut rules = rules_of(RuleSetKind::AccessList, 100, 1);
         let flows = frames(&rules, 1_500, 1);
         rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         let config = router::generate(1, &[1], 1, 1);
         let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
         let act = || {

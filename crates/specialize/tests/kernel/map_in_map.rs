@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{KernelMap, MapType, UpdateMode, testing};
 use millstream_object::Object;
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::guard::TOKEN;
 use millstream_specialize::live::step::SessionStep;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::report::{GuardState, VariantVerdict};
 use millstream_specialize::snapshot::MapSnapshot;
-use millstream_specialize::transform::{LookupPlan, SpecializationPlan};
-use millstream_specialize::variant::VariantRequest;
-use millstream_specialize::{SessionReport, SessionSettings, VariantCompiler};
+use millstream_specialize::{SessionReport, SessionSettings, variant_compiler};
+use millstream_specializer::guard_state::TOKEN;
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::{LookupPlan, SpecializationPlan};
+use millstream_specializer::variant::VariantRequest;
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
@@ -52,7 +52,7 @@ fn what_a_map_of_maps_holds_is_in_code() {
             return;
         }
         let Some(object) = object(outer) else { return };
-        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let compiler = variant_compiler(&object, None).expect("prepared");
         let mut plane = Offline::new(&compiler, &[]);
         let (outer, spare) = (named(&plane, "tables"), named(&plane, "spare"));
         let mut tables = fill(&outer, TABLES);
@@ -104,7 +104,7 @@ fn in_an_empty_map_of_maps_nothing_is_looked_up() {
         return;
     }
     let Some(object) = object("HASH_OF_MAPS") else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let mut plane = Offline::new(&compiler, &[]);
     let (outer, spare) = (named(&plane, "tables"), named(&plane, "spare"));
     let (profiles, _) = plane.profile(&mixed(1_000));

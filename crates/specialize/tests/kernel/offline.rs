@@ -14,21 +14,22 @@ use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object, RawInput};
 use millstream_programs::{self as programs, MapEntry};
 use millstream_specialize::caches::EntryCaches;
-use millstream_specialize::guard::TOKEN;
 use millstream_specialize::inner_maps::InnerMaps;
-use millstream_specialize::policy::{self, PlanInputs, Tier};
-use millstream_specialize::profile::{self, SiteProfile};
 use millstream_specialize::replay::sample::{self, PacketSample};
 use millstream_specialize::replay::{
     self, ContinueCheck, ReplayCase, ReplayError, ReplayResult, ReplayVerdict,
 };
 use millstream_specialize::shadow_tables::ShadowTables;
 use millstream_specialize::snapshot::{MapSnapshot, SpecializableMap, sources};
-use millstream_specialize::transform::{
-    DeoptMap, EntryCache, LookupSite, SampleMode, SiteId, SpecializationPlan,
+use millstream_specialize::{profile, variant_compiler};
+use millstream_specializer::VariantCompiler;
+use millstream_specializer::guard_state::{TOKEN, token};
+use millstream_specializer::policy::{self, PlanInputs, Tier};
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::{
+    self, DeoptMap, EntryCache, LookupSite, SampleMode, SiteId, SpecializationPlan,
 };
-use millstream_specialize::variant::{VariantRequest, token};
-use millstream_specialize::{VariantCompiler, transform};
+use millstream_specializer::variant::VariantRequest;
 use rustc_hash::FxHashMap;
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
@@ -39,7 +40,7 @@ const GENERATION: u32 = 1;
 /// The compiler for one of our data planes.
 pub(crate) fn compiler(program: &programs::DataPlaneProgram) -> VariantCompiler {
     let object = Object::parse(program.name, program.object).expect("our own object");
-    VariantCompiler::new(&object, Some(program.function)).expect("prepared")
+    variant_compiler(&object, Some(program.function)).expect("prepared")
 }
 
 /// A data plane in the kernel.
@@ -319,5 +320,5 @@ pub(crate) fn prepared(text: &str, maps: &str) -> VariantCompiler {
     let insns: Vec<u8> = slots.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, maps: Some(maps.as_bytes()), desc: None };
     let object = Object::parse_raw("text.insns", files, Some("xdp")).expect("a program");
-    VariantCompiler::new(&object, None).expect("prepared")
+    variant_compiler(&object, None).expect("prepared")
 }

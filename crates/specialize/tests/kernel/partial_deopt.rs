@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{KernelMap, testing};
-use millstream_specialize::guard::{DeoptMask, Guard, GuardSnapshot, TOKEN, is_fresh};
-use millstream_specialize::variant::token;
+use millstream_specialize::guard::{Guard, GuardSnapshot};
+use millstream_specializer::guard_state::{DeoptMask, TOKEN, is_fresh, token};
 
 use crate::guard::{guard, hash, put};
 use crate::races::{MANY, while_inside};

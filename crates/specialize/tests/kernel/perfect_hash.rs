@@ -10,10 +10,10 @@ use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{BALANCER, balancer, router};
 use millstream_rng::Rng;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
-use millstream_specialize::transform::LookupPlan;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, variant_compiler};
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::LookupPlan;
 
 use crate::acl::{TX, answer, entry, key};
 use crate::fixtures;
@@ -37,7 +37,7 @@ fn a_twin_answers_as_the_hash_map_does_and_no_lookup_is_left() {
         return;
     }
     let Some(object) = fixtures::read("acl", &[]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let mut plane = Offline::new(&compiler, &[]);
     let flows = flows(30_000);
     let map = plane.session.map_by_name("acl").expect("the map");
@@ -94,7 +94,7 @@ fn a_twin_follows_its_hash_map() {
     let flows = flows(2_000);
     let sequence = flows.sequence(1, 1 << 13);
     rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).expect("traffic");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let (told, stop) = (Mutex::new(Vec::<SessionReport>::new()), AtomicBool::new(false));
     rig.namespace()
         .enter(|| {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{KernelMap, testing};
-use millstream_specialize::guard::{DeoptMask, Guard, GuardSnapshot};
-use millstream_specialize::variant::token;
+use millstream_specialize::guard::{Guard, GuardSnapshot};
+use millstream_specializer::guard_state::{DeoptMask, token};
 
 use crate::guard::{guard, hash};
 

@@ -9,9 +9,11 @@ use millstream_programs::MapEntry;
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
-use millstream_specialize::policy::Tier;
+use millstream_programs::MapEntry;
 use millstream_specialize::replay::ReplayVerdict;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport};
+use millstream_specializer::VariantCompiler;
+use millstream_specializer::policy::Tier;
 
 use crate::acl::answer;
 use crate::offline::{Offline, prepared};

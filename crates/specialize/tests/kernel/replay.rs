@@ -6,10 +6,10 @@ use millstream_kernel::testing;
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, ROUTER, SWITCH};
 use millstream_programs::{balancer, firewall, nat, router, switch};
-use millstream_specialize::VariantCompiler;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
-use millstream_specialize::transform::LookupPlan;
+use millstream_specialize::variant_compiler;
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::LookupPlan;
 
 use crate::fixtures;
 use crate::offline::{INGRESS, Offline, compiler};
@@ -88,7 +88,7 @@ fn a_variant_that_lies_is_found_and_written_down() {
         let site = site.expect("its lookup").id;
         let (key, _) = &profiles.iter().find(|p| p.site == site).expect("a profile").keys[0];
         let value = Some(u32::MAX.to_ne_bytes().to_vec());
-        let wrong = vec![millstream_specialize::transform::LookupEntry { key: key.clone(), value, heat: 1 }];
+        let wrong = vec![millstream_specializer::transform::LookupEntry { key: key.clone(), value, heat: 1 }];
         let planned = plan.sites.iter_mut().find(|s| s.site == site).expect("a plan");
         planned.lookup = LookupPlan::Hot(wrong);
     });
@@ -142,7 +142,7 @@ fn callbacks_that_draw_and_look_at_the_clock_are_judged() {
         return;
     }
     let Some(object) = fixtures::read("callbacks", &["-DSAMPLED"]) else { return };
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let rules = (0..128u32).map(|n| rule(n, n % 8, 7));
     let exempt = (0..4u32).map(|n| MapEntry::new("exempt", n.to_ne_bytes().to_vec(), vec![n as u8, 0, 0, 0]));
     let plane = Offline::new(&compiler, &rules.chain(exempt).collect::<Vec<_>>());

@@ -11,11 +11,11 @@ use millstream_object::Object;
 use millstream_programs::router::{self, Route, RouterConfig};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{Ipv4Prefix, ROUTER};
-use millstream_specialize::guard::{TOKEN, UNSEEN, is_fresh};
 use millstream_specialize::live::step::StepCallback;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, VariantCompiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, variant_compiler};
+use millstream_specializer::guard_state::{TOKEN, UNSEEN, is_fresh};
 
 /// Next hops of the router.
 pub(crate) const HOPS: u32 = 16;
@@ -259,7 +259,7 @@ pub(crate) fn attached<P: Sync, R: Send>(
     let (flows, sequence) = wanted.traffic(&config);
     rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).expect("traffic");
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own object");
-    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let compiler = variant_compiler(&object, None).expect("prepared");
     let result = rig
         .namespace()
         .enter(|| {

@@ -12,11 +12,11 @@ use millstream_programs::packet::checksum;
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, ROUTER, SWITCH};
 use millstream_rng::Rng;
-use millstream_specialize::policy::Tier;
-use millstream_specialize::profile::SiteProfile;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::replay::sample::PacketSample;
-use millstream_specialize::transform::DeoptMap;
+use millstream_specializer::policy::Tier;
+use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::DeoptMap;
 use serde::Serialize;
 
 use crate::bars::{asked, keep};

@@ -14,9 +14,9 @@ use millstream_programs::packet::checksum;
 use millstream_programs::router::{self, NextHop};
 use millstream_rng::Rng;
 use millstream_specialize::shadow_tables::ShadowTables;
-use millstream_specialize::snapshot::ShadowUpdate;
-use millstream_specialize::transform::{PerfectHashTable, RowLayout, ShadowTable};
 use millstream_specialize::{LiveSession, SessionReport};
+use millstream_specializer::changes::ShadowUpdate;
+use millstream_specializer::transform::{PerfectHashTable, RowLayout, ShadowTable};
 
 use crate::routed::{Beside, HOPS, Routed, Wanted, attached, generation, routed};
 

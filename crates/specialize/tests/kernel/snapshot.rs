@@ -3,7 +3,9 @@
 use millstream_kernel::{KernelMap, MapSpec, MapType, UpdateMode, map_flags, testing};
 use millstream_programs::{FIREWALL, firewall};
 use millstream_specialize::map_users::{MapRejection, by_kind, is_constant};
-use millstream_specialize::snapshot::{DirtyKeys, MapSnapshot, Revalidation};
+use millstream_specialize::snapshot::{MapSnapshot, Revalidation};
+use millstream_specializer::changes::DirtyKeys;
+use millstream_specializer::snapshot::SnapshotReader;
 
 use crate::offline::{Offline, compiler};
 

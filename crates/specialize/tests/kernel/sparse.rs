@@ -3,10 +3,10 @@
 use millstream_kernel::{UpdateMode, testing};
 use millstream_programs::MapEntry;
 use millstream_rng::Rng;
-use millstream_specialize::VariantCompiler;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
-use millstream_specialize::transform::LookupPlan;
+use millstream_specializer::VariantCompiler;
+use millstream_specializer::policy::Tier;
+use millstream_specializer::transform::LookupPlan;
 
 use crate::offline::{Offline, prepared};
 

@@ -10,8 +10,8 @@ use millstream_kernel::{KernelMap, KernelProgram, ProgramSpec, ProgramType, Test
 use millstream_programs::router::{self, Route};
 use millstream_specialize::SessionReport;
 use millstream_specialize::live::step::SessionStep;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::report::CompileReason;
+use millstream_specializer::policy::Tier;
 
 use crate::gate::{Absent, Gate, Opened};
 use crate::routed::{Beside, HOPS, Wanted, attached, generation, routed, same_answers};

@@ -3,9 +3,9 @@
 use millstream_kernel::testing;
 use millstream_programs::MapEntry;
 use millstream_rng::Rng;
-use millstream_specialize::VariantCompiler;
-use millstream_specialize::policy::Tier;
 use millstream_specialize::replay::ReplayVerdict;
+use millstream_specializer::VariantCompiler;
+use millstream_specializer::policy::Tier;
 
 use crate::offline::{Offline, prepared};
 

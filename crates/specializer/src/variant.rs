@@ -14,12 +14,12 @@ use millstream_bpf::lower::{self, LowerError, LoweringStrategy};
 use millstream_bpf::module::{self, LiftedModule, lift_object, new_function};
 use millstream_ir as ir;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, ObjectError};
-use millstream_opt::running_kernels;
-use millstream_passes::{PassError, PassSession, TargetInfo, widen_types};
+use millstream_passes::{PassError, PassSession, widen_types};
 use rustc_hash::FxHashMap;
 
 use crate::auxiliary_maps::AuxiliaryMaps;
-use crate::guard::{self, DeoptMask};
+use crate::guard_state::{self, DeoptMask};
+use crate::host::VariantHost;
 use crate::stateful_maps::{self, StatefulMap};
 use crate::transform::{
     self, CallbackMode, EntryCache, FallbackTailCall, InlinedTailCall, LookupSite, MapContents, PacketKind,
@@ -106,6 +106,7 @@ pub struct VariantCompiler {
     /// Secret from which, with the keys, the slots of caches are computed.
     secret: u64,
     isa: u8,
+    host: VariantHost,
     /// The same program with calls of the callbacks that are loops here.
     calling: Option<Box<VariantCompiler>>,
 }
@@ -134,21 +135,31 @@ impl VariantCompiler {
         (line.line > 0).then(|| format!("{file}:{}", line.line))
     }
 
-    /// Prepares a program: the one named, or the only one.
+    /// Prepares a program, the one named or the only one, for a host.
     ///
     /// # Errors
     /// If there is no such program, or it cannot be lifted.
-    pub fn new(object: &Object, program: Option<&str>) -> Result<VariantCompiler, VariantError> {
+    pub fn new(
+        object: &Object,
+        program: Option<&str>,
+        host: VariantHost,
+    ) -> Result<VariantCompiler, VariantError> {
         let mut object = object.clone();
         let described = choose(&object, program)?.clone();
-        let added = AuxiliaryMaps::to(&mut object);
+        let added = AuxiliaryMaps::to(&mut object, host.possible_cpus);
         // All of them: a program that is not understood might write any map.
         let lifted = lift_object(&object)?;
         let unfolds = transform::unfolds(&lifted.module);
         let other = unfolds.then(|| {
-            VariantCompiler::prepared(&object, &described, &added, lifted.clone(), CallbackMode::Called)
+            VariantCompiler::prepared(
+                (&object, &described, &added),
+                lifted.clone(),
+                CallbackMode::Called,
+                host,
+            )
         });
-        let mut it = VariantCompiler::prepared(&object, &described, &added, lifted, CallbackMode::Unfolded)?;
+        let mut it =
+            VariantCompiler::prepared((&object, &described, &added), lifted, CallbackMode::Unfolded, host)?;
         let mut calling = other.transpose()?;
         let both = || std::iter::once(&it).chain(&calling);
         let sites = both().map(|c| c.sites.len() as u32).max().unwrap_or(0);
@@ -168,15 +179,14 @@ impl VariantCompiler {
 
     /// Prepares the program of a lifted object, without room for its sites in the maps that were added.
     fn prepared(
-        object: &Object,
-        described: &obj::EntryProgram,
-        added: &AuxiliaryMaps,
+        (object, described, added): (&Object, &obj::EntryProgram, &AuxiliaryMaps),
         lifted: LiftedModule,
         callbacks: CallbackMode,
+        host: VariantHost,
     ) -> Result<VariantCompiler, VariantError> {
-        let (program, isa) = (described.func, millstream_opt::isa_version(object).max(3));
+        let (program, isa) = (described.func, obj::isa_version(object).max(3));
         let mut prepared = lifted;
-        let target = target(isa);
+        let target = host.target(isa);
         let knowledge = target.domain().knowledge;
         prepared.module.funcs.values_mut().for_each(|func| widen_types(func, knowledge));
         transform::prepare(&mut prepared.module, callbacks, &mut PassSession::new(target))?;
@@ -218,6 +228,7 @@ impl VariantCompiler {
             // Drawn by the system's generator, as the seeds of the standard library's tables are.
             secret: RandomState::new().hash_one(0),
             isa,
+            host,
             calling: None,
         })
     }
@@ -312,7 +323,7 @@ impl VariantCompiler {
 
     /// The guard's slot by which specialised code can do without this map alone, if it has a twin.
     pub fn slot(&self, map: ir::Map) -> Option<DeoptMask> {
-        let number = (0..guard::SLOTS).zip(&self.twins).find(|(_, (of, _))| *of == map)?.0;
+        let number = (0..guard_state::SLOTS).zip(&self.twins).find(|(_, (of, _))| *of == map)?.0;
         Some(DeoptMask::one(number))
     }
 
@@ -395,7 +406,7 @@ impl VariantCompiler {
         let decl = self.declaration(map);
         // The size of a template says nothing about the maps that are put inside.
         let entries = self.outer(map).is_none().then_some(decl.max_entries);
-        let cpus = u32::try_from(millstream_kernel::cpu_numbers().ok()?).ok()?;
+        let cpus = u32::try_from(self.host.cpu_numbers?).ok()?;
         Some(EntryCache {
             of: map,
             place: module::map(*place),
@@ -528,7 +539,7 @@ impl VariantCompiler {
             None => (self.samples.kind, SampleMode::Count),
         };
         let guard = module::map(self.guard);
-        let alike = SyncCounters { map: guard, writes: guard::VERSION, found: guard::CHAINED };
+        let alike = SyncCounters { map: guard, writes: guard_state::VERSION, found: guard_state::CHAINED };
         let chain = self.chain(callees);
         self.variant(&[], callees, |m| {
             for &(part, first) in self.chosen(callees) {
@@ -628,15 +639,15 @@ impl VariantCompiler {
     /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted. A
     /// generation that is not a standby passes those packets to the standby variant.
     pub fn guard(&self, generation: u32, count: bool) -> transform::GuardCheck {
-        let stand_in = |array| FallbackTailCall { array: module::map(array), offset: guard::STANDBY };
+        let stand_in = |array| FallbackTailCall { array: module::map(array), offset: guard_state::STANDBY };
         transform::GuardCheck {
             map: module::map(self.guard),
-            offset: guard::TOKEN,
+            offset: guard_state::TOKEN,
             generation,
             sides: SIDES,
-            unseen: guard::UNSEEN,
-            first_packet: Some(guard::first_packet(generation)),
-            missed: count.then_some(guard::MISSED),
+            unseen: guard_state::UNSEEN,
+            first_packet: Some(guard_state::first_packet(generation)),
+            missed: count.then_some(guard_state::MISSED),
             misses: Some(module::map(self.misses)),
             stand_in: self.standby().map(stand_in),
         }
@@ -653,7 +664,7 @@ impl VariantCompiler {
         let start = Instant::now();
         let mut lifted = self.prepared.clone();
         let report = transform(&mut lifted.module)?;
-        transform::finish(&mut lifted.module, &mut PassSession::new(target(self.isa)))?;
+        transform::finish(&mut lifted.module, &mut PassSession::new(self.host.target(self.isa)))?;
         // All other functions stay as they are in the object.
         let in_loops = in_loops(&lifted.module.funcs[module::func(self.program)]);
         let mut object = self.object.clone();
@@ -679,11 +690,6 @@ impl VariantCompiler {
     }
 }
 
-/// The target of variants: the running kernel.
-fn target(isa: u8) -> TargetInfo {
-    TargetInfo::bpf(isa).on(running_kernels())
-}
-
 /// Instructions that lie in loops.
 fn in_loops(func: &ir::Function) -> usize {
     let cfg = ir::Cfg::new(func);
@@ -693,7 +699,7 @@ fn in_loops(func: &ir::Function) -> usize {
 }
 
 /// Returns true if the kernel lets programs of two kinds call each other.
-pub(crate) fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {
+pub fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {
     (a.program_type, a.attach_type, a.load_flags()) == (b.program_type, b.attach_type, b.load_flags())
 }
 
@@ -718,10 +724,11 @@ fn parts(
     (parts, sites)
 }
 
-pub(crate) fn choose<'o>(
-    object: &'o Object,
-    name: Option<&str>,
-) -> Result<&'o obj::EntryProgram, VariantError> {
+/// The program of this name, or the only one.
+///
+/// # Errors
+/// If there is no such program, or several and none was named.
+pub fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::EntryProgram, VariantError> {
     let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, object.programs.as_slice()) {
         (Some(name), programs) => {
@@ -763,29 +770,27 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
     found
 }
 
-/// Value of the guard's token while packets may run a generation's code and read this side of its twins, no
-/// map being behind.
-pub const fn token(generation: u32, side: u32) -> u64 {
-    (generation as u64) << 32 | side as u64
-}
-
 /// The object's number of a map of the module.
-pub(crate) fn object_map(map: ir::Map) -> MapId {
+pub fn object_map(map: ir::Map) -> MapId {
     MapId(map.index() as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use millstream_ir::text::parse_module;
+    use millstream_isa::generation::KernelRange;
 
     use super::*;
+
+    const HOST: VariantHost =
+        VariantHost { kernels: KernelRange::ALL, possible_cpus: 1, cpu_numbers: Some(1) };
 
     /// It might write a map that is in the code of a variant.
     #[test]
     fn an_object_with_a_program_that_is_not_understood_is_refused() {
         let known = millstream_programs::ROUTER;
         let mut object = Object::parse(known.name, known.object).expect("our own");
-        assert!(VariantCompiler::new(&object, Some(known.name)).is_ok());
+        assert!(VariantCompiler::new(&object, Some(known.name), HOST).is_ok());
         let (mut function, mut program) = (object.functions[0].clone(), object.programs[0].clone());
         program.func = obj::FuncId(object.functions.len() as u32);
         program.name = "unknown".to_owned();
@@ -796,7 +801,7 @@ mod tests {
         function.line_info.clear();
         object.functions.push(function);
         object.programs.push(program);
-        assert!(matches!(VariantCompiler::new(&object, Some(known.name)), Err(VariantError::Lift(_))));
+        assert!(matches!(VariantCompiler::new(&object, Some(known.name), HOST), Err(VariantError::Lift(_))));
     }
 
     #[test]

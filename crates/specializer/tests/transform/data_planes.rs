@@ -6,7 +6,7 @@ use millstream_programs::{
     BALANCER, DataPlaneProgram, FIREWALL, MapEntry, SWITCH, balancer, firewall, switch,
 };
 use millstream_rng::Rng;
-use millstream_specialize::transform::{
+use millstream_specializer::transform::{
     FieldConstant, KeyForm, LookupPlan, SiteId, SitePlan, SpecializationPlan,
 };
 

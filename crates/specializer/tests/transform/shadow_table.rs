@@ -12,10 +12,10 @@ use millstream_programs::router::{Route, RouterConfig, flows, generate, route_ke
 use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{ROUTER, router};
 use millstream_rng::Rng;
-use millstream_specialize::transform::{
+use millstream_specializer::guard_state::token;
+use millstream_specializer::transform::{
     DeoptMap, FieldConstant, LookupEntry, LookupPlan, SitePlan, SpecializationPlan,
 };
-use millstream_specialize::variant::token;
 
 use crate::rig::{INGRESS, Rig, compare, packets, run};
 

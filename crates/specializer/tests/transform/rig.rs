@@ -12,13 +12,12 @@ use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{MapDefinition, MapOrigin, MapType, Object};
 use millstream_passes::TargetInfo;
 use millstream_programs::MapEntry;
-use millstream_specialize::guard::UNSEEN;
-use millstream_specialize::transform::{
+use millstream_specializer::guard_state::{UNSEEN, token};
+use millstream_specializer::transform::{
     CallbackMode, CodeBudget, FallbackTailCall, GuardCheck, LookupEntry, LookupPlan, LookupSite, MapContents,
     MultibitTrie, ProfileSketch, SiteId, SitePlan, SpecializationPlan, TransformReport, finish, instrument,
     prepare, sites, specialize,
 };
-use millstream_specialize::variant::token;
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
 pub(crate) const INGRESS: u32 = 1;

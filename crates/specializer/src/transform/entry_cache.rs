@@ -20,7 +20,7 @@
 //!
 //! *Writers that do not count*: the control plane revokes the variant before it writes, and counts the whole
 //! map before the variant may run again. Before programs that do not count are attached to the hook, and
-//! until they have certainly left it, one writer is counted in (`crate::caches`).
+//! until they have certainly left it, one writer is counted in (the session's `caches`).
 //!
 //! *Recent use.* A lookup in a map of least recent use marks its entry. Marks go when an entry is inserted,
 //! which counts for the whole map: an entry whose stamp is right has its mark still, and to skip the lookup
@@ -30,7 +30,7 @@
 //! inner map, and matches no other. All inner maps of a shape, and the maps of the object that have it, share
 //! the counts: a write of a key in one of them counts for that key in all. An address means the same map
 //! until the contents of the outer map change; that revokes the variant, and all copies are forgotten
-//! ([`crate::watched_inner_maps`]).
+//! (the session's `watched_inner_maps`).
 //!
 //! *Hashing.* Senders of packets cannot aim at slots: each session draws anew the factors by which it hashes
 //! keys. Programs that share a cache's memory must share the factors, too, or a writer would count in another

@@ -5,9 +5,9 @@
 //! depend on the contents of the map. A hash map that has a twin gets it as well, with as many hot keys
 //! before it as pay, unless it has so few entries that code finds them faster. Other maps become code as a
 //! whole if that is faster (when there is time, or they are tiny), or their hot keys do, as many as pay by
-//! the figures of `cost.rs`. Maps that change too often are in no code ([`MapSnapshot::is_churning`]): they
-//! have twins, or are looked up. Maps that the program itself writes get caches, for the lookups that traffic
-//! makes often. Maps found in maps of maps are named (`map_in_map.rs`).
+//! the figures of `cost.rs`. Maps that change too often are in no code ([`SnapshotReader::is_churning`]):
+//! they have twins, or are looked up. Maps that the program itself writes get caches, for the lookups that
+//! traffic makes often. Maps found in maps of maps are named (`map_in_map.rs`).
 
 pub(crate) mod cost;
 mod key_tests;
@@ -23,11 +23,10 @@ use rustc_hash::FxHashMap;
 pub use key_tests::KeyTestCandidate;
 
 use crate::profile::SiteProfile;
-use crate::snapshot::{MapEntries, MapSnapshot, SpecializableMap};
+use crate::snapshot::{MapEntries, SnapshotReader};
 use crate::transform::{
     self, CodeBudget, DeoptMap, EntryCache, FieldConstant, GuardCheck, InnerSitePlan, LookupEntry,
-    LookupPlan, LookupSite, MapContents, NamedInnerMap, ShadowTable, SiteId, SitePlan, SpecializationPlan,
-    address_pieces,
+    LookupPlan, LookupSite, NamedInnerMap, ShadowTable, SiteId, SitePlan, SpecializationPlan, address_pieces,
 };
 use crate::variant::VariantCompiler;
 
@@ -46,8 +45,8 @@ const HOT: usize = 48;
 /// A site gets a cache if it makes at least one in so many of the lookups of the busiest site.
 const CACHED: u64 = 16;
 
-/// Returns true if lookups at this site can be specialised at all.
-pub fn eligible(site: &LookupSite, sources: &FxHashMap<Map, SpecializableMap>) -> bool {
+/// Returns true if lookups at this site can be specialised at all: its map is one of those that may be read.
+pub fn eligible<S>(site: &LookupSite, sources: &FxHashMap<Map, S>) -> bool {
     site.is_comparable() && sources.contains_key(&site.map)
 }
 
@@ -108,7 +107,7 @@ pub struct PlanInputs<'k> {
     /// Its traffic.
     pub profiles: &'k [SiteProfile],
     /// Its maps.
-    pub observed: &'k MapSnapshot<'k>,
+    pub observed: &'k dyn SnapshotReader,
     /// Sites whose lookups turned out to be of a form that twins cannot answer.
     pub unfit: &'k BTreeSet<SiteId>,
     /// Maps that the program writes, and that may have caches now.

@@ -8,7 +8,7 @@ use millstream_bpf::module;
 use millstream_ir as ir;
 use millstream_object::{self as obj, MapId, MapOrigin, Object};
 
-use crate::guard;
+use crate::guard_state;
 use crate::transform::{MultibitTrie, PacketKind, PerfectHashTable, SampleBuffer, TRIE_VALUE};
 
 const GUARD_NAME: &str = "ms.guard";
@@ -56,11 +56,11 @@ pub(crate) struct AuxiliaryMaps {
 }
 
 impl AuxiliaryMaps {
-    /// Adds them.
-    pub(crate) fn to(object: &mut Object) -> AuxiliaryMaps {
-        let guard = add_map(object, GUARD_NAME, obj::MapType::ARRAY, guard::STATE_SIZE, 1, MMAPABLE);
+    /// Adds them, for a machine with so many CPUs.
+    pub(crate) fn to(object: &mut Object, possible_cpus: usize) -> AuxiliaryMaps {
+        let guard = add_map(object, GUARD_NAME, obj::MapType::ARRAY, guard_state::STATE_SIZE, 1, MMAPABLE);
         let sketch = add_map(object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
-        let samples = add_samples(object);
+        let samples = add_samples(object, possible_cpus);
         let misses = add_map(object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
         let twins = add_twins(object);
         let caches = add_caches(object);
@@ -100,9 +100,8 @@ fn add_map(
 }
 
 /// The map of the packets that are kept.
-fn add_samples(object: &mut Object) -> SampleBuffer {
-    let cpus = millstream_kernel::possible_cpus().unwrap_or(1).max(1);
-    let slots = ((KEPT.0 / cpus) as u32).max(KEPT.1).next_power_of_two();
+fn add_samples(object: &mut Object, possible_cpus: usize) -> SampleBuffer {
+    let slots = ((KEPT.0 / possible_cpus.max(1)) as u32).max(KEPT.1).next_power_of_two();
     let map = add_map(object, SAMPLES_NAME, obj::MapType::PERCPU_ARRAY, SampleBuffer::VALUE_SIZE, slots, 0);
     SampleBuffer { map: module::map(map), slots, kind: PacketKind::Xdp }
 }

@@ -10,7 +10,7 @@ use millstream_isa::MapType;
 
 use super::{PlanInputs, QUICK_FIELDS, TINY, Tier, WHOLE, cost, whole};
 use crate::profile::SiteProfile;
-use crate::transform::{InnerSitePlan, LookupPlan, LookupSite, MapContents, NamedInnerMap, SitePlan};
+use crate::transform::{InnerSitePlan, LookupPlan, LookupSite, NamedInnerMap, SitePlan};
 use crate::variant::object_map;
 
 impl PlanInputs<'_> {

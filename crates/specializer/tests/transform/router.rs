@@ -7,8 +7,8 @@ use millstream_programs::packet::checksum;
 use millstream_programs::router::{NextHop, RouterConfig, flows, generate};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
-use millstream_specialize::transform::{LookupPlan, SitePlan, SpecializationPlan};
-use millstream_specialize::variant::token;
+use millstream_specializer::guard_state::token;
+use millstream_specializer::transform::{LookupPlan, SitePlan, SpecializationPlan};
 
 use crate::rig::{INGRESS, Rig, compare, hot, packets, run};
 
