@@ -21,6 +21,9 @@ use crate::values::{Operand, Place, Target};
 /// Copies to make behind a call: from a local object to the argument.
 pub(crate) type CopyOuts = Vec<(Place, Target)>;
 
+/// A parameter with its type, the object that its argument names, and the argument.
+type BoundArgument<'p> = (&'p ParameterSyntax, RuntimeType, Option<Target>, Option<&'p ExpressionTree>);
+
 impl<'p> Lowerer<'p> {
     /// Lowers a call.
     pub(crate) fn call(
@@ -160,8 +163,7 @@ impl<'p> Lowerer<'p> {
         let Some(places) = matched(parameters, arguments) else {
             return refuse(span, "the arguments do not match the parameters");
         };
-        let mut bound: Vec<(&ParameterSyntax, RuntimeType, Option<Target>, Option<&ExpressionTree>)> =
-            Vec::new();
+        let mut bound: Vec<BoundArgument<'p>> = Vec::new();
         // Arguments are evaluated, and copied out, in the order in which they are written.
         let mut order: Vec<usize> = (0..parameters.len()).collect();
         order.sort_by_key(|at| {
@@ -203,27 +205,40 @@ impl<'p> Lowerer<'p> {
         }
         let mut copies = Vec::new();
         for at in 0..bound.len() {
-            let is_reference = by_reference && is_apart(&bound, at);
-            let (parameter, declared, target, value) = &bound[at];
-            let place = match target {
-                Some(Target::Memory(place)) if is_reference => {
-                    if parameter.direction == ParameterDirection::Out {
-                        self.emitter.clear(place);
-                    }
-                    place.clone()
-                }
-                _ => {
-                    let local = self.emitter.variable(declared.clone());
-                    self.copy_in(parameter, target.as_ref(), *value, &local)?;
-                    if matches!(parameter.direction, ParameterDirection::Out | ParameterDirection::InOut) {
-                        copies.push((local.clone(), target.clone().unwrap_or(Target::Ignored)));
-                    }
-                    local
-                }
-            };
-            scope.bind(parameter.name.text.clone(), Binding::Variable(place));
+            self.bind_argument(&bound, at, by_reference, scope, &mut copies)?;
         }
         Ok(copies)
+    }
+
+    /// Binds a parameter to its argument's place, or to a copy.
+    fn bind_argument(
+        &mut self,
+        bound: &[BoundArgument<'p>],
+        at: usize,
+        by_reference: bool,
+        scope: &Scope<'p>,
+        copies: &mut CopyOuts,
+    ) -> Lowered<()> {
+        let is_reference = by_reference && is_apart(bound, at);
+        let (parameter, declared, target, value) = &bound[at];
+        let place = match target {
+            Some(Target::Memory(place)) if is_reference => {
+                if parameter.direction == ParameterDirection::Out {
+                    self.emitter.clear(place);
+                }
+                place.clone()
+            }
+            _ => {
+                let local = self.emitter.variable(declared.clone());
+                self.copy_in(parameter, target.as_ref(), *value, &local)?;
+                if matches!(parameter.direction, ParameterDirection::Out | ParameterDirection::InOut) {
+                    copies.push((local.clone(), target.clone().unwrap_or(Target::Ignored)));
+                }
+                local
+            }
+        };
+        scope.bind(parameter.name.text.clone(), Binding::Variable(place));
+        Ok(())
     }
 
     fn copy_in(
@@ -353,10 +368,7 @@ impl<'p> Lowerer<'p> {
 }
 
 /// Tells if an argument can be passed by reference: no other one can overlap.
-fn is_apart(
-    bound: &[(&ParameterSyntax, RuntimeType, Option<Target>, Option<&ExpressionTree>)],
-    at: usize,
-) -> bool {
+fn is_apart(bound: &[BoundArgument<'_>], at: usize) -> bool {
     let (_, declared, Some(Target::Memory(place)), _) = &bound[at] else { return false };
     let others = bound.iter().enumerate().filter(|(index, _)| *index != at);
     place.value_type == *declared
