@@ -5,37 +5,12 @@ use std::ops::ControlFlow;
 
 use crate::entities::data::read_data;
 use crate::entities::error::{EntityError, ErrorKind};
+use crate::entities::meters::{check_meter, no_color_counters};
 use crate::entities::pipeline::ArrayShape;
-use crate::entities::store::{EntityStore, UndoStep, UpdateKind, only_modify};
-use crate::entities::table_reads::{EmitEntity, ReadResult};
-use crate::entities::tables::no_color_counters;
-use crate::proto::config::v1::meter_spec;
-use crate::proto::v1::{CounterEntry, Index, MeterConfig, MeterEntry, RegisterEntry, entity};
-
-/// Cells of an array: those that were written, and the value of all others.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CellArray<T> {
-    cells: BTreeMap<i64, T>,
-    others: T,
-}
-
-impl<T: Clone> CellArray<T> {
-    pub(crate) fn new(others: T) -> CellArray<T> {
-        CellArray { cells: BTreeMap::new(), others }
-    }
-
-    pub(crate) fn get(&self, at: i64) -> &T {
-        self.cells.get(&at).unwrap_or(&self.others)
-    }
-
-    /// Puts a cell back as it was.
-    pub(crate) fn restore(&mut self, at: i64, cell: Option<T>) {
-        match cell {
-            Some(cell) => self.cells.insert(at, cell),
-            None => self.cells.remove(&at),
-        };
-    }
-}
+use crate::entities::state::{
+    CellArray, EmitEntity, EntityStore, ReadResult, UndoStep, UpdateKind, only_modify,
+};
+use crate::proto::v1::{CounterEntry, Index, MeterEntry, RegisterEntry, entity};
 
 /// Change of an array: what was there before.
 enum ArrayChange<T> {
@@ -95,25 +70,6 @@ fn visit_cells<S, T: Clone>(
     }
     let shape = shape_of(shapes, id, what)?;
     Ok(all(id, shape, read_index(shape, index)?))
-}
-
-/// Checks that a meter's configuration fits its type.
-pub(crate) fn check_meter(kind: meter_spec::Type, config: Option<&MeterConfig>) -> Result<(), EntityError> {
-    let Some(config) = config else { return Ok(()) };
-    let MeterConfig { cir, cburst, pir, pburst, eburst } = *config;
-    if [cir, cburst, pir, pburst, eburst].iter().any(|value| *value < 0) {
-        return Err(EntityError::invalid("rates and bursts of a meter cannot be negative"));
-    }
-    let has_one_rate = pir == cir && pburst == cburst;
-    let is_right = match kind {
-        meter_spec::Type::TwoRateThreeColor => eburst == 0,
-        meter_spec::Type::SingleRateThreeColor => has_one_rate,
-        meter_spec::Type::SingleRateTwoColor => has_one_rate && eburst == 0,
-    };
-    match is_right {
-        true => Ok(()),
-        false => Err(EntityError::invalid("the rates and bursts are not those of this type of meter")),
-    }
 }
 
 impl EntityStore {

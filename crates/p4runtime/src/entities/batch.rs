@@ -4,7 +4,7 @@ use prost::Message as _;
 use prost_types::Any;
 
 use crate::entities::error::{EntityError, ErrorKind};
-use crate::entities::store::EntityStore;
+use crate::entities::state::EntityStore;
 use crate::proto::rpc::Status;
 use crate::proto::v1::{self, Update, write_request::Atomicity};
 

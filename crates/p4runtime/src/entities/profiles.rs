@@ -1,55 +1,16 @@
 //! Members and groups of action profiles. Source: P4Runtime specification 1.4, section 9.2.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::entities::actions::check_weights;
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::pipeline::ProfileShape;
-use crate::entities::store::{EntityStore, UndoStep, UpdateKind};
-use crate::entities::table_reads::{EmitEntity, ReadResult};
+use crate::entities::state::{EmitEntity, EntityStore, ProfileState, ReadResult, UndoStep, UpdateKind};
 use crate::proto::v1::{
-    Action, ActionProfileGroup, ActionProfileMember, TableAction, action_profile_group, entity, table_action,
+    Action, ActionProfileGroup, ActionProfileMember, action_profile_group, entity, table_action,
 };
-
-/// Members and groups of an action profile, and how often entries and groups name them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ProfileState {
-    pub(crate) members: BTreeMap<u32, Action>,
-    pub(crate) groups: BTreeMap<u32, ActionProfileGroup>,
-    member_uses: FxHashMap<u32, i64>,
-    group_uses: FxHashMap<u32, i64>,
-    /// Entries with a group of their own.
-    one_shots: i64,
-}
-
-impl ProfileState {
-    /// Counts what the action of an entry names.
-    pub(crate) fn count_action(&mut self, action: Option<&TableAction>, step: i64) {
-        match action.and_then(|action| action.r#type.as_ref()) {
-            Some(table_action::Type::ActionProfileMemberId(id)) => count(&mut self.member_uses, *id, step),
-            Some(table_action::Type::ActionProfileGroupId(id)) => count(&mut self.group_uses, *id, step),
-            Some(table_action::Type::ActionProfileActionSet(_)) => self.one_shots += step,
-            Some(table_action::Type::Action(_)) | None => {}
-        }
-    }
-
-    fn count_members(&mut self, group: Option<&ActionProfileGroup>, step: i64) {
-        for member in group.into_iter().flat_map(|group| &group.members) {
-            count(&mut self.member_uses, member.member_id, step);
-        }
-    }
-}
-
-fn count(uses: &mut FxHashMap<u32, i64>, id: u32, step: i64) {
-    let number = uses.entry(id).or_default();
-    *number += step;
-    if *number == 0 {
-        uses.remove(&id);
-    }
-}
 
 fn exists(what: &str, id: u32) -> EntityError {
     EntityError::new(ErrorKind::AlreadyExists, format!("the {what} {id} exists already"))
@@ -137,15 +98,6 @@ impl EntityStore {
         }
     }
 
-    /// Puts a member in place or removes it, and gives the member before.
-    pub(crate) fn set_member(&mut self, profile: u32, id: u32, member: Option<Action>) -> Option<Action> {
-        let members = &mut self.profiles.entry(profile).or_default().members;
-        match member {
-            Some(member) => members.insert(id, member),
-            None => members.remove(&id),
-        }
-    }
-
     pub(crate) fn write_group(
         &mut self,
         kind: UpdateKind,
@@ -177,23 +129,6 @@ impl EntityStore {
         };
         let before = self.set_group(given.action_profile_id, id, group);
         Ok(UndoStep::Group(given.action_profile_id, id, before))
-    }
-
-    /// Puts a group in place or removes it, and gives the group before.
-    pub(crate) fn set_group(
-        &mut self,
-        profile: u32,
-        id: u32,
-        group: Option<ActionProfileGroup>,
-    ) -> Option<ActionProfileGroup> {
-        let state = self.profiles.entry(profile).or_default();
-        state.count_members(group.as_ref(), 1);
-        let before = match group {
-            Some(group) => state.groups.insert(id, group),
-            None => state.groups.remove(&id),
-        };
-        state.count_members(before.as_ref(), -1);
-        before
     }
 
     pub(crate) fn read_members(

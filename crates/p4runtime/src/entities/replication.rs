@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 
 use crate::entities::error::{EntityError, ErrorKind};
-use crate::entities::store::{EntityStore, UndoStep, UpdateKind};
-use crate::entities::table_reads::{EmitEntity, ReadResult};
+use crate::entities::state::{EmitEntity, EntityStore, ReadResult, UndoStep, UpdateKind};
 use crate::proto::v1::{
     PacketReplicationEngineEntry, Replica, entity, packet_replication_engine_entry::Type, replica,
 };

@@ -4,8 +4,7 @@ use rustc_hash::FxHashSet;
 
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::keys::{read_values, write_values};
-use crate::entities::store::{EntityStore, UndoStep, UpdateKind, only_modify};
-use crate::entities::table_reads::{EmitEntity, ReadResult};
+use crate::entities::state::{EmitEntity, EntityStore, ReadResult, UndoStep, UpdateKind, only_modify};
 use crate::proto::v1::{DigestEntry, ValueSetEntry, ValueSetMember, digest_entry, entity};
 
 impl EntityStore {

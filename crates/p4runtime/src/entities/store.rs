@@ -1,84 +1,13 @@
-//! The store of all entities of a program.
+//! Writes and reads of all entities.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use crate::entities::arrays::CellArray;
-use crate::entities::data::zero_data;
 use crate::entities::error::EntityError;
-use crate::entities::keys::EntryKey;
-use crate::entities::pipeline::PipelineIndex;
-use crate::entities::profiles::ProfileState;
-use crate::entities::tables::{StoredEntry, TableState};
-use crate::proto::v1::{
-    Action, ActionProfileGroup, CloneSessionEntry, CounterData, Entity, MeterConfig, MulticastGroupEntry,
-    P4Data, Update, ValueSetMember, digest_entry, entity, update,
-};
-
-/// Type of an update that is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum UpdateKind {
-    Insert,
-    Modify,
-    Delete,
-}
-
-/// Entities of a program, in memory.
-#[derive(Clone, Debug)]
-pub struct EntityStore {
-    pub(crate) index: Arc<PipelineIndex>,
-    pub(crate) tables: BTreeMap<u32, TableState>,
-    pub(crate) profiles: BTreeMap<u32, ProfileState>,
-    pub(crate) counters: BTreeMap<u32, CellArray<CounterData>>,
-    pub(crate) meters: BTreeMap<u32, CellArray<Option<MeterConfig>>>,
-    pub(crate) registers: BTreeMap<u32, CellArray<P4Data>>,
-    pub(crate) value_sets: BTreeMap<u32, Vec<ValueSetMember>>,
-    pub(crate) digests: BTreeMap<u32, digest_entry::Config>,
-    pub(crate) multicast_groups: BTreeMap<u32, MulticastGroupEntry>,
-    pub(crate) clone_sessions: BTreeMap<u32, CloneSessionEntry>,
-}
-
-/// What undoes an update.
-#[derive(Debug)]
-pub(crate) enum UndoStep {
-    Entry(u32, EntryKey, Option<StoredEntry>),
-    Default(u32, StoredEntry),
-    Member(u32, u32, Option<Action>),
-    Group(u32, u32, Option<ActionProfileGroup>),
-    Counters(u32, CellArray<CounterData>),
-    Counter(u32, i64, Option<CounterData>),
-    Meters(u32, CellArray<Option<MeterConfig>>),
-    Meter(u32, i64, Option<Option<MeterConfig>>),
-    Registers(u32, CellArray<P4Data>),
-    Register(u32, i64, Option<P4Data>),
-    ValueSet(u32, Vec<ValueSetMember>),
-    Digest(u32, Option<digest_entry::Config>),
-    MulticastGroup(u32, Option<MulticastGroupEntry>),
-    CloneSession(u32, Option<CloneSessionEntry>),
-}
+use crate::entities::state::{EntityStore, UndoStep, UpdateKind};
+use crate::proto::v1::{Entity, Update, entity, update};
 
 impl EntityStore {
-    /// Makes an empty store: tables have their default actions, and arrays are zero.
-    pub fn new(index: Arc<PipelineIndex>) -> EntityStore {
-        let tables = index.tables.iter().map(|(id, shape)| (*id, TableState::new(shape))).collect();
-        let registers = index.registers.iter().map(|(id, shape)| {
-            (*id, CellArray::new(zero_data(&shape.cell, &index.types).unwrap_or_default()))
-        });
-        EntityStore {
-            tables,
-            profiles: index.profiles.keys().map(|id| (*id, ProfileState::default())).collect(),
-            counters: index.counters.keys().map(|id| (*id, CellArray::default())).collect(),
-            meters: index.meters.keys().map(|id| (*id, CellArray::default())).collect(),
-            registers: registers.collect(),
-            value_sets: index.value_sets.keys().map(|id| (*id, Vec::new())).collect(),
-            digests: BTreeMap::new(),
-            multicast_groups: BTreeMap::new(),
-            clone_sessions: BTreeMap::new(),
-            index,
-        }
-    }
-
     /// Inserts the entries that a program gives its tables; those that are constant stay as they are.
     ///
     /// # Errors
@@ -197,12 +126,4 @@ fn no_entity() -> EntityError {
 
 fn no_externs() -> EntityError {
     EntityError::unimplemented("externs of other types are not supported")
-}
-
-/// Error about an update that an entity does not have.
-pub(crate) fn only_modify(kind: UpdateKind, what: &str) -> Result<(), EntityError> {
-    match kind {
-        UpdateKind::Modify => Ok(()),
-        _ => Err(EntityError::invalid(format!("{what} can only be modified"))),
-    }
 }

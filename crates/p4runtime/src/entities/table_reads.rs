@@ -4,16 +4,10 @@ use std::ops::ControlFlow;
 
 use crate::entities::error::EntityError;
 use crate::entities::keys::{EntryKey, read_values, write_values};
+use crate::entities::meters::no_color_counters;
 use crate::entities::pipeline::TableShape;
-use crate::entities::store::EntityStore;
-use crate::entities::tables::{StoredEntry, TableState};
+use crate::entities::state::{EmitEntity, EntityStore, ReadResult, StoredEntry, TableState};
 use crate::proto::v1::{DirectCounterEntry, DirectMeterEntry, TableEntry, entity, table_action, table_entry};
-
-/// Receiver of entities, which can end a read.
-pub(crate) type EmitEntity<'e> = dyn FnMut(entity::Entity) -> ControlFlow<()> + 'e;
-
-/// Result of a read: its receiver ended it, or not.
-pub(crate) type ReadResult = Result<ControlFlow<()>, EntityError>;
 
 /// Receiver of entries: id and shape of the table, key (none is the default action's), and state.
 type VisitEntry<'v> = dyn FnMut(u32, &TableShape, Option<&EntryKey>, &StoredEntry) -> ControlFlow<()> + 'v;
@@ -54,7 +48,7 @@ impl EntityStore {
         emit: &mut EmitEntity<'_>,
     ) -> ReadResult {
         if request.counter_data.is_some() {
-            return Err(crate::entities::tables::no_color_counters());
+            return Err(no_color_counters());
         }
         let selected = request.table_entry.clone().unwrap_or_default();
         self.check_direct(&selected, |shape| shape.meter.is_some(), "meter")?;

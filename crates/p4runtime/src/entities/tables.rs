@@ -1,47 +1,16 @@
 //! Writes of table entries, default actions and direct resources. Source: P4Runtime specification 1.4, section 9.1.
 
-use std::collections::BTreeMap;
-
 use crate::entities::actions::ActionUse;
-use crate::entities::arrays::check_meter;
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::keys::{EntryKey, read_values};
+use crate::entities::meters::{check_meter, no_color_counters};
 use crate::entities::pipeline::TableShape;
-use crate::entities::store::{EntityStore, UndoStep, UpdateKind, only_modify};
+use crate::entities::state::{
+    EntityStore, StoredEntry, TableState, UndoStep, UpdateKind, initial_default, only_modify,
+};
 use crate::proto::v1::{
     CounterData, DirectCounterEntry, DirectMeterEntry, MeterConfig, TableAction, TableEntry, table_action,
 };
-
-/// State of an entry, or of the default action.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct StoredEntry {
-    pub(crate) action: Option<TableAction>,
-    pub(crate) controller_metadata: u64,
-    pub(crate) metadata: Vec<u8>,
-    pub(crate) idle_timeout_ns: i64,
-    pub(crate) meter: Option<MeterConfig>,
-    pub(crate) counter: CounterData,
-    pub(crate) is_const: bool,
-}
-
-/// Entries of a table.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TableState {
-    pub(crate) entries: BTreeMap<EntryKey, StoredEntry>,
-    pub(crate) default: StoredEntry,
-}
-
-impl TableState {
-    pub(crate) fn new(shape: &TableShape) -> TableState {
-        TableState { entries: BTreeMap::new(), default: initial_default(shape) }
-    }
-}
-
-fn initial_default(shape: &TableShape) -> StoredEntry {
-    let action = shape.default_action.clone().map(table_action::Type::Action);
-    let action = action.map(|action| TableAction { r#type: Some(action) });
-    StoredEntry { action, ..StoredEntry::default() }
-}
 
 fn exists_already(shape: &TableShape) -> EntityError {
     EntityError::new(ErrorKind::AlreadyExists, format!("`{}` has this entry already", shape.name))
@@ -224,29 +193,6 @@ impl EntityStore {
         Ok(UndoStep::Default(given.table_id, existing))
     }
 
-    /// Puts an entry in place or removes it, keeps count of the members and groups that entries name, and gives the
-    /// entry before.
-    pub(crate) fn set_entry(
-        &mut self,
-        table: u32,
-        key: EntryKey,
-        entry: Option<StoredEntry>,
-    ) -> Option<StoredEntry> {
-        let profile = self.index.tables.get(&table).and_then(|shape| shape.profile);
-        if let Some(state) = profile.and_then(|profile| self.profiles.get_mut(&profile)) {
-            state.count_action(entry.as_ref().and_then(|entry| entry.action.as_ref()), 1);
-        }
-        let entries = &mut self.tables.entry(table).or_default().entries;
-        let before = match entry {
-            Some(entry) => entries.insert(key, entry),
-            None => entries.remove(&key),
-        };
-        if let Some(state) = profile.and_then(|profile| self.profiles.get_mut(&profile)) {
-            state.count_action(before.as_ref().and_then(|entry| entry.action.as_ref()), -1);
-        }
-        before
-    }
-
     /// Finds the entry that a direct resource belongs to.
     fn direct_entry(
         &self,
@@ -311,11 +257,6 @@ impl EntityStore {
         check_meter(meter_type, given.config.as_ref())?;
         Ok(self.set_direct(table, key, StoredEntry { meter: given.config, ..entry }))
     }
-}
-
-/// Error about counters by color.
-pub(crate) fn no_color_counters() -> EntityError {
-    EntityError::unimplemented("meters do not count packets by color")
 }
 
 fn check_timeout(shape: &TableShape, given: &TableEntry) -> Result<(), EntityError> {

@@ -1,6 +1,6 @@
 //! Actions and digests. Source: P4Runtime specification 1.4, sections 6.4.2 and 6.4.9.
 
-use millstream_p4::ast::{DeclarationKind, ParameterDirection, ParameterSyntax, TableProperty};
+use millstream_p4::ast::{DeclarationKind, ParameterSyntax, TableProperty};
 use millstream_p4::expression::{ExpressionKind, ExpressionTree, TypeSyntax};
 use millstream_p4::{CompiledProgram, NominalKind};
 use rustc_hash::FxHashSet;
@@ -13,7 +13,7 @@ use crate::info::liveness::{LivePart, LivenessWalk, visit_expressions};
 use crate::info::package::InfoBuilder;
 use crate::info::scope::{PlacedDeclaration, ScopeId};
 use crate::info::symbols::ObjectKind;
-use crate::info::tables::{action_references, default_action};
+use crate::info::table_syntax::{action_references, default_action, entry_parameters};
 use crate::info::type_specs::named;
 use crate::proto::config::v1::{Action, Digest, action};
 
@@ -37,11 +37,6 @@ pub(crate) struct ExternCalls<'p> {
     pub(crate) digests: Vec<DigestCall<'p>>,
     /// There is a call of an extern function.
     pub(crate) has_extern_call: bool,
-}
-
-/// Parameters of an action that entries give.
-pub(crate) fn entry_parameters(parameters: &[ParameterSyntax]) -> impl Iterator<Item = &ParameterSyntax> {
-    parameters.iter().filter(|parameter| parameter.direction == ParameterDirection::Directionless)
 }
 
 impl<'p> ProgramElaboration<'_, 'p> {

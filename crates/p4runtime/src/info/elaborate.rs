@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 
 use millstream_p4::ast::{DeclarationKind, DeclarationTree, InstanceSyntax, ParameterSyntax};
-use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax, TypeSyntaxKind};
-use rustc_hash::{FxHashMap, FxHashSet};
+use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
+use rustc_hash::FxHashSet;
 
 use crate::info::InfoError;
-use crate::info::instances::ConstructorCall;
 use crate::info::liveness::visit_arguments;
 use crate::info::program::{ProgramIndex, type_name};
-use crate::info::scope::{BlockScope, PlacedDeclaration, ScopeArena, ScopeId};
+use crate::info::scope::{BlockScope, ConstructorCall, PlacedDeclaration, ScopeArena, ScopeId};
+use crate::info::table_syntax::{ordered_arguments, type_arguments};
 
 /// A block of the program that controllers may see.
 #[derive(Clone, Copy, Debug)]
@@ -227,28 +227,4 @@ impl<'p> ProgramElaboration<'_, 'p> {
 /// Tells if a table that is applied or a statement of the block runs an action.
 fn is_run(scope: &BlockScope<'_>, name: &str) -> bool {
     scope.used.contains(name) && scope.table_actions.contains(name) || scope.called_actions.contains(name)
-}
-
-pub(crate) fn type_arguments(target: &TypeSyntax) -> &[TypeSyntax] {
-    match &target.kind {
-        TypeSyntaxKind::Specialized(_, arguments) => arguments,
-        _ => &[],
-    }
-}
-
-/// Values of parameters, in their order: arguments by name or position, or default values.
-pub(crate) fn ordered_arguments<'p>(
-    parameters: &'p [ParameterSyntax],
-    arguments: &'p [CallArgument],
-) -> Vec<Option<&'p ExpressionTree>> {
-    let named: FxHashMap<&str, &CallArgument> =
-        arguments.iter().filter_map(|a| Some((&*a.name.as_ref()?.text, a))).collect();
-    let value = |(at, parameter): (usize, &'p ParameterSyntax)| {
-        let argument = match named.get(&*parameter.name.text) {
-            Some(argument) => Some(*argument),
-            None => arguments.get(at).filter(|argument| argument.name.is_none()),
-        };
-        argument.and_then(|argument| argument.value.as_ref()).or(parameter.default.as_ref())
-    };
-    parameters.iter().enumerate().map(value).collect()
 }

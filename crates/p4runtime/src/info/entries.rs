@@ -12,7 +12,7 @@ use crate::info::elaborate::ProgramBlock;
 use crate::info::package::InfoBuilder;
 use crate::info::scope::{PlacedDeclaration, ScopeId};
 use crate::info::symbols::ObjectKind;
-use crate::info::tables::{called_action, value_property};
+use crate::info::table_syntax::{called_action, table_keys, value_property};
 use crate::info::type_specs::padded_bytes;
 use crate::proto::config::v1::{MatchField, match_field};
 use crate::proto::v1::{
@@ -62,7 +62,7 @@ impl<'p> InfoBuilder<'_, 'p> {
         let Some((is_constant, entries)) = found.filter(|_| !is_hidden(&declaration.annotations)) else {
             return Ok(());
         };
-        let keys = crate::info::tables::table_keys(properties);
+        let keys = table_keys(properties);
         let name = self.elaboration.arena.plane_name(placed);
         let list = EntryList {
             scope: placed.scope,

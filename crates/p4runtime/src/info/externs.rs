@@ -9,12 +9,11 @@ use crate::info::InfoError;
 use crate::info::annotations::{find_annotation, name_annotation, number, text};
 use crate::info::architecture::{ExternKind, counter_unit, meter_unit};
 use crate::info::data_types::DataType;
-use crate::info::elaborate::ordered_arguments;
 use crate::info::package::InfoBuilder;
 use crate::info::program::type_name;
 use crate::info::scope::{PlacedDeclaration, ScopeId};
 use crate::info::symbols::ObjectKind;
-use crate::info::tables::value_property;
+use crate::info::table_syntax::{ordered_arguments, value_property};
 use crate::proto::config::v1::{
     ActionProfile, Counter, CounterSpec, Digest, DirectCounter, DirectMeter, Meter, MeterSpec, P4NamedType,
     Register, action_profile,

@@ -2,31 +2,21 @@
 
 use millstream_p4::ConstantValue;
 use millstream_p4::ast::{DeclarationKind, DeclarationTree, InstanceSyntax, ParameterSyntax};
-use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax};
+use millstream_p4::expression::{ExpressionKind, ExpressionTree, TypeSyntax};
 use num_bigint::BigInt;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::info::InfoError;
 use crate::info::data_types::TypeArguments;
-use crate::info::elaborate::{ProgramElaboration, ordered_arguments, type_arguments};
+use crate::info::elaborate::ProgramElaboration;
 use crate::info::evaluate::NamedConstants;
 use crate::info::liveness::{LivePart, LivenessWalk, visit_arguments, visit_expressions};
 use crate::info::program::{constructor_parameters, type_name};
-use crate::info::scope::{BlockCode, BlockScope, PlacedDeclaration, ScopeId, joined};
-use crate::info::tables::{action_references, table_expressions};
+use crate::info::scope::{BlockCode, BlockScope, ConstructorCall, PlacedDeclaration, ScopeId, joined};
+use crate::info::table_syntax::{action_references, ordered_arguments, table_expressions, type_arguments};
 
 /// Most instances of parsers and controls.
 const MOST_INSTANCES: usize = 1 << 14;
-
-/// A constructor with its arguments.
-pub(crate) struct ConstructorCall<'a, 'p> {
-    pub(crate) declaration: &'p DeclarationTree,
-    pub(crate) type_arguments: &'p [TypeSyntax],
-    pub(crate) arguments: &'p [CallArgument],
-    /// Instance in which the call is.
-    pub(crate) caller: Option<ScopeId>,
-    pub(crate) prefix: &'a str,
-}
 
 impl<'p> ProgramElaboration<'_, 'p> {
     /// Makes an instance of a parser or control, with those within it.

@@ -19,6 +19,7 @@ mod package;
 mod program;
 mod scope;
 mod symbols;
+mod table_syntax;
 mod tables;
 mod type_specs;
 mod value_sets;
@@ -52,7 +53,7 @@ pub enum InfoError {
         place: String,
         /// Name of the annotation.
         name: String,
-        /// What it needs.
+        /// Kind of value.
         expected: &'static str,
     },
     /// Two objects of one kind have the same name.

@@ -2,7 +2,7 @@
 
 use millstream_p4::ConstantValue;
 use millstream_p4::ast::{AnnotationTree, BlockSyntax, DeclarationKind, DeclarationTree, ParserState};
-use millstream_p4::expression::{QualifiedName, TypeSyntax};
+use millstream_p4::expression::{CallArgument, QualifiedName, TypeSyntax};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::info::annotations::name_annotation;
@@ -134,4 +134,14 @@ pub(crate) fn joined(prefix: &str, name: &str) -> String {
         None if prefix.is_empty() => name.into(),
         None => format!("{prefix}.{name}"),
     }
+}
+
+/// A constructor with its arguments.
+pub(crate) struct ConstructorCall<'a, 'p> {
+    pub(crate) declaration: &'p DeclarationTree,
+    pub(crate) type_arguments: &'p [TypeSyntax],
+    pub(crate) arguments: &'p [CallArgument],
+    /// Instance in which the call is.
+    pub(crate) caller: Option<ScopeId>,
+    pub(crate) prefix: &'a str,
 }

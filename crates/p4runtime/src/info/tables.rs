@@ -1,14 +1,11 @@
 //! Tables. Source: P4Runtime specification 1.4, section 6.4.1.
 
-use millstream_p4::ast::{
-    DeclarationKind, ParameterSyntax, TableAction, TableKey, TableProperty, TablePropertyValue,
-};
-use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, QualifiedName};
+use millstream_p4::ast::{DeclarationKind, ParameterSyntax, TableKey, TableProperty, TablePropertyValue};
+use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree};
 use millstream_p4::{ConstantValue, SourceSpan};
 use num_bigint::BigInt;
 
 use crate::info::InfoError;
-use crate::info::actions::entry_parameters;
 use crate::info::annotations::{field_ids, find_annotation, is_hidden, name_annotation};
 use crate::info::architecture::ExternKind;
 use crate::info::data_types::{DataType, TypeArguments};
@@ -16,6 +13,9 @@ use crate::info::evaluate::NamedConstants;
 use crate::info::package::InfoBuilder;
 use crate::info::scope::{PlacedDeclaration, ScopeId};
 use crate::info::symbols::ObjectKind;
+use crate::info::table_syntax::{
+    action_references, called_action, default_action, entry_parameters, table_keys, value_property,
+};
 use crate::info::type_specs::padded_bytes;
 use crate::proto::config::v1::{
     ActionRef, MatchField, Table, TableActionCall, action_ref, match_field, table, table_action_call,
@@ -23,78 +23,6 @@ use crate::proto::config::v1::{
 
 /// Number of entries of a table that gives none.
 const DEFAULT_SIZE: i64 = 1024;
-
-/// An action in the list of a table.
-pub(crate) struct ActionReference<'p> {
-    pub(crate) name: &'p QualifiedName,
-    pub(crate) element: &'p TableAction,
-}
-
-/// Lists the actions of a table.
-pub(crate) fn action_references(properties: &[TableProperty]) -> Vec<ActionReference<'_>> {
-    let mut references = Vec::new();
-    for property in properties {
-        if let TablePropertyValue::Actions(list) = &property.value {
-            let named = list.iter().filter_map(|element| Some((called_action(&element.action)?.0, element)));
-            references.extend(named.map(|(name, element)| ActionReference { name, element }));
-        }
-    }
-    references
-}
-
-/// Name and arguments of an action that is referred to.
-pub(crate) fn called_action(value: &ExpressionTree) -> Option<(&QualifiedName, &[CallArgument])> {
-    match &value.kind {
-        ExpressionKind::Name(name) => Some((name, &[])),
-        ExpressionKind::Call(function, _, arguments) => match &function.kind {
-            ExpressionKind::Name(name) => Some((name, arguments)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Finds a property whose value is an expression.
-pub(crate) fn value_property<'p>(
-    properties: &'p [TableProperty],
-    name: &str,
-) -> Option<(&'p TableProperty, &'p ExpressionTree)> {
-    let property = properties.iter().find(|property| &*property.name.text == name)?;
-    match &property.value {
-        TablePropertyValue::Value(value) => Some((property, value)),
-        _ => None,
-    }
-}
-
-/// The default action that a table names.
-pub(crate) fn default_action(properties: &[TableProperty]) -> Option<(&TableProperty, &ExpressionTree)> {
-    value_property(properties, "default_action")
-}
-
-/// Expressions of a table: keys, values of properties, and entries.
-pub(crate) fn table_expressions(properties: &[TableProperty]) -> Vec<&ExpressionTree> {
-    let mut expressions = Vec::new();
-    for property in properties {
-        match &property.value {
-            TablePropertyValue::Keys(keys) => expressions.extend(keys.iter().map(|key| &key.expression)),
-            TablePropertyValue::Actions(_) => {}
-            TablePropertyValue::Entries(entries) => {
-                expressions.extend(entries.iter().map(|entry| &entry.action));
-            }
-            TablePropertyValue::Value(value) => expressions.push(value),
-        }
-    }
-    expressions
-}
-
-/// Elements of a table's key.
-pub(crate) fn table_keys(properties: &[TableProperty]) -> Vec<&TableKey> {
-    let keys = properties.iter().filter_map(|property| match &property.value {
-        TablePropertyValue::Keys(keys) => Some(keys),
-        _ => None,
-    });
-    keys.flatten().collect()
-}
 
 /// Match type of a match kind; selectors are no part of P4Info.
 pub(crate) fn match_type(kind: &str) -> Option<match_field::Match> {
