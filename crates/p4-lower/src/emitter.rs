@@ -1,7 +1,7 @@
 //! Emission of instructions into a function: blocks, constants, memory.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Cursor, Func, Function, MemFlags, Op, Prov, Size, Slot, SlotData,
+    AluOp, Block, BlockCall, Cond, Func, FuncCursor, Function, MemFlags, Op, Prov, Size, Slot, SlotData,
     SwapKind, Type, Value, Width,
 };
 
@@ -51,7 +51,7 @@ impl Emitter {
         Emitter { func, block, stack_bytes: 0, line: u32::MAX }
     }
 
-    fn cursor(&mut self) -> Cursor<'_> {
+    fn cursor(&mut self) -> FuncCursor<'_> {
         let mut cursor = self.func.at_end(self.block);
         cursor.loc = self.line;
         cursor

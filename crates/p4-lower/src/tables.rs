@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use millstream_ir::{AluOp, AtomicOp, Cond, Layout, Map, Op, Piece, Prov, Size, Type, Value};
+use millstream_ir::{AluOp, AtomicOp, Cond, KeyLayout, KeyPiece, Map, Op, Prov, Size, Type, Value};
 use millstream_p4::SourceSpan;
 use millstream_p4::ast::{DeclarationKind, DeclarationTree, ParameterDirection, ParameterSyntax};
 use millstream_p4::expression::CallArgument;
@@ -174,14 +174,15 @@ impl<'p> Lowerer<'p> {
 
     /// Looks up a key of 32-bit words.
     fn word_lookup(&mut self, map: Map, words: &[Value]) -> Value {
-        let key: Layout = (0..words.len()).map(|n| Piece { offset: 4 * n as u16, size: Size::W }).collect();
+        let key: KeyLayout =
+            (0..words.len()).map(|n| KeyPiece { offset: 4 * n as u16, size: Size::W }).collect();
         self.emitter.value(Op::MapLookup { map, key }, words, Type::Ptr(Prov::MapValueOrNull(map)))
     }
 
     /// Looks up an element of an array; its index is 0 if none is given.
     pub(crate) fn array_element(&mut self, map: Map, index: Option<Value>) -> Value {
         let index = index.unwrap_or_else(|| self.emitter.constant(0));
-        let key: Layout = std::iter::once(Piece { offset: 0, size: Size::W }).collect();
+        let key: KeyLayout = std::iter::once(KeyPiece { offset: 0, size: Size::W }).collect();
         self.emitter.value(Op::MapLookup { map, key }, &[index], Type::Ptr(Prov::MapValueOrNull(map)))
     }
 
@@ -214,17 +215,17 @@ impl<'p> Lowerer<'p> {
         let spec = &self.pipeline.tables[table];
         let (map, storage, keys) = (spec.map, spec.storage, spec.keys.clone());
         let bits = 8 * spec.key_size.saturating_sub(4);
-        let mut pieces: Vec<(Piece, Value)> = Vec::new();
+        let mut pieces: Vec<(KeyPiece, Value)> = Vec::new();
         if storage == TableStorage::Prefix {
             let length = self.emitter.constant(u64::from(bits));
-            pieces.push((Piece { offset: 0, size: Size::W }, length));
+            pieces.push((KeyPiece { offset: 0, size: Size::W }, length));
         }
         for (key, value) in keys.iter().zip(values) {
             match storage {
                 TableStorage::Hash => {
                     let size = access_size(key.bits);
                     for (n, word) in value.words.iter().enumerate() {
-                        pieces.push((Piece { offset: (key.offset + 8 * n as u32) as u16, size }, *word));
+                        pieces.push((KeyPiece { offset: (key.offset + 8 * n as u32) as u16, size }, *word));
                     }
                 }
                 _ => {
@@ -240,13 +241,19 @@ impl<'p> Lowerer<'p> {
             }
         }
         pieces.sort_by_key(|(piece, _)| piece.offset);
-        let key: Layout = pieces.iter().map(|(piece, _)| *piece).collect();
+        let key: KeyLayout = pieces.iter().map(|(piece, _)| *piece).collect();
         let values: Vec<Value> = pieces.into_iter().map(|(_, value)| value).collect();
         self.emitter.value(Op::MapLookup { map, key }, &values, Type::Ptr(Prov::MapValueOrNull(map)))
     }
 
     /// Pieces of a number in packet order.
-    fn packed_pieces(&mut self, words: &[Value], offset: u32, bytes: u32, pieces: &mut Vec<(Piece, Value)>) {
+    fn packed_pieces(
+        &mut self,
+        words: &[Value],
+        offset: u32,
+        bytes: u32,
+        pieces: &mut Vec<(KeyPiece, Value)>,
+    ) {
         let mut left = bytes;
         while left > 0 {
             let size = match left % 8 {
@@ -259,7 +266,7 @@ impl<'p> Lowerer<'p> {
             let part = self.emitter.bits_from(words, 8 * left, 8 * size.bytes())[0];
             let part = self.emitter.swapped(part, size);
             let at = offset + bytes - left - size.bytes();
-            pieces.push((Piece { offset: at as u16, size }, part));
+            pieces.push((KeyPiece { offset: at as u16, size }, part));
         }
     }
 
@@ -293,12 +300,12 @@ impl<'p> Lowerer<'p> {
     ) -> Lowered<Value> {
         let Some(map) = self.pipeline.objects[number].map else { return refuse(span, "no value set") };
         let mut offset = 0u32;
-        let (mut key, mut words) = (Layout::new(), Vec::new());
+        let (mut key, mut words) = (KeyLayout::new(), Vec::new());
         for value in values {
             let size = access_size(value.width());
             offset = offset.next_multiple_of(size.bytes());
             for word in &value.words[..words_of(value.width())] {
-                key.push(Piece { offset: offset as u16, size });
+                key.push(KeyPiece { offset: offset as u16, size });
                 words.push(*word);
                 offset += size.bytes();
             }

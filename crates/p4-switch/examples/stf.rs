@@ -14,7 +14,7 @@ use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4_lower::{LoweredProgram, lower};
 use millstream_p4_switch::stf::{parse_stf, run_stf};
 use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchError};
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
 /// Files of the machine.
 struct FolderLoader;
@@ -144,9 +144,9 @@ fn run_file(
     }
     let plain = Arc::new(lowered.clone());
     if optimizes {
-        let mut session = Session::new(Target::native());
+        let mut session = PassSession::new(TargetInfo::native());
         session.verify = true;
-        if let Err(error) = Pipeline::default_o2().run(&mut lowered.module, &mut session) {
+        if let Err(error) = PassPipeline::default_o2().run(&mut lowered.module, &mut session) {
             return (architecture, SuiteResult::Failed(format!("a pass fails: {error}")));
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Event, Machine, MapId};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{ContextKind, MachineState, MapId, SideEffect};
 use millstream_ir::{Func, Map};
 use millstream_p4_lower::LoweredProgram;
 use rustc_hash::FxHashMap;
@@ -58,7 +58,7 @@ pub trait SwitchExecutor {
 /// The interpreter of the IR as an engine.
 pub struct InterpreterExecutor {
     program: Arc<LoweredProgram>,
-    machine: Machine,
+    machine: MachineState,
     maps: FxHashMap<Map, MapId>,
     records: Vec<Vec<u8>>,
 }
@@ -69,10 +69,10 @@ const FUEL: u64 = 5_000_000;
 impl InterpreterExecutor {
     /// An engine with empty maps.
     pub fn new(program: Arc<LoweredProgram>) -> InterpreterExecutor {
-        let mut machine = Machine::new(Context::Raw);
+        let mut machine = MachineState::new(ContextKind::Raw);
         machine.fuel = FUEL;
         machine.packet.reserve_headroom(program.pipeline.headroom as usize);
-        let interpreter = Interpreter::new(&program.module, &mut machine);
+        let interpreter = IrInterpreter::new(&program.module, &mut machine);
         let maps = program.module.maps.keys().filter_map(|map| Some((map, interpreter.map(map)?))).collect();
         InterpreterExecutor { program, machine, maps, records: Vec::new() }
     }
@@ -84,7 +84,7 @@ impl InterpreterExecutor {
 
 impl SwitchExecutor for InterpreterExecutor {
     fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError> {
-        let interpreter = Interpreter::with_maps(&self.program.module, self.maps.clone());
+        let interpreter = IrInterpreter::with_maps(&self.program.module, self.maps.clone());
         self.machine.reset(packet);
         std::mem::swap(self.machine.context_mut(), state);
         let start = self.machine.packet_address();
@@ -94,7 +94,7 @@ impl SwitchExecutor for InterpreterExecutor {
         packet.clear();
         packet.extend_from_slice(self.machine.packet.bytes());
         for event in std::mem::take(&mut self.machine.env.events) {
-            if let Event::Ringbuf { data, .. } = event {
+            if let SideEffect::Ringbuf { data, .. } = event {
                 self.records.push(data);
             }
         }

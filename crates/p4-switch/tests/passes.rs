@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{lowered, program_files, switch};
 use millstream_p4_switch::stf::{parse_stf, run_stf};
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
 #[test]
 fn programs_behave_the_same_after_the_passes() {
@@ -15,9 +15,9 @@ fn programs_behave_the_same_after_the_passes() {
         let path = file.with_extension("p4");
         let mut program = (*lowered(&path.to_string_lossy(), None).unwrap()).clone();
         let before: usize = program.module.funcs.values().map(|func| func.insts_in_order().count()).sum();
-        let mut session = Session::new(Target::native());
+        let mut session = PassSession::new(TargetInfo::native());
         session.verify = true;
-        Pipeline::default_o2().run(&mut program.module, &mut session).unwrap();
+        PassPipeline::default_o2().run(&mut program.module, &mut session).unwrap();
         let after: usize = program.module.funcs.values().map(|func| func.insts_in_order().count()).sum();
         assert!(after < before, "{}: {before} instructions became {after}", path.display());
         let commands = parse_stf(&std::fs::read_to_string(&file).unwrap()).unwrap();

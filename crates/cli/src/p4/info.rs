@@ -71,7 +71,7 @@ pub(super) fn run(args: &P4InfoArgs) -> Result<ExitCode> {
             .wrap_err_with(|| format!("cannot write {}", path.display()))?,
         None => {
             let _ = std::io::Write::write_all(&mut crate::output::StdoutWriter, &info);
-        },
+        }
     }
     Ok(Exit::Done.into())
 }

@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Severity, WrapErr, miette};
-use millstream_p4::{
-    CompileOptions, CompiledProgram, SourceDiagnostic, SourceLoader, SourceMap, compile,
-};
+use millstream_p4::{CompileOptions, CompiledProgram, SourceDiagnostic, SourceLoader, SourceMap, compile};
 
 use crate::diagnostics::{self, TextExcerpt};
 
@@ -160,8 +158,9 @@ fn report(sources: &SourceMap, diagnostic: &SourceDiagnostic) -> Report {
 fn files(paths: &[PathBuf], ending: &str) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
-        let meta =
-            std::fs::metadata(path).into_diagnostic().wrap_err_with(|| format!("cannot read {}", path.display()))?;
+        let meta = std::fs::metadata(path)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot read {}", path.display()))?;
         if !meta.is_dir() {
             all.push(path.clone());
             continue;

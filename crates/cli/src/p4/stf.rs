@@ -150,7 +150,9 @@ fn test_one(
     if on == TestExecution::Optimized {
         let mut session = millstream_passes::PassSession::new(millstream_passes::TargetInfo::native());
         session.verify = true;
-        millstream_passes::PassPipeline::default_o2().run(&mut lowered.module, &mut session).into_diagnostic()?;
+        millstream_passes::PassPipeline::default_o2()
+            .run(&mut lowered.module, &mut session)
+            .into_diagnostic()?;
     }
     let lowered = Arc::new(lowered);
     let executor = InterpreterExecutor::new(Arc::clone(&lowered));

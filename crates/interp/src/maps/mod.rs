@@ -416,7 +416,7 @@ impl MapInstance {
                 }
                 if full { ENOSPC } else { self.put_new(key, value, cpu) }
             }
-            Index::Priority(list) => {
+            MapIndex::Priority(list) => {
                 if !list.accepts(key) {
                     return EINVAL;
                 }

@@ -9,7 +9,6 @@ use millstream_programs::MapEntry;
 use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
-use millstream_programs::MapEntry;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::{DetachPolicy, LiveSession, SessionReport};
 use millstream_specializer::VariantCompiler;
