@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use millstream_btf::{Btf, BtfBuilder, CoreKind, CoreRelo, core};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 
 static TYPES: &[u8] = include_bytes!("../seeds/btf/core");
 
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     let mut builder = BtfBuilder::from_btf(types()).expect("a seed");
     let access = builder.string(path);
     let local = Btf::from_vec(builder.write().expect("can be written")).expect("can be read");
-    let code = Raw::slice_from_bytes(&code[..code.len() & !7]).unwrap_or_default();
+    let code = RawInsn::slice_from_bytes(&code[..code.len() & !7]).unwrap_or_default();
     for type_id in local.ids().skip(usize::from(first)).take(8) {
         let relo = CoreRelo { insn_off: 0, type_id, access, kind };
         let Ok(resolved) = core::resolve(&relo, &local, types()) else { continue };

@@ -35,7 +35,8 @@ impl PacketBuffer {
         self.headroom = bytes.saturating_add(XDP_FRAME);
     }
 
-    /// Replaces the bytes, keeping the allocation; without reserved headroom, the same packet as [`PacketBuffer::new`] gives.
+    /// Replaces the bytes, keeping the allocation. Without reserved headroom this is the packet that
+    /// [`PacketBuffer::new`] gives.
     pub fn set(&mut self, bytes: &[u8]) {
         let headroom = self.headroom.max(HEADROOM);
         let end = headroom + bytes.len();

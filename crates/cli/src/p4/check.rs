@@ -86,7 +86,7 @@ pub(super) fn run(args: &P4CheckArgs) -> Result<ExitCode> {
     }
     match args.json {
         true => outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
-        false if files.len() > 1 => outln!("{} accepted, {} rejected", report.accepted, report.rejected),
+        false if files.len() > 1 => outln!("accepted: {}, rejected: {}", report.accepted, report.rejected),
         false => {}
     }
     Ok(if report.rejected == 0 { Exit::Done } else { Exit::Negative }.into())

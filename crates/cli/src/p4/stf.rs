@@ -106,7 +106,7 @@ pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
     }
     match args.json {
         true => outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
-        false => outln!("{} passed, {} failed, {} refused", report.passed, report.failed, report.refused),
+        false => outln!("passed: {}, failed: {}, refused: {}", report.passed, report.failed, report.refused),
     }
     Ok(if report.passed == report.tests.len() { Exit::Done } else { Exit::Negative }.into())
 }

@@ -1,0 +1,155 @@
+//! `millstream p4`: programs, P4Info and tests.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use common::Files;
+use serde_json::Value;
+
+/// Forwards by the destination address; what it does not know is dropped.
+const BRIDGE: &str = r#"
+#include <core.p4>
+#include <v1model.p4>
+
+header ethernet_t { bit<48> dst; bit<48> src; bit<16> kind; }
+struct headers_t { ethernet_t ethernet; }
+struct metadata_t {}
+
+parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    state start { packet.extract(hdr.ethernet); transition accept; }
+}
+control Verify(inout headers_t hdr, inout metadata_t meta) { apply {} }
+control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    action forward(bit<9> port) { std.egress_spec = port; }
+    action drop() { mark_to_drop(std); }
+    table stations {
+        key = { hdr.ethernet.dst : exact; }
+        actions = { forward; drop; }
+        default_action = drop();
+        size = 64;
+    }
+    apply { stations.apply(); }
+}
+control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply {} }
+control Compute(inout headers_t hdr, inout metadata_t meta) { apply {} }
+control Emit(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr.ethernet); } }
+
+V1Switch(Parse(), Verify(), Ingress(), Egress(), Compute(), Emit()) main;
+"#;
+
+const TEST: &str = "add stations hdr.ethernet.dst:0x020000000002 forward(port:2)\n\
+                    packet 1 020000000002 020000000001 0800 aabb\n\
+                    expect 2 020000000002 020000000001 0800 aabb $\n\
+                    packet 1 020000000003 020000000001 0800\n";
+
+fn millstream(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millstream")).args(arguments).env("NO_COLOR", "1").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[track_caller]
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn file(files: &Files, name: &str, content: &str) -> String {
+    let path = files.path(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn programs_are_accepted_or_rejected_with_their_places() {
+    let files = Files::new("p4-check");
+    let good = file(&files, "bridge.p4", BRIDGE);
+    let ran = millstream(&["p4", "check", &good]);
+    assert_eq!((ran.status.code(), text(&ran.stdout)), (Some(0), &*format!("{good}: accepted\n")));
+
+    let wrong = BRIDGE.replace("forward; drop;", "foward; drop;");
+    let line = 1 + wrong.lines().position(|l| l.contains("foward")).unwrap();
+    let bad = file(&files, "wrong.p4", &wrong);
+    let ran = millstream(&["p4", "check", &bad]);
+    assert_eq!(ran.status.code(), Some(1));
+    let said = text(&ran.stderr);
+    assert!(said.contains("foward") && said.contains("`forward`") && said.contains(&format!(":{line}:")), "{said}");
+
+    // A folder has all, and JSON has the places.
+    let folder = std::path::Path::new(&good).parent().unwrap().to_str().unwrap();
+    let report = json(&millstream(&["p4", "check", "--json", folder]));
+    assert_eq!((&report["schema"], &report["accepted"], &report["rejected"]), (&1.into(), &1.into(), &1.into()));
+    let found = &report["programs"][1]["diagnostics"][0];
+    assert_eq!((&found["severity"], &found["line"]), (&"error".into(), &line.into()));
+}
+
+#[test]
+fn included_files_and_macros_come_from_the_command_line() {
+    let files = Files::new("p4-include");
+    std::fs::create_dir(files.path("more")).unwrap();
+    file(&files, "more/types.p4", "typedef bit<WIDTH> number_t;\n");
+    let program = file(&files, "program.p4", "#include <types.p4>\nconst number_t ONE = 1;\n");
+    assert_eq!(millstream(&["p4", "check", &program]).status.code(), Some(1));
+    let ran = millstream(&["p4", "check", "-I", &files.path("more"), "-D", "WIDTH=8", &program]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    assert_eq!(millstream(&["p4", "check", "-D", "8=1", &program]).status.code(), Some(2));
+}
+
+#[test]
+fn the_p4info_of_a_program_is_text_binary_or_json() {
+    let files = Files::new("p4-info");
+    let program = file(&files, "bridge.p4", BRIDGE);
+    let ran = millstream(&["p4", "info", &program]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let shown = text(&ran.stdout);
+    assert!(shown.contains("Ingress.stations") && shown.contains("size: 64"), "{shown}");
+
+    let output = files.path("bridge.json");
+    assert_eq!(millstream(&["p4", "info", &program, "-o", &output]).status.code(), Some(0));
+    let info: Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
+    assert_eq!(info["tables"][0]["preamble"]["name"], "Ingress.stations");
+    let binary = millstream(&["p4", "info", &program, "--format", "binary"]);
+    assert!(binary.status.success() && !binary.stdout.is_empty() && binary.stdout != ran.stdout);
+
+    let wrong = file(&files, "wrong.p4", &BRIDGE.replace("mark_to_drop(std)", "mark_to_drop()"));
+    assert_eq!(millstream(&["p4", "info", &wrong]).status.code(), Some(2));
+}
+
+#[test]
+fn tests_pass_fail_or_are_refused_with_the_reason() {
+    let files = Files::new("p4-test");
+    file(&files, "bridge.p4", BRIDGE);
+    let test = file(&files, "bridge.stf", TEST);
+    for execution in ["interpreter", "optimized"] {
+        let ran = millstream(&["p4", "test", &test, "--on", execution]);
+        assert_eq!(ran.status.code(), Some(0), "{}{}", text(&ran.stdout), text(&ran.stderr));
+        assert!(text(&ran.stdout).contains("passed: 1, failed: 0, refused: 0"), "{}", text(&ran.stdout));
+    }
+
+    let wrong = file(&files, "wrong.stf", &TEST.replace("aabb $", "aabc $"));
+    let ran = millstream(&["p4", "test", "--program", &files.path("bridge.p4"), "--json", &wrong]);
+    assert_eq!(ran.status.code(), Some(1));
+    let report = json(&ran);
+    assert_eq!(report["tests"][0]["verdict"], "failed");
+    assert!(report["tests"][0]["reason"].as_str().unwrap().contains("line 3"), "{report:#}");
+
+    let own = "extern void own(in bit<48> address);\n";
+    let extended = BRIDGE
+        .replace("\nheader ethernet_t", &format!("\n{own}header ethernet_t"))
+        .replace("apply { stations.apply(); }", "apply { own(hdr.ethernet.dst); stations.apply(); }");
+    let program = file(&files, "extended.p4", &extended);
+    let report = json(&millstream(&["p4", "test", "--program", &program, "--json", &test]));
+    assert_eq!(report["tests"][0]["verdict"], "refused", "{report:#}");
+    assert!(report["tests"][0]["reason"].as_str().unwrap().contains("own"), "{report:#}");
+
+    // What cannot be read is no verdict.
+    assert_eq!(millstream(&["p4", "test", &files.path("none.stf")]).status.code(), Some(2));
+    let lonely = file(&files, "lonely.stf", TEST);
+    assert_eq!(millstream(&["p4", "test", &lonely]).status.code(), Some(2));
+    let nonsense = file(&files, "bridge-bmv2.stf", "send 1 aabb\n");
+    let ran = millstream(&["p4", "test", &nonsense]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(text(&ran.stderr).contains("line 1"), "{}", text(&ran.stderr));
+}
