@@ -170,7 +170,7 @@ const WRITERS: [&str; 5] = [
     "crates/built/src/printing.rs",
     "crates/checks/src/bin/checks.rs",
     "crates/cli/src/output.rs",
-    "crates/opt/src/attempt.rs",
+    "crates/opt/src/compile.rs",
     "crates/kernel/src/testing.rs",
 ];
 

@@ -179,7 +179,7 @@ fn killed_again_and_again(name: &str, flags: &[&str]) {
     chain.under_load(|| {
         for _ in 0..3 {
             let made = session.wait_for("specialised");
-            session.wait_for_words("\"program\":\"classify\",\"runs\":\"variant\"");
+            session.wait_for_words("\"program\":\"classify\",\"target\":\"variant\"");
             chain.write(&route, &deny);
             session.kill();
             chain.write(&route, &deny);

@@ -231,6 +231,6 @@ fn a_program_on_tcx_is_adopted_and_given_back() {
     says(&nothing, 2, &["no program", "adopted"]);
     let (one, two) = (attach(&first), attach(&passing()));
     let several = ended(&namespace, place.run_object(&object, DEV).arg("--adopt"));
-    says(&several, 2, &["several programs", "told from others by its name", "nothing was changed"]);
+    says(&several, 2, &["several programs", "it is identified by its name", "nothing was changed"]);
     drop((one, two));
 }
