@@ -20,7 +20,7 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout s
     state start { packet.extract(hdr.ethernet); transition accept; }
 }
 control Verify(inout headers_t hdr, inout metadata_t meta) { apply {} }
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action forward(bit<9> port) { std.egress_spec = port; }
     action drop() { mark_to_drop(std); }
     table stations {
@@ -31,11 +31,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
     apply { stations.apply(); }
 }
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply {} }
+control Sending(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply {} }
 control Compute(inout headers_t hdr, inout metadata_t meta) { apply {} }
 control Emit(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr.ethernet); } }
 
-V1Switch(Parse(), Verify(), Ingress(), Egress(), Compute(), Emit()) main;
+V1Switch(Parse(), Verify(), Forwarding(), Sending(), Compute(), Emit()) main;
 "#;
 
 const TEST: &str = "add stations hdr.ethernet.dst:0x020000000002 forward(port:2)\n\
@@ -75,12 +75,18 @@ fn programs_are_accepted_or_rejected_with_their_places() {
     let ran = millstream(&["p4", "check", &bad]);
     assert_eq!(ran.status.code(), Some(1));
     let said = text(&ran.stderr);
-    assert!(said.contains("foward") && said.contains("`forward`") && said.contains(&format!(":{line}:")), "{said}");
+    assert!(
+        said.contains("foward") && said.contains("`forward`") && said.contains(&format!(":{line}:")),
+        "{said}"
+    );
 
     // A folder has all, and JSON has the places.
     let folder = std::path::Path::new(&good).parent().unwrap().to_str().unwrap();
     let report = json(&millstream(&["p4", "check", "--json", folder]));
-    assert_eq!((&report["schema"], &report["accepted"], &report["rejected"]), (&1.into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&report["schema"], &report["accepted"], &report["rejected"]),
+        (&1.into(), &1.into(), &1.into())
+    );
     let found = &report["programs"][1]["diagnostics"][0];
     assert_eq!((&found["severity"], &found["line"]), (&"error".into(), &line.into()));
 }
@@ -104,16 +110,16 @@ fn the_p4info_of_a_program_is_text_binary_or_json() {
     let ran = millstream(&["p4", "info", &program]);
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     let shown = text(&ran.stdout);
-    assert!(shown.contains("Ingress.stations") && shown.contains("size: 64"), "{shown}");
+    assert!(shown.contains("Forwarding.stations") && shown.contains("size: 64"), "{shown}");
 
     let output = files.path("bridge.json");
     assert_eq!(millstream(&["p4", "info", &program, "-o", &output]).status.code(), Some(0));
     let info: Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
-    assert_eq!(info["tables"][0]["preamble"]["name"], "Ingress.stations");
+    assert_eq!(info["tables"][0]["preamble"]["name"], "Forwarding.stations");
     let binary = millstream(&["p4", "info", &program, "--format", "binary"]);
     assert!(binary.status.success() && !binary.stdout.is_empty() && binary.stdout != ran.stdout);
 
-    let wrong = file(&files, "wrong.p4", &BRIDGE.replace("mark_to_drop(std)", "mark_to_drop()"));
+    let wrong = file(&files, "wrong.p4", &BRIDGE.replace("mark_to_drop(std)", "mark_to_dro(std)"));
     assert_eq!(millstream(&["p4", "info", &wrong]).status.code(), Some(2));
 }
 

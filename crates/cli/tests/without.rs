@@ -42,7 +42,7 @@ const LEFT_OUT: [&str; 15] = [
     "descriptors",
     "sccp",
     "gvn,dse,forward",
-    "static-graph,constants,annotations,passes,llvm-passes,prefetch,lookups",
+    "static-graph,constants,annotations,passes,llvm-passes,header-prefetch,lookups",
 ];
 
 fn millstream(arguments: &[&str]) -> (i32, String, String) {

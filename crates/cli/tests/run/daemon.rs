@@ -69,7 +69,7 @@ impl<'n> Daemon<'n> {
             if wanted(&now) {
                 return now;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "{name} is not {what}: {now}");
+            assert!(start.elapsed() < Duration::from_secs(300), "{name} is not {what}: {now}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
