@@ -131,7 +131,11 @@ fn tests_pass_fail_or_are_refused_with_the_reason() {
     for execution in ["interpreter", "optimized"] {
         let ran = millstream(&["p4", "test", &test, "--on", execution]);
         assert_eq!(ran.status.code(), Some(0), "{}{}", text(&ran.stdout), text(&ran.stderr));
-        assert!(text(&ran.stdout).contains("passed: 1, failed: 0, refused: 0"), "{}", text(&ran.stdout));
+        assert!(
+            text(&ran.stdout).contains("passed: 1, failed: 0, refused: 0, unusable: 0"),
+            "{}",
+            text(&ran.stdout)
+        );
     }
 
     let wrong = file(&files, "wrong.stf", &TEST.replace("aabb $", "aabc $"));
@@ -157,5 +161,14 @@ fn tests_pass_fail_or_are_refused_with_the_reason() {
     let nonsense = file(&files, "bridge-bmv2.stf", "send 1 aabb\n");
     let ran = millstream(&["p4", "test", &nonsense]);
     assert_eq!(ran.status.code(), Some(2));
-    assert!(text(&ran.stderr).contains("line 1"), "{}", text(&ran.stderr));
+    assert!(text(&ran.stdout).contains("unusable: line 1"), "{}", text(&ran.stdout));
+    // The others of a folder are run.
+    let folder = std::path::Path::new(&test).parent().unwrap().to_str().unwrap();
+    let ran = millstream(&["p4", "test", folder]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(
+        text(&ran.stdout).contains("passed: 1, failed: 0, refused: 0, unusable: 3"),
+        "{}",
+        text(&ran.stdout)
+    );
 }

@@ -48,13 +48,15 @@ struct P4TestReport {
     passed: usize,
     failed: usize,
     refused: usize,
+    unusable: usize,
     tests: Vec<StfResult>,
 }
 
 #[derive(Debug, Serialize)]
 struct StfResult {
     file: String,
-    program: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
     verdict: StfVerdict,
     /// First difference, or reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,8 +70,10 @@ enum StfVerdict {
     Passed,
     /// A packet, or a counter, is not as expected.
     Failed,
-    /// The program has a construct that is not supported.
+    /// The program is wrong, or has a construct that is not supported.
     Refused,
+    /// The test or its program cannot be read.
+    Unusable,
 }
 
 impl StfVerdict {
@@ -78,6 +82,7 @@ impl StfVerdict {
             StfVerdict::Passed => "passed",
             StfVerdict::Failed => "failed",
             StfVerdict::Refused => "refused",
+            StfVerdict::Unusable => "unusable",
         }
     }
 }
@@ -85,30 +90,45 @@ impl StfVerdict {
 pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
     let files = super::files(&args.paths, "stf")?;
     let options = args.preprocessor.options();
-    let mut report = P4TestReport { schema: 1, passed: 0, failed: 0, refused: 0, tests: Vec::new() };
+    let mut report =
+        P4TestReport { schema: 1, passed: 0, failed: 0, refused: 0, unusable: 0, tests: Vec::new() };
     for test in files {
-        let program = match &args.program {
-            Some(program) => program.clone(),
-            None => program_of(&test)?,
+        let program = args.program.clone().map_or_else(|| program_of(&test), Ok);
+        let ran = match &program {
+            Ok(program) => test_one(&test, program, &options, args.on),
+            Err(error) => Err(miette!("{error}")),
         };
-        let (verdict, reason) = test_one(&test, &program, &options, args.on)?;
+        // One that cannot be used does not keep the others from being run.
+        let (verdict, reason) = ran.unwrap_or_else(|error| {
+            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+            (StfVerdict::Unusable, Some(causes.join(": ")))
+        });
         match verdict {
             StfVerdict::Passed => report.passed += 1,
             StfVerdict::Failed => report.failed += 1,
             StfVerdict::Refused => report.refused += 1,
+            StfVerdict::Unusable => report.unusable += 1,
         }
         if !args.json {
             let reason = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
             outln!("{}: {}{reason}", test.display(), verdict.text());
         }
-        let (file, program) = (test.display().to_string(), program.display().to_string());
+        let (file, program) = (test.display().to_string(), program.ok().map(|p| p.display().to_string()));
         report.tests.push(StfResult { file, program, verdict, reason });
     }
     match args.json {
         true => outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
-        false => outln!("passed: {}, failed: {}, refused: {}", report.passed, report.failed, report.refused),
+        false => {
+            let P4TestReport { passed, failed, refused, unusable, .. } = report;
+            outln!("passed: {passed}, failed: {failed}, refused: {refused}, unusable: {unusable}");
+        }
     }
-    Ok(if report.passed == report.tests.len() { Exit::Done } else { Exit::Negative }.into())
+    Ok(match report.unusable {
+        0 if report.passed == report.tests.len() => Exit::Done,
+        0 => Exit::Negative,
+        _ => Exit::Input,
+    }
+    .into())
 }
 
 /// The program of a test: of the same name, less an ending `-bmv2` or `_ubpf`, as the reference compiler's tests
@@ -117,13 +137,8 @@ fn program_of(test: &Path) -> Result<PathBuf> {
     let stem = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let names = [&stem, stem.trim_end_matches("-bmv2"), stem.trim_end_matches("_ubpf")];
     let paths = names.map(|name| test.with_file_name(format!("{name}.p4")));
-    paths.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        miette!(
-            help = "--program names the program of a test",
-            "{}: there is no {stem}.p4 beside it",
-            test.display()
-        )
-    })
+    let found = paths.into_iter().find(|path| path.is_file());
+    found.ok_or_else(|| miette!("there is no {stem}.p4 beside it; --program names the program of a test"))
 }
 
 /// Runs a test, and gives the verdict with its reason.
@@ -138,7 +153,7 @@ fn test_one(
 ) -> Result<(StfVerdict, Option<String>)> {
     let text = crate::bounded_read::text(test)
         .map_err(|error| miette!("cannot read {}: {error}", test.display()))?;
-    let commands = parse_stf(&text).map_err(|error| miette!("{}: {error}", test.display()))?;
+    let commands = parse_stf(&text).map_err(|error| miette!("{error}"))?;
     let checked = super::read(program, options)?;
     if let Some(error) = checked.diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
         return Ok((StfVerdict::Refused, Some(error.render(&checked.sources).to_string())));
