@@ -15,6 +15,7 @@ use millstream_p4_lower::{LoweredProgram, lower};
 use millstream_p4_switch::stf::{parse_stf, run_stf};
 use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchError};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
+use millstream_rng::Rng;
 
 /// Files of the machine.
 struct FolderLoader;
@@ -176,16 +177,10 @@ fn send_random(
         Switch::new(program.clone(), executor).map_err(|error| error.to_string())
     };
     let (mut switch, mut other) = (switch(lowered)?, switch(plain)?);
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Rng::new(1);
     for round in 0..packets {
-        let packet: Vec<u8> = (0..round % 200).map(|_| random() as u8).collect();
-        let port = random() % 8;
+        let packet: Vec<u8> = (0..round % 200).map(|_| random.next_u64() as u8).collect();
+        let port = random.below(8);
         let (sent, expected) = (switch.receive(port, &packet), other.receive(port, &packet));
         match sent {
             Ok(sent) if expected.as_ref() != Ok(&sent) => {

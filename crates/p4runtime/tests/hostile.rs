@@ -12,37 +12,31 @@ use millstream_p4runtime::proto::config::v1::P4Info;
 use millstream_p4runtime::proto::config::v1::match_field::{self, MatchType};
 use millstream_p4runtime::proto::v1::write_request::Atomicity;
 use millstream_p4runtime::proto::v1::{self, Entity, Update, WriteRequest, entity, update};
+use millstream_rng::Rng;
 use prost::Message;
 
-/// A xorshift generator of 64 bits.
-struct RandomNumbers(u64);
+/// A number below `limit`, or 0 if that is 0.
+fn below(random: &mut Rng, limit: usize) -> usize {
+    random.below(limit.max(1) as u64) as usize
+}
 
-impl RandomNumbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
-    }
-
-    /// Changes, removes, repeats or inserts some bytes.
-    fn damaged(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut bytes = bytes.to_vec();
-        for _ in 0..=self.below(4) {
-            let at = self.below(bytes.len());
-            let value = self.below(256) as u8;
-            match self.below(4) {
-                0 if at < bytes.len() => bytes[at] = value,
-                1 if at < bytes.len() => _ = bytes.remove(at),
-                2 => bytes.insert(at, value),
-                _ => {
-                    let end = (at + self.below(16)).min(bytes.len());
-                    bytes.extend_from_within(at..end);
-                }
+/// Changes, removes, repeats or inserts some bytes.
+fn damaged(random: &mut Rng, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=below(random, 4) {
+        let at = below(random, bytes.len());
+        let value = below(random, 256) as u8;
+        match below(random, 4) {
+            0 if at < bytes.len() => bytes[at] = value,
+            1 if at < bytes.len() => _ = bytes.remove(at),
+            2 => bytes.insert(at, value),
+            _ => {
+                let end = (at + below(random, 16)).min(bytes.len());
+                bytes.extend_from_within(at..end);
             }
         }
-        bytes
     }
+    bytes
 }
 
 fn runs() -> usize {
@@ -106,10 +100,10 @@ fn state(store: &EntityStore) -> Vec<Entity> {
 }
 
 /// Entities that the program allows, with ids of P4Info and some that it does not have.
-fn random_update(random: &mut RandomNumbers, info: &P4Info) -> Update {
-    let table = &info.tables[random.below(info.tables.len())];
-    let bytes = vec![random.below(16) as u8; random.below(3)];
-    let prefix_len = random.below(34) as i32;
+fn random_update(random: &mut Rng, info: &P4Info) -> Update {
+    let table = &info.tables[below(random, info.tables.len())];
+    let bytes = vec![below(random, 16) as u8; below(random, 3)];
+    let prefix_len = below(random, 34) as i32;
     let matches = table.match_fields.iter().map(|field| {
         use v1::field_match::FieldMatchType;
         let value = bytes.clone();
@@ -127,12 +121,12 @@ fn random_update(random: &mut RandomNumbers, info: &P4Info) -> Update {
         };
         v1::FieldMatch { field_id: field.id, field_match_type: Some(kind) }
     });
-    let action = &info.actions[random.below(info.actions.len())];
+    let action = &info.actions[below(random, info.actions.len())];
     let params =
         action.params.iter().map(|param| v1::action::Param { param_id: param.id, value: bytes.clone() });
     let called = v1::Action { action_id: action.preamble.as_ref().unwrap().id, params: params.collect() };
-    let id = random.below(3) as u32;
-    let kind = match random.below(5) {
+    let id = below(random, 3) as u32;
+    let kind = match below(random, 5) {
         0 => entity::Entity::ActionProfileMember(v1::ActionProfileMember {
             action_profile_id: 0x1100_0001,
             member_id: id,
@@ -147,7 +141,7 @@ fn random_update(random: &mut RandomNumbers, info: &P4Info) -> Update {
         choice => entity::Entity::TableEntry(v1::TableEntry {
             table_id: table.preamble.as_ref().unwrap().id,
             r#match: matches.collect(),
-            priority: random.below(2) as i32,
+            priority: below(random, 2) as i32,
             action: Some(v1::TableAction {
                 r#type: Some(match choice {
                     2 => v1::table_action::Type::ActionProfileMemberId(id),
@@ -158,18 +152,18 @@ fn random_update(random: &mut RandomNumbers, info: &P4Info) -> Update {
             ..Default::default()
         }),
     };
-    let r#type = [update::Type::Insert, update::Type::Modify, update::Type::Delete][random.below(3)].into();
+    let r#type = [update::Type::Insert, update::Type::Modify, update::Type::Delete][below(random, 3)].into();
     Update { r#type, entity: Some(Entity { entity: Some(kind) }) }
 }
 
 #[test]
 fn batches_that_fail_change_nothing() {
     let info = info();
-    let mut random = RandomNumbers(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::new(1);
     let mut store = EntityStore::new(Arc::new(PipelineIndex::new(&info).unwrap()));
     let (mut succeeded, mut failed) = (0, 0);
     for _ in 0..runs() {
-        let count = 1 + random.below(4);
+        let count = 1 + below(&mut random, 4);
         let updates: Vec<Update> = (0..count).map(|_| random_update(&mut random, &info)).collect();
         let before = state(&store);
         match store.write_batch(&updates, Atomicity::RollbackOnError).is_success() {
@@ -186,12 +180,12 @@ fn batches_that_fail_change_nothing() {
 #[test]
 fn damaged_requests_are_refused_or_written() {
     let info = info();
-    let mut random = RandomNumbers(0x2545_f491_4f6c_dd1d);
+    let mut random = Rng::new(2);
     let mut store = EntityStore::new(Arc::new(PipelineIndex::new(&info).unwrap()));
     for _ in 0..runs() {
         let updates = (0..3).map(|_| random_update(&mut random, &info)).collect();
         let bytes = WriteRequest { updates, ..Default::default() }.encode_to_vec();
-        let Ok(request) = WriteRequest::decode(&random.damaged(&bytes)[..]) else { continue };
+        let Ok(request) = WriteRequest::decode(&damaged(&mut random, &bytes)[..]) else { continue };
         let outcome = store.write_batch(&request.updates, request.atomicity());
         assert_eq!(outcome.results.len(), request.updates.len());
         assert_eq!(outcome.status().is_none(), outcome.is_success());
@@ -210,10 +204,10 @@ fn damaged_requests_are_refused_or_written() {
 #[test]
 fn damaged_p4info_is_refused_or_used() {
     let bytes = info().encode_to_vec();
-    let mut random = RandomNumbers(0x853c_49e6_748f_ea9b);
+    let mut random = Rng::new(3);
     let mut used = 0;
     for _ in 0..runs() {
-        let Ok(damaged) = P4Info::decode(&random.damaged(&bytes)[..]) else { continue };
+        let Ok(damaged) = P4Info::decode(&damaged(&mut random, &bytes)[..]) else { continue };
         if let Ok(index) = PipelineIndex::new(&damaged) {
             used += 1;
             state(&EntityStore::new(Arc::new(index)));
@@ -224,10 +218,10 @@ fn damaged_p4info_is_refused_or_used() {
 
 #[test]
 fn damaged_programs_are_described_or_refused() {
-    let mut random = RandomNumbers(0xda3e_39cb_94b9_5bdb);
+    let mut random = Rng::new(4);
     let mut described = 0;
     for _ in 0..runs() / 10 {
-        let damaged = String::from_utf8_lossy(&random.damaged(PROGRAM.as_bytes())).into_owned();
+        let damaged = String::from_utf8_lossy(&damaged(&mut random, PROGRAM.as_bytes())).into_owned();
         let program = compile("program.p4", &mut TextLoader(&damaged), &CompileOptions::default());
         described += usize::from(describe_program(&program).is_ok());
     }

@@ -455,7 +455,7 @@ impl TestRig {
     /// As [`TestRig::latencies`], for frames sent while `f` runs.
     ///
     /// # Errors
-    /// What `f` gives, and as for [`TestRig::send`].
+    /// Errors of `f`, and those of [`TestRig::send`].
     pub fn latencies_while(&self, f: impl FnOnce() -> Result<()>) -> Result<FrameLatencies> {
         if !self.config.stamps {
             return Err(Error::Unusable("a rig without stamps has no latencies".into()));

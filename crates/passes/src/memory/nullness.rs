@@ -5,7 +5,7 @@
 //! the sizes that the object says ([`Target::map_sizes_hold`](crate::TargetInfo)). The verifier wants the
 //! result tested all the same. So the test stays, and its null side becomes the shortest way that the
 //! verifier knows to be good: one that the function took from there anyway, to a place that both sides reach.
-//! Where the verifier finds out for itself that a constant index is in bounds
+//! If the verifier finds out for itself that a constant index is in bounds
 //! ([`Target::elides_null_checks`](crate::TargetInfo)), the test goes as well.
 //!
 //! Invariant: an edge is only ever moved to a block whose dominators also dominate the test, and constants

@@ -1,12 +1,11 @@
 //! The programs behave the same after the static passes.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{lowered, program_files, switch};
 use millstream_p4_switch::stf::{parse_stf, run_stf};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
+
+use crate::common::{lowered, program_files, switch};
 
 #[test]
 fn programs_behave_the_same_after_the_passes() {

@@ -1,9 +1,9 @@
 //! Arithmetic of every width beside big integers.
 
-mod common;
-
-use common::{TestRandom, lowered, switch};
+use millstream_rng::Rng;
 use num_bigint::{BigInt, BigUint, Sign};
+
+use crate::common::{bytes, lowered, switch};
 
 const WIDTHS: [u32; 22] =
     [1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 48, 63, 64, 65, 72, 100, 127, 128, 129, 200, 256, 512];
@@ -123,16 +123,16 @@ V1Switch(P(), V(), I(), E(), V(), D()) main;
 }
 
 /// A number of bits, with ends and runs more often than chance gives.
-fn number(random: &mut TestRandom, width: u32) -> BigUint {
-    let bytes = random.bytes(width.div_ceil(8) as usize);
+fn number(random: &mut Rng, width: u32) -> BigUint {
+    let bytes = bytes(random, width.div_ceil(8) as usize);
     let mask = (BigUint::from(1u8) << width) - 1u8;
     let any = BigUint::from_bytes_be(&bytes) & &mask;
-    match random.next() % 8 {
+    match random.next_u64() % 8 {
         0 => BigUint::ZERO,
         1 => mask,
         2 => BigUint::from(1u8) << (width - 1),
         3 => (BigUint::from(1u8) << (width - 1)) - 1u8,
-        4 => any >> (random.next() as u32 % width),
+        4 => any >> (random.next_u64() as u32 % width),
         _ => any,
     }
 }
@@ -147,14 +147,14 @@ fn packed(value: &BigUint, width: u32) -> Vec<u8> {
 
 #[test]
 fn arithmetic_of_every_width_agrees_with_big_integers() {
-    let mut random = TestRandom(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::new(1);
     for width in WIDTHS {
         let text = program(width);
         let program = lowered("test.p4", Some(text)).unwrap();
         let mut switch = switch(&program);
         for _ in 0..60 {
             let (a, b) = (number(&mut random, width), number(&mut random, width));
-            let shift = (random.next() % u64::from(width + width / 4 + 2)) as u32;
+            let shift = (random.next_u64() % u64::from(width + width / 4 + 2)) as u32;
             let mut packet = packed(&a, width);
             packet.extend(packed(&b, width));
             packet.extend((shift as u16).to_be_bytes());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4_lower::{LoweredProgram, lower};
 use millstream_p4_switch::{InterpreterExecutor, Switch};
+use millstream_rng::Rng;
 
 /// Files of a folder, and one program that is text.
 pub(crate) struct TestLoader(pub(crate) Option<String>);
@@ -38,7 +39,6 @@ pub(crate) fn switch(program: &Arc<LoweredProgram>) -> Switch<InterpreterExecuto
 }
 
 /// Files of `tests/programs` with an extension, sorted.
-#[allow(dead_code)]
 pub(crate) fn program_files(extension: &str) -> Vec<std::path::PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut files: Vec<_> = std::fs::read_dir(folder)
@@ -50,20 +50,7 @@ pub(crate) fn program_files(extension: &str) -> Vec<std::path::PathBuf> {
     files
 }
 
-/// Small deterministic generator (xorshift).
-#[allow(dead_code)]
-pub(crate) struct TestRandom(pub(crate) u64);
-
-#[allow(dead_code)]
-impl TestRandom {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
+/// Random bytes.
+pub(crate) fn bytes(random: &mut Rng, count: usize) -> Vec<u8> {
+    (0..count).map(|_| random.next_u64() as u8).collect()
 }

@@ -1,9 +1,8 @@
 //! Programs with STF files: one for each group of constructs.
 
-mod common;
-
-use common::{lowered, program_files, switch};
 use millstream_p4_switch::stf::{parse_stf, run_stf};
+
+use crate::common::{lowered, program_files, switch};
 
 #[test]
 fn programs_behave_as_their_stf_files_say() {

@@ -1,9 +1,8 @@
 //! Programs that are refused, with the construct's name; and programs that would run without end.
 
-mod common;
-
-use common::{lowered, switch};
 use millstream_p4_switch::SwitchError;
+
+use crate::common::{lowered, switch};
 
 /// A v1model program with declarations, statements of the ingress control, and states of the parser.
 fn program(declarations: &str, locals: &str, statements: &str, states: &str) -> String {

@@ -1,12 +1,11 @@
 //! Entries by number: groups of selectors, direct counters and meters, and requests that are refused.
 
-mod common;
-
-use common::{lowered, switch};
 use millstream_interp::maps::PriorityEntry;
 use millstream_p4_lower::{ActionChoice, ENTRY_COUNTER, EntryMatch, EntrySpec, meter_layout};
 use millstream_p4_switch::{EntryError, InterpreterExecutor, Switch, SwitchError, SwitchExecutor};
 use num_bigint::BigUint;
+
+use crate::common::{lowered, switch};
 
 fn start(name: &str) -> Switch<InterpreterExecutor> {
     let path = format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"));
