@@ -20,7 +20,7 @@ pub struct SectionRecords<T> {
 pub struct FuncInfo {
     /// Offset of the instruction in its section, in bytes.
     pub insn_off: u32,
-    /// The function: a [`Kind::Func`](crate::TypeKind::Func).
+    /// The function: a [`TypeKind::Func`](crate::TypeKind::Func).
     pub type_id: TypeId,
 }
 

@@ -1,7 +1,7 @@
 //! The `millstream` command, as a library, so that tests and fuzzers know its definition and can run it in
 //! their process.
 //!
-//! Each subcommand is a module with an `Args` (its flags, each with its help) and a `run` that gives the exit
+//! Each subcommand is a module with a type of its flags (`RunArgs`, `OptArgs`) and a `run` that gives the exit
 //! code or a report. JSON goes to standard output and has a `schema` number; everything else that is not the
 //! result goes to standard error. All writes to both go through `output`.
 

@@ -36,7 +36,8 @@ pub(crate) struct OptArgs {
     /// Write the result to this file, as a raw program if the name ends so; by default, only report
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Load every program into the kernel before and after, drop rewrites that it rejects, report sizes and passes
+    /// Load every program into the kernel before and after, drop rewrites that it rejects, report sizes and
+    /// passes
     #[arg(long)]
     stats: bool,
     /// Run this pass instead of the default pipeline; repeat for several, in order

@@ -1,8 +1,8 @@
 //! Old names of flags, subcommands and values. Each keeps working for one release, with a warning on standard
 //! error.
 //!
-//! Invariant: the definition of the command line has the new names only, so help, completions and manual pages
-//! never show an old one.
+//! Invariant: the definition of the command line has the new names only, so help, completions and manual
+//! pages never show an old one.
 
 use std::ffi::OsString;
 

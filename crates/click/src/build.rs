@@ -1,6 +1,6 @@
 //! Generates code for elements, as blocks of the function of the whole graph.
 //!
-//! Invariants: a [`ElementBuilder`] is in a block that has no terminator yet; [`ElementBuilder::out`] and
+//! Invariants: an [`ElementBuilder`] is in a block that has no terminator yet; [`ElementBuilder::out`] and
 //! [`ElementBuilder::drop`] terminate it. Numbers are in host order: loads and stores of packet fields change
 //! the byte order.
 

@@ -1,6 +1,6 @@
 //! Arguments of classes, and their treatment.
 //!
-//! Invariant: an argument has a [`ArgumentSupport`]. One that is read without effect and one that is refused
+//! Invariant: an argument has an [`ArgumentSupport`]. One that is read without effect and one that is refused
 //! both give the reason: no argument is accepted silently.
 
 use crate::arguments::{boolean, unsigned};

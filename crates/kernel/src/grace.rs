@@ -10,7 +10,8 @@ const GLOBAL: libc::c_int = 1;
 /// Waits until every program that runs now, on any CPU, has returned: some milliseconds. Programs run inside
 /// RCU read-side sections, packet programs with bottom halves off as well.
 ///
-/// # Errors `EINVAL` or `ENOSYS` where the kernel does not offer it, such as with CPUs that have no tick
+/// # Errors
+/// `EINVAL` or `ENOSYS` where the kernel does not offer it, such as with CPUs that have no tick
 /// (`nohz_full`).
 pub fn grace_period() -> Result<()> {
     // SAFETY: takes three integers and touches no memory of ours.

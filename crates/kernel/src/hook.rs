@@ -98,7 +98,8 @@ impl Hook {
 
     /// Puts `new` in the place of `expected`, in one step. Restoring is this with the arguments exchanged.
     ///
-    /// # Errors `EPERM` (link) or `EEXIST` (rtnetlink) if the program there is not `expected`; `ENOENT` (TC)
+    /// # Errors
+    /// `EPERM` (link) or `EEXIST` (rtnetlink) if the program there is not `expected`; `ENOENT` (TC)
     /// if none is where it was. Nothing changed then.
     pub fn replace(&self, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
         match self {

@@ -158,7 +158,8 @@ impl ArrayMapping {
 
     /// The 8 bytes at `offset` as an atomic.
     ///
-    /// # Panics If they are not inside the mapping or not aligned, or the mapping is read-only (an atomic
+    /// # Panics
+    /// If they are not inside the mapping or not aligned, or the mapping is read-only (an atomic
     /// could write).
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         assert!(self.writable, "atomic of a read-only mapping");

@@ -98,7 +98,7 @@ impl PacketSocket {
         Ok(sockets)
     }
 
-    /// `TermId` is what packet(7) has for the option.
+    /// `T` is what packet(7) has for the option.
     fn set<T>(&self, option: libc::c_int, value: &T) -> Result<()> {
         let len = size_of::<T>() as libc::socklen_t;
         let value = std::ptr::from_ref(value).cast();
@@ -170,7 +170,7 @@ impl PacketSocket {
         self.get::<libc::tpacket_stats>(libc::PACKET_STATISTICS).map(|found| found.tp_drops.into())
     }
 
-    /// `TermId` is what packet(7) has for the option, made of integers.
+    /// `T` is what packet(7) has for the option, made of integers.
     fn get<T>(&self, option: libc::c_int) -> Result<T> {
         // SAFETY: integers may be zero.
         let mut found: T = unsafe { std::mem::zeroed() };

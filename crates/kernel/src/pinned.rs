@@ -94,7 +94,8 @@ type Result<T> = std::result::Result<T, PinDirError>;
 
 /// Checks that only this user can change the pins in a directory.
 ///
-/// # Errors [`PinDirError`], for the first directory from the mount down that is not as it must be, or that
+/// # Errors
+/// [`PinDirError`], for the first directory from the mount down that is not as it must be, or that
 /// is not there.
 pub fn check_pin_dir(directory: &Path) -> Result<()> {
     for part in parts(directory)? {

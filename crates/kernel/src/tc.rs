@@ -311,7 +311,8 @@ impl TcFilter {
 
     /// Puts `new` in the place of `expected`; when this returns, no packet is in that any more.
     ///
-    /// # Errors `EEXIST` if another program was there a moment ago, `ENOENT` if the filter is gone; nothing
+    /// # Errors
+    /// `EEXIST` if another program was there a moment ago, `ENOENT` if the filter is gone; nothing
     /// changed then.
     pub fn replace(&self, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
         let doing = || format!("replacing {:?} in a filter of interface {}", expected.name(), self.ifindex);

@@ -76,7 +76,7 @@ pub(crate) struct RunningBatch<'r> {
 }
 
 thread_local! {
-    /// Current [`Running`] of this thread; null if none.
+    /// Current [`RunningBatch`] of this thread; null if none.
     static RUNNING: Cell<*const c_void> = const { Cell::new(null()) };
 }
 

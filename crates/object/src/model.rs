@@ -109,7 +109,8 @@ pub struct ObjectFunction {
     pub insns: Vec<RawInsn>,
     /// Its relocations, in order of instruction, at most one an instruction.
     pub relocs: Vec<Reloc>,
-    /// Its type in the object's BTF, a [`Kind::Func`](millstream_btf::TypeKind::Func), if `.BTF.ext` says.
+    /// Its type in the object's BTF, a [`TypeKind::Func`](millstream_btf::TypeKind::Func), if `.BTF.ext`
+    /// says.
     pub type_id: Option<TypeId>,
     /// Source lines, in order of instruction.
     pub line_info: Vec<LineInfo>,
@@ -341,7 +342,7 @@ pub struct Extern {
 pub enum ExternKind {
     /// A kernel function.
     Kfunc {
-        /// Its type in the object's BTF: a [`Kind::Func`](millstream_btf::TypeKind::Func).
+        /// Its type in the object's BTF: a [`TypeKind::Func`](millstream_btf::TypeKind::Func).
         type_id: TypeId,
     },
     /// A kernel variable.

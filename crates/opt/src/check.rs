@@ -47,7 +47,8 @@ pub struct CheckedObject {
 /// Optimizes an object and has the kernel load every program of it, before and after. There always is a
 /// result: at worst the object as it was.
 ///
-/// # Errors [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see
+/// # Errors
+/// [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see
 /// [`KernelVerdict`].
 pub fn check(object: &Object, options: OptimizeOptions) -> Result<CheckedObject, OptError> {
     check_each(object, options, || {})

@@ -309,8 +309,8 @@ pub(crate) fn run_control<'p>(
     Ok(())
 }
 
-/// Runs a parser. A packet that is rejected goes on to the controls with the error in its metadata; or it leaves the
-/// function, marked as rejected.
+/// Runs a parser. A packet that is rejected goes on to the controls with the error in its metadata; or it
+/// leaves the function, marked as rejected.
 pub(crate) fn run_parser<'p>(
     l: &mut Lowerer<'p>,
     block: &Rc<BlockInstance<'p>>,

@@ -205,7 +205,8 @@ impl<'p> Lowerer<'p> {
         self.give(argument(arguments, 0, span)?, &Operand::Memory(local))
     }
 
-    /// Color of the packet by a meter of an array, with a color and units that may be given; green outside of it.
+    /// Color of the packet by a meter of an array, with a color and units that may be given; green outside of
+    /// it.
     pub(crate) fn metered(
         &mut self,
         number: usize,

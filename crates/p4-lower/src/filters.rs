@@ -1,5 +1,5 @@
-//! The eBPF, uBPF and XDP models: one function each, from the parser to the deparser. A packet that the parser rejects
-//! leaves the function at once.
+//! The eBPF, uBPF and XDP models: one function each, from the parser to the deparser. A packet that the
+//! parser rejects leaves the function at once.
 
 use crate::blocks::{
     package_blocks, packet_state, parameter_type, run_control, run_deparser, run_parser, stage,

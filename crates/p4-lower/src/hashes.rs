@@ -1,8 +1,8 @@
 //! Hash algorithms, as functions of the module: `(address, length, state)` to a state.
 //!
-//! CRC-16 is that of ARC (polynomial 0x8005, reflected, initial value 0), CRC-32 that of ISO 3309. `csum16` is the
-//! Internet checksum (RFC 1071), `xor16` the exclusive or of 16-bit words. The `custom` variants use the standard
-//! polynomials. `identity` is the first 8 bytes as a number, `random` a random number.
+//! CRC-16 is that of ARC (polynomial 0x8005, reflected, initial value 0), CRC-32 that of ISO 3309. `csum16`
+//! is the Internet checksum (RFC 1071), `xor16` the exclusive or of 16-bit words. The `custom` variants use
+//! the standard polynomials. `identity` is the first 8 bytes as a number, `random` a random number.
 
 use millstream_ir::{AluOp, Func, Function, Size, Value};
 use millstream_p4::SourceSpan;

@@ -1,15 +1,15 @@
 //! Lowers checked P4_16 programs to the IR.
 //!
-//! [`lower()`] turns a program into functions of a [`Module`], one for each part of the pipeline
-//! between which an architecture moves packets, and a [`Pipeline`]: the description of tables, objects and of the
+//! [`lower()`] turns a program into functions of a [`Module`], one for each part of the pipeline between
+//! which an architecture moves packets, and a [`Pipeline`]: the description of tables, objects and of the
 //! memory of a packet that runtimes and control planes need. `docs/design/p4.md` explains the design.
 //!
-//! Undefined values of the language are constant here: variables, `out` parameters and fields of invalid headers
-//! are zero until they are written; reads outside of a stack give an invalid element, and writes there are lost;
-//! reads outside of a register give zero.
+//! Undefined values of the language are constant here: variables, `out` parameters and fields of invalid
+//! headers are zero until they are written; reads outside of a stack give an invalid element, and writes
+//! there are lost; reads outside of a register give zero.
 //!
-//! Architecture Invariant: no I/O, and nothing of an executor. What is not supported is refused with an error that
-//! names the construct and its place.
+//! Architecture Invariant: no I/O, and nothing of an executor. What is not supported is refused with an error
+//! that names the construct and its place.
 
 mod aggregates;
 mod arguments;

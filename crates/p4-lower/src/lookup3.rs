@@ -1,7 +1,7 @@
 //! The hash `lookup3` of the uBPF model: `hashlittle` of Bob Jenkins, 2006, with an initial value of 0.
 //!
-//! Bytes are added one by one, which gives the same sums as the words of the original, and nothing behind the end is
-//! read.
+//! Bytes are added one by one, which gives the same sums as the words of the original, and nothing behind the
+//! end is read.
 
 use millstream_ir::{AluOp, Cond, Function, Op, Type, Value};
 

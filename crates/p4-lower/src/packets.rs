@@ -1,7 +1,7 @@
 //! Packets: `extract`, `lookahead`, `advance`, `length`.
 //!
-//! The cursor counts whole bytes: headers, variable parts and `advance` have to be multiples of 8 bits, as on the
-//! reference software switch.
+//! The cursor counts whole bytes: headers, variable parts and `advance` have to be multiples of 8 bits, as on
+//! the reference software switch.
 
 use millstream_ir::{AluOp, Cond, Op, Size, Type, Value, Width};
 use millstream_p4::SourceSpan;

@@ -1,7 +1,7 @@
 //! Parsers: states become blocks, transitions jumps, `select` a chain of tests.
 //!
-//! A parser whose states form a loop counts the states that it enters, and stops with the error `ParserTimeout`
-//! behind [`MOST_STEPS`] of them.
+//! A parser whose states form a loop counts the states that it enters, and stops with the error
+//! `ParserTimeout` behind [`MOST_STEPS`] of them.
 
 use millstream_ir::{AluOp, Cond, Value};
 use millstream_p4::ast::{ParserState, SelectCase, StateTransition};

@@ -125,8 +125,8 @@ pub enum KeyMatch {
 pub enum TableStorage {
     /// Hash map: scalars in the byte order of the host.
     Hash,
-    /// Longest-prefix map: length in bits (32 bits, host order), then elements in packet order, the prefix last and
-    /// at the top of its bytes.
+    /// Longest-prefix map: length in bits (32 bits, host order), then elements in packet order, the prefix
+    /// last and at the top of its bytes.
     Prefix,
     /// Map with priorities: elements in packet order, each in whole bytes.
     Priority,
@@ -221,8 +221,9 @@ pub struct SelectorSpec {
     pub size: u32,
 }
 
-/// A table. The value of an entry begins with the number of its action and its group, or 0 (32 bits each), and the
-/// counter of the entry: packets and bytes (64 bits each), which is there in tables without a counter too.
+/// A table. The value of an entry begins with the number of its action and its group, or 0 (32 bits each),
+/// and the counter of the entry: packets and bytes (64 bits each), which is there in tables without a counter
+/// too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
     /// Name for the control plane.

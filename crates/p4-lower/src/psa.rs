@@ -1,5 +1,5 @@
-//! PSA: an ingress and an egress function, each from the parser to the deparser. The replication engine between them
-//! works on deparsed packets.
+//! PSA: an ingress and an egress function, each from the parser to the deparser. The replication engine
+//! between them works on deparsed packets.
 
 use crate::blocks::{
     package_blocks, packet_state, parameter_type, run_control, run_deparser, run_parser, stage,

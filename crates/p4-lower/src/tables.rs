@@ -119,8 +119,8 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// The member of the entry's group that a hash chooses, in place of an entry that has a group; null if the group
-    /// is empty.
+    /// The member of the entry's group that a hash chooses, in place of an entry that has a group; null if
+    /// the group is empty.
     fn selected(
         &mut self,
         table: usize,

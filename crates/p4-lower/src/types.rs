@@ -1,10 +1,10 @@
 //! Types of values at run time, with their layout in memory.
 //!
-//! Scalars have the size of the next power of two in bytes, in the byte order of the host; those wider than 64 bits
-//! are words, least significant first. Aggregates are aligned to 8 bytes and padded to a multiple of 8. A header
-//! begins with its validity (one byte), a stack with the index of its next element (32 bits), a varbit with its
-//! length in bits (32 bits), behind which its bytes follow in packet order. A stack has one element more than declared:
-//! accesses outside of the stack go there. Members of a union do not overlap.
+//! Scalars have the size of the next power of two in bytes, in the byte order of the host; those wider than
+//! 64 bits are words, least significant first. Aggregates are aligned to 8 bytes and padded to a multiple of
+//! 8. A header begins with its validity (one byte), a stack with the index of its next element (32 bits), a
+//! varbit with its length in bits (32 bits), behind which its bytes follow in packet order. A stack has one
+//! element more than declared: accesses outside of the stack go there. Members of a union do not overlap.
 
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
-//! v1model: a parser function, an ingress function (checksum verification, ingress control) and an egress function
-//! (egress control, checksum computation, deparser), with the traffic manager between the last two. The parser is
-//! apart because a clone of an ingress packet is parsed and goes on to egress.
+//! v1model: a parser function, an ingress function (checksum verification, ingress control) and an egress
+//! function (egress control, checksum computation, deparser), with the traffic manager between the last two.
+//! The parser is apart because a clone of an ingress packet is parsed and goes on to egress.
 
 use crate::blocks::{
     package_blocks, packet_state, parameter_type, run_control, run_deparser, run_parser, stage,

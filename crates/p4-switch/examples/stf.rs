@@ -1,9 +1,10 @@
 //! Runs every STF file of a folder with the program of the same name, and counts the results by architecture.
 //!
-//! `stf FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--random COUNT] [--optimize]`: `--only` takes files whose
-//! name has the text, `--list` prints each file with its result, and not only those that do not pass, `--lower` lowers
-//! all programs, and runs nothing, `--random` sends random packets through all programs, `--optimize` runs the static
-//! passes for native code; with both, the packets that leave are compared with those of the code before the passes.
+//! `stf FOLDER [-I PATH] [--only TEXT] [--list] [--lower] [--random COUNT] [--optimize]`: `--only` takes
+//! files whose name has the text, `--list` prints each file with its result, and not only those that do not
+//! pass, `--lower` lowers all programs, and runs nothing, `--random` sends random packets through all
+//! programs, `--optimize` runs the static passes for native code; with both, the packets that leave are
+//! compared with those of the code before the passes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

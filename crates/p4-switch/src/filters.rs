@@ -14,8 +14,8 @@ mod output_action {
 }
 
 impl<E: SwitchExecutor> Switch<E> {
-    /// Runs the function, and sends what passes. A uBPF program that says nothing, or whose parser rejects the packet,
-    /// passes it; the other models drop what the parser rejects.
+    /// Runs the function, and sends what passes. A uBPF program that says nothing, or whose parser rejects
+    /// the packet, passes it; the other models drop what the parser rejects.
     pub(crate) fn filter(&mut self, waiting: WaitingPacket) -> Result<Vec<SentPacket>, SwitchError> {
         let WaitingPacket { port, mut packet, mut state, .. } = waiting;
         self.put(&mut state, "standard_metadata.input_port", port);

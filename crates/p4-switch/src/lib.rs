@@ -1,8 +1,9 @@
 //! A switch that runs lowered P4_16 programs.
 //!
-//! [`Switch`] holds what a control plane sets (entries, mirror sessions, multicast groups) and moves packets between
-//! the functions of a program; a [`SwitchExecutor`] runs the functions. [`InterpreterExecutor`] is the IR's
-//! interpreter. [`stf`] reads and runs tests in the language of the reference compiler's simple test framework.
+//! [`Switch`] holds what a control plane sets (entries, mirror sessions, multicast groups) and moves packets
+//! between the functions of a program; a [`SwitchExecutor`] runs the functions. [`InterpreterExecutor`] is
+//! the IR's interpreter. [`stf`] reads and runs tests in the language of the reference compiler's simple test
+//! framework.
 //!
 //! Architecture Invariant: no I/O, and no knowledge of P4 beyond the program's description.
 

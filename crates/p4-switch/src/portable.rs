@@ -1,5 +1,5 @@
-//! The replication engine of PSA: clone, drop, resubmission, multicast and unicast behind ingress; clone, drop and
-//! recirculation behind egress. Source: Portable Switch Architecture 1.2, sections 6.2 and 6.5.
+//! The replication engine of PSA: clone, drop, resubmission, multicast and unicast behind ingress; clone,
+//! drop and recirculation behind egress. Source: Portable Switch Architecture 1.2, sections 6.2 and 6.5.
 
 use crate::executor::SwitchExecutor;
 use crate::switch::{SentPacket, Switch, SwitchError, WaitingPacket, WaitingQueue};

@@ -1,13 +1,13 @@
 //! The P4_16 front end: source files to a typed program.
 //!
-//! [`compile()`] preprocesses, parses and checks a program. Files come through a [`SourceLoader`]; architecture
-//! files ([`architecture_file()`]) are part of the crate. The language is that of the P4_16 language
-//! specification, version 1.2.5.
+//! [`compile()`] preprocesses, parses and checks a program. Files come through a [`SourceLoader`];
+//! architecture files ([`architecture_file()`]) are part of the crate. The language is that of the P4_16
+//! language specification, version 1.2.5.
 //!
 //! Architecture Invariant: no I/O here, and nothing of the IR or of a back end.
 //!
-//! Architecture Invariant: programs are hostile: nothing panics, recursion is bounded, and memory is linear in
-//! the text.
+//! Architecture Invariant: programs are hostile: nothing panics, recursion is bounded, and memory is linear
+//! in the text.
 
 mod architecture;
 pub mod ast;

@@ -1,7 +1,7 @@
 //! Broken programs: nothing panics, and errors have places.
 //!
-//! `MILLSTREAM_HOSTILE_RUNS=N` changes each program N times; `MILLSTREAM_P4_PROGRAMS=DIR` adds the programs of a
-//! folder.
+//! `MILLSTREAM_HOSTILE_RUNS=N` changes each program N times; `MILLSTREAM_P4_PROGRAMS=DIR` adds the programs
+//! of a folder.
 
 mod common;
 

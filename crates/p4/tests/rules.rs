@@ -1,7 +1,7 @@
 //! Rules of the language, with programs that keep them and programs that break them.
 //!
-//! Each file of `tests/rules` has sections: `//// accepted RULE` has no errors, `//// rejected RULE` has some, and
-//! `//// warned RULE` has warnings alone. The snapshots hold the diagnostics.
+//! Each file of `tests/rules` has sections: `//// accepted RULE` has no errors, `//// rejected RULE` has
+//! some, and `//// warned RULE` has warnings alone. The snapshots hold the diagnostics.
 
 mod common;
 

@@ -1,8 +1,8 @@
 //! Compares the P4Info of many programs with expected files, as messages.
 //!
-//! `info_suite PROGRAMS EXPECTED [-I PATH] [--show NAME]`: for each `NAME.p4info.txtpb` and `NAME.entries.txtpb` in
-//! EXPECTED, the program is `NAME` in PROGRAMS. Prints how many are equal, and the others by their first difference;
-//! `--show` prints P4Info and entries of one program.
+//! `info_suite PROGRAMS EXPECTED [-I PATH] [--show NAME]`: for each `NAME.p4info.txtpb` and
+//! `NAME.entries.txtpb` in EXPECTED, the program is `NAME` in PROGRAMS. Prints how many are equal, and the
+//! others by their first difference; `--show` prints P4Info and entries of one program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The text format of protocol buffers as the C++ library prints it, so that files can be compared as text: fields in
-//! the order of their numbers, one a line, and maps in the order of their keys.
+//! The text format of protocol buffers as the C++ library prints it, so that files can be compared as text:
+//! fields in the order of their numbers, one a line, and maps in the order of their keys.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Messages and service of P4Runtime 1.4, generated from the `.proto` files of this crate. Fields that 1.5 adds are
-//! part of them, so that what controllers ask for by them is refused, and not ignored.
+//! Messages and service of P4Runtime 1.4, generated from the `.proto` files of this crate. Fields that 1.5
+//! adds are part of them, so that what controllers ask for by them is refused, and not ignored.
 
 /// Packages of P4Runtime.
 pub mod p4 {

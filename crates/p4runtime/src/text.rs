@@ -23,7 +23,8 @@ pub enum MessageFormat {
 }
 
 impl MessageFormat {
-    /// Chooses the format by the end of a file's name: `.txtpb` and `.txt`, `.json`, and all others for bytes.
+    /// Chooses the format by the end of a file's name: `.txtpb` and `.txt`, `.json`, and all others for
+    /// bytes.
     pub fn of_path(path: &str) -> MessageFormat {
         match path.rsplit_once('.').map(|(_, extension)| extension) {
             Some("txtpb" | "txt") => MessageFormat::Text,

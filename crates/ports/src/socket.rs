@@ -293,7 +293,7 @@ impl XskSocket {
         Ok(XskSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// `TermId` is the type of the option's value.
+    /// `T` is the type of the option's value.
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let (fd, length) = (self.fd.as_raw_fd(), size_of::<T>() as libc::socklen_t);
         // SAFETY: the kernel reads one value of the size said.
@@ -301,7 +301,7 @@ impl XskSocket {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// `TermId` is made of integers, for which any bytes are a value.
+    /// `T` is made of integers, for which any bytes are a value.
     fn get<T>(&self, level: libc::c_int, option: libc::c_int) -> io::Result<T> {
         // SAFETY: integers may be zero.
         let mut value: T = unsafe { std::mem::zeroed() };

@@ -8,9 +8,9 @@
 //!
 //! First come rules for windows (`rules`), proven and shipped. Then engines look for replacements: a store of
 //! earlier results (`store`), enumeration of short sequences (`enumerate`), sketches that a solver completes
-//! (`synthesis`), and Metropolis-Hastings with the proposal rules of K2 (`chain`). A candidate is first run
-//! on tests (`machine`), then checked against the rules of the kernel's verifier (`valid`), then proven by
-//! [`millstream_prove::window`]. A counterexample of a failed proof becomes a test.
+//! (`synthesis`), and Metropolis-Hastings with the proposal rules of K2 (`mcmc`). A candidate is first run on
+//! tests (`machine`), then checked against the rules of the kernel's verifier (`verifier_rules`), then proven
+//! by [`millstream_prove::window`]. A counterexample of a failed proof becomes a test.
 //!
 //! Architecture Invariant: no window is replaced without a proof of equality under its preconditions. The
 //! crate does no I/O except to the solver, and all random choices follow from a seed.

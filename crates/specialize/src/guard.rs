@@ -34,11 +34,11 @@
 //! *A packet reads the token, then the map is written.* The bits that it has read hold for all of it: it sees
 //! one state of the maps that are not behind, that of the moment at which it read the token. A map that was
 //! behind it looks up later, and may find newer contents; so it reads the token again after that, and
-//! continues in the original's code if anything in it has changed (`transform::spare`). No table is seen as
-//! it was before a write that another, looked at earlier, shows.
+//! continues in the original's code if anything in it has changed (`transform::partial_deopt`). No table is
+//! seen as it was before a write that another, looked at earlier, shows.
 //!
 //! *Contents of a map that stays behind, as read by the daemon,* are not lost: the keys written are
-//! remembered until an approval that finds the map unwritten (`live::answer`).
+//! remembered until an approval that finds the map unwritten (`live::write_response`).
 //!
 //! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes
 //! on.
@@ -50,7 +50,7 @@
 //! process that wants to deceive and has the right to write the map anyway.
 //!
 //! *Somebody new may write.* That is counted before the call that brings him is applied, and checked after it
-//! has returned: a look waits for the call first ([`Guard::strangers`], `live::answer`).
+//! has returned: a look waits for the call first ([`Guard::strangers`], `live::write_response`).
 //!
 //! *Keys.* The event of a write to one element has its key; the return reads the key once more, and if it is
 //! another now, any may have been written. So a reader that keeps up with a map reads only the keys that were

@@ -6,7 +6,7 @@
 //! filter, which cannot be pinned: `filter_IFACE+ingress` (`+egress`) is the program by which the filter is
 //! found, `clsact_IFACE+ingress` says that its queueing discipline is ours, too. If a session is killed,
 //! packets go on, and the guard goes on revoking. The next session with the same directory takes over the
-//! pins that it finds: `place`.
+//! pins that it finds: `attachment`.
 //!
 //! Invariants: one session at a time has a directory (`PinDirLock`). The claim is a lock of the kernel's, so
 //! that it ends with its process however that ends; others can neither take it nor hold it, since only its

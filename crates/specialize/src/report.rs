@@ -81,8 +81,8 @@ pub enum SessionReport {
         /// From the write to the approval.
         latency_us: u64,
     },
-    /// A write changed maps that the running generation has shadow tables of. These were updated; its code still
-    /// runs.
+    /// A write changed maps that the running generation has shadow tables of. These were updated; its code
+    /// still runs.
     Refreshed {
         /// Its number.
         generation: u32,

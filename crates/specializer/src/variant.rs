@@ -1,8 +1,8 @@
 //! From an object to loadable variants of one of its programs.
 //!
-//! The object is given more maps (`added`), then lifted and prepared once, or twice if there are callbacks
-//! that can be loops. Each variant is a clone of that module, transformed, cleaned up, lowered and put into a
-//! clone of the object. Everything else of the object stays as clang compiled it.
+//! The object is given more maps (`auxiliary_maps`), then lifted and prepared once, or twice if there are
+//! callbacks that can be loops. Each variant is a clone of that module, transformed, cleaned up, lowered and
+//! put into a clone of the object. Everything else of the object stays as clang compiled it.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};

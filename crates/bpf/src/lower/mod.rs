@@ -1,8 +1,8 @@
 //! Lowering: SSA to bytecode.
 //!
 //! expand match tables → legalize → split critical edges → select instructions (`isel`) → allocate registers
-//! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`shape`, `spills`, `tidy`) → order them
-//! (`layout`) → assemble. How constants reach block parameters is a matter of taste of the register
+//! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`merge_blocks`, `spills`, `peephole`) → order
+//! them (`layout`) → assemble. How constants reach block parameters is a matter of taste of the register
 //! allocator, so a function is lowered by each [`LoweringStrategy`] and the shortest result is taken.
 
 mod assemble;

@@ -79,8 +79,8 @@ pub(crate) struct CodegenArgs {
     )]
     templates: Vec<(String, TemplateArg)>,
     /// Disable optimizations, to measure the effect of each: of configurations `static-graph`, `constants`
-    /// and `annotations`; of all code `passes`, `llvm-passes`, `header-prefetch`, `table-prefetch`, `lookups`, or
-    /// the name of a pass (`millstream opt --list-passes`)
+    /// and `annotations`; of all code `passes`, `llvm-passes`, `header-prefetch`, `table-prefetch`,
+    /// `lookups`, or the name of a pass (`millstream opt --list-passes`)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = without)]
     without: Vec<DisabledOptimization>,
     /// Number of workers: threads, each on its own CPU, which share the packets by flow

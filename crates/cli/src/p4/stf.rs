@@ -17,7 +17,8 @@ use crate::exit::Exit;
 /// Flags of `millstream p4 test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct P4TestArgs {
-    /// STF files, or folders of which every `.stf` file is run. The program is the `.p4` file of the same name
+    /// STF files, or folders of which every `.stf` file is run. The program is the `.p4` file of the same
+    /// name
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
     /// The program of all tests
@@ -131,8 +132,8 @@ pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
     .into())
 }
 
-/// The program of a test: of the same name, less an ending `-bmv2` or `_ubpf`, as the reference compiler's tests
-/// have.
+/// The program of a test: of the same name, less an ending `-bmv2` or `_ubpf`, as the reference compiler's
+/// tests have.
 fn program_of(test: &Path) -> Result<PathBuf> {
     let stem = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let names = [&stem, stem.trim_end_matches("-bmv2"), stem.trim_end_matches("_ubpf")];

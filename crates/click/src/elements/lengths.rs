@@ -1,4 +1,4 @@
-//! `PadPacket`: packets that are at least, and at most, so long.
+//! `Pad`: packets that are at least, and at most, so long.
 
 use millstream_isa::{AluOp, Cond};
 

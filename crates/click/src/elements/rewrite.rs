@@ -299,7 +299,7 @@ impl RewriterFlows {
         }
     }
 
-    /// Finds the entry of a flow. Goes to `missing` if there is none, and to `record_departure` if the time
+    /// Finds the entry of a flow. Goes to `missing` if there is none, and to `gone` if the time
     /// of both directions has run out.
     fn current(
         self,

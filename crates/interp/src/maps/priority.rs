@@ -1,7 +1,7 @@
 //! Maps whose entries match by mask and by range, with priorities.
 //!
-//! A program looks up plain keys. A control program names an entry by [`PriorityEntry::encode`]. The kernel has no
-//! such map.
+//! A program looks up plain keys. A control program names an entry by [`PriorityEntry::encode`]. The kernel
+//! has no such map.
 
 /// Condition on a run of bytes of a key, as numbers in network order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,8 +14,8 @@ pub struct ByteRange {
     pub high: Vec<u8>,
 }
 
-/// An entry: the key under the mask equals the value, and every range holds. The greatest priority wins; among equal
-/// ones the oldest entry.
+/// An entry: the key under the mask equals the value, and every range holds. The greatest priority wins;
+/// among equal ones the oldest entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PriorityEntry {
     /// Priority.
@@ -29,8 +29,8 @@ pub struct PriorityEntry {
 }
 
 impl PriorityEntry {
-    /// The bytes that name the entry: priority (32 bits), value, mask, and for each range its offset and length (16
-    /// bits each, host order) and the bounds.
+    /// The bytes that name the entry: priority (32 bits), value, mask, and for each range its offset and
+    /// length (16 bits each, host order) and the bounds.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.priority.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.value);

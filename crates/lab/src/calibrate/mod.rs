@@ -161,7 +161,7 @@ fn name(what: MeasuredProperty) -> String {
 }
 
 impl MachineCalibration {
-    /// The table as text, which `millstream_bpf::cost::Table` reads.
+    /// The table as text, which `millstream_bpf::cost::CostModel` reads.
     pub fn text(&self) -> String {
         let e = &self.environment;
         let mut out = format!(

@@ -48,7 +48,8 @@ pub struct LinkedCode {
 impl LinkedCode {
     /// Connects code with this runtime.
     ///
-    /// # Safety `table` was made by `NativeEngine::link_module` or `NativeEngine::link_object`, and nobody
+    /// # Safety
+    /// `table` was made by `NativeEngine::link_module` or `NativeEngine::link_object`, and nobody
     /// runs its code.
     ///
     /// # Errors

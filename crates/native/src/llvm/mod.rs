@@ -100,7 +100,8 @@ struct LlvmJit {
 
 impl Drop for LlvmJit {
     fn drop(&mut self) {
-        // SAFETY: made by `jit_create`, owned here alone, and no `Code` of it is left, since they share this.
+        // SAFETY: made by `jit_create`, owned here alone, and no `JitCode` of it is left, since they share
+        // this.
         let error = unsafe { (self.api.jit_dispose)(self.handle) };
         let _ = check(self.api, "ending", error);
     }
@@ -206,7 +207,7 @@ impl LlvmCompiler {
     /// If a symbol is missing, or one of the object's is already defined.
     pub fn link(&self, object: &ObjectFile, names: &[&str]) -> Result<(JitCode, Vec<usize>), LlvmError> {
         let api = self.api;
-        // SAFETY: the object is a copy that goes to the JIT. On failure `Code` removes what came in.
+        // SAFETY: the object is a copy that goes to the JIT. On failure `JitCode` removes what came in.
         unsafe {
             let tracker = (api.tracker_create)(self.jit.dylib);
             let code = JitCode { jit: Rc::clone(&self.jit), tracker };

@@ -118,7 +118,7 @@ fn packet<'a>(w: *mut Worker) -> PacketDescriptor<'a> {
 fn descriptor<'a>(worker: &Worker, at: *mut u32) -> PacketDescriptor<'a> {
     let (layout, buffer) = (worker.layout, worker.buffer);
     // SAFETY: see the module's invariants; descriptors are as long as the layout of the program says, by
-    // which the batch is laid out (`Batch::conform`).
+    // which the batch is laid out (`PacketBatch::conform`).
     PacketDescriptor { layout, words: unsafe { from_raw_parts_mut(at, layout.words()) }, buffer }
 }
 

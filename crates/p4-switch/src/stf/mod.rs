@@ -1,5 +1,5 @@
-//! The language of the simple test framework (STF): commands, one a line, that set entries, send packets and say which
-//! packets are expected.
+//! The language of the simple test framework (STF): commands, one a line, that set entries, send packets and
+//! say which packets are expected.
 
 mod parse;
 mod run;

@@ -1,5 +1,5 @@
-//! Externs, packages, controls and enumerations, and instances of them. Source: P4_16 1.2.5, sections 7.2, 11.3 and
-//! 12.
+//! Externs, packages, controls and enumerations, and instances of them. Source: P4_16 1.2.5, sections 7.2,
+//! 11.3 and 12.
 
 use crate::ast::{
     ControlSyntax, DeclarationKind, DeclarationTree, ExternSyntax, InstanceSyntax, MethodSyntax,
@@ -299,7 +299,8 @@ impl TypeChecker<'_> {
         resolved
     }
 
-    /// Chooses among parsers, controls and packages of the same name, by the parameters of their constructors.
+    /// Chooses among parsers, controls and packages of the same name, by the parameters of their
+    /// constructors.
     fn overload(&self, first: NominalId, arguments: &[CallArgument]) -> NominalId {
         let others = self.overloads.get(&first).into_iter().flatten();
         let fits = |nominal: &&NominalId| {

@@ -1,8 +1,8 @@
 //! The parser: tokens to syntax trees.
 //!
 //! A parser of this language has to know which names are types: `(a) - b` and `f(a < b, c > (d))` read in two
-//! ways. So declared names are tracked by scope. Where only what follows decides, the parser tries a reading and
-//! goes back; a place where a reading failed is remembered, which keeps the time bounded.
+//! ways. So declared names are tracked by scope. Where only what follows decides, the parser tries a reading
+//! and goes back; a place where a reading failed is remembered, which keeps the time bounded.
 //!
 //! Invariant: recursion and the height of trees are bounded, and nothing panics. A syntax error skips to the
 //! end of the statement or declaration, so that one run finds several. Source: P4_16 1.2.5, appendix "P4

@@ -104,7 +104,8 @@ impl SyntaxParser<'_> {
         }
     }
 
-    /// Reads `<SIZE>`. The grammar asks for parentheses around what is no number; nothing is ambiguous without.
+    /// Reads `<SIZE>`. The grammar asks for parentheses around what is no number; nothing is ambiguous
+    /// without.
     fn size(&mut self) -> Parsed<crate::expression::ExpressionTree> {
         self.expect("<")?;
         let size = self.within(true, Self::expression)?;

@@ -1,7 +1,7 @@
 //! The preprocessor: files to one sequence of tokens.
 //!
-//! Invariant: memory and time are linear in the text. Includes are limited in depth and number, and the tokens
-//! that macros produce are limited by a budget that grows with the text.
+//! Invariant: memory and time are linear in the text. Includes are limited in depth and number, and the
+//! tokens that macros produce are limited by a budget that grows with the text.
 
 mod condition;
 mod definition;

@@ -1,5 +1,5 @@
-//! Actions of entries: direct ones, members and groups of action profiles, and one-shot groups. Source: P4Runtime
-//! specification 1.4, sections 9.1.2 and 9.2.
+//! Actions of entries: direct ones, members and groups of action profiles, and one-shot groups. Source:
+//! P4Runtime specification 1.4, sections 9.1.2 and 9.2.
 
 use crate::entities::error::{EntityError, ErrorKind};
 use crate::entities::keys::field_value;

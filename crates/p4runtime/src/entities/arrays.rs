@@ -1,4 +1,5 @@
-//! Counters, meters and registers with an index. Source: P4Runtime specification 1.4, sections 9.3, 9.4 and 9.7.
+//! Counters, meters and registers with an index. Source: P4Runtime specification 1.4, sections 9.3, 9.4 and
+//! 9.7.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -22,7 +22,8 @@ pub fn canonical_bytes(bytes: &[u8], width: u32) -> Result<Vec<u8>, EntityError>
     Ok(significant.to_vec())
 }
 
-/// Shortens a number of type `int<W>` to its canonical form: no copies of the sign in front that a byte holds alone.
+/// Shortens a number of type `int<W>` to its canonical form: no copies of the sign in front that a byte holds
+/// alone.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfRange`] if there are no bytes, or the number needs more than `width` bits.

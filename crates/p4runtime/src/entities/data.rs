@@ -192,8 +192,8 @@ fn check_count(count: usize, size: i32) -> Result<(), EntityError> {
     }
 }
 
-/// Value that all cells of a register have first: zeros, and headers that are not valid. Types that are not described,
-/// within themselves or too large have none.
+/// Value that all cells of a register have first: zeros, and headers that are not valid. Types that are not
+/// described, within themselves or too large have none.
 pub(crate) fn zero_data(spec: &P4DataTypeSpec, types: &P4TypeInfo) -> Option<P4Data> {
     let mut parts = MOST_PARTS;
     zero_value(spec, types, &mut parts, DEEPEST_TYPE)

@@ -1,9 +1,10 @@
-//! Entities that controllers write and read. Source: P4Runtime specification 1.4, sections 8.4, 9 and 12 to 13.
+//! Entities that controllers write and read. Source: P4Runtime specification 1.4, sections 8.4, 9 and 12 to
+//! 13.
 //!
-//! [`PipelineIndex`] is made of P4Info, and says what each entity may be. [`EntityStore`] holds the entities: an update
-//! is validated as a whole before it changes anything, and values are kept in their canonical form, so that a
-//! controller reads what it wrote. Numbers that do not fit their type are `OUT_OF_RANGE`, ids that P4Info does not
-//! have are `INVALID_ARGUMENT`, and entities that do not exist are `NOT_FOUND`.
+//! [`PipelineIndex`] is made of P4Info, and says what each entity may be. [`EntityStore`] holds the entities:
+//! an update is validated as a whole before it changes anything, and values are kept in their canonical form,
+//! so that a controller reads what it wrote. Numbers that do not fit their type are `OUT_OF_RANGE`, ids that
+//! P4Info does not have are `INVALID_ARGUMENT`, and entities that do not exist are `NOT_FOUND`.
 
 mod actions;
 mod arrays;

@@ -342,8 +342,8 @@ fn profile_shape(profile: &ActionProfile) -> Result<(u32, ProfileShape), Pipelin
     Ok((id, shape))
 }
 
-/// Width of a field. Text has none: controllers see it in place of a number, or as the name of an error or of a member
-/// of an enumeration without values.
+/// Width of a field. Text has none: controllers see it in place of a number, or as the name of an error or of
+/// a member of an enumeration without values.
 fn field_width(bitwidth: i32, owner: &str) -> Result<Option<u32>, PipelineError> {
     let width = u32::try_from(bitwidth).map_err(|_| negative(owner))?;
     Ok((width > 0).then_some(width))

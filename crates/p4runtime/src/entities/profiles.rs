@@ -30,7 +30,8 @@ impl EntityStore {
         found.ok_or_else(|| EntityError::invalid(format!("no action profile has the id {id:#x}")))
     }
 
-    /// Checks that the member or group of an entry's action exists, and that one-shot groups are not mixed with others.
+    /// Checks that the member or group of an entry's action exists, and that one-shot groups are not mixed
+    /// with others.
     pub(crate) fn check_profile_reference(
         &self,
         profile: u32,

@@ -177,8 +177,8 @@ impl EntityStore {
         }
     }
 
-    /// Puts an entry in place or removes it, keeps count of the members and groups that entries name, and gives the
-    /// entry before.
+    /// Puts an entry in place or removes it, keeps count of the members and groups that entries name, and
+    /// gives the entry before.
     pub(crate) fn set_entry(
         &mut self,
         table: u32,

@@ -89,8 +89,8 @@ impl EntityStore {
         }
     }
 
-    /// Reads the entities that a request selects, one after the other; fields that are not set select all. The receiver
-    /// can end the read, since arrays can be larger than what it has room for.
+    /// Reads the entities that a request selects, one after the other; fields that are not set select all.
+    /// The receiver can end the read, since arrays can be larger than what it has room for.
     ///
     /// # Errors
     /// If the request is malformed, or the one entity that it names does not exist.

@@ -1,4 +1,5 @@
-//! Writes of table entries, default actions and direct resources. Source: P4Runtime specification 1.4, section 9.1.
+//! Writes of table entries, default actions and direct resources. Source: P4Runtime specification 1.4,
+//! section 9.1.
 
 use crate::entities::actions::ActionUse;
 use crate::entities::error::{EntityError, ErrorKind};

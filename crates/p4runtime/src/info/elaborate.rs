@@ -1,7 +1,7 @@
 //! Instances that the package `main` is made of, and what packets can reach in them.
 //!
-//! Parsers and controls within others are instances of their own here, and join the outer one when its parts are
-//! listed: [`ProgramElaboration::parts`] has the order of a program whose inner controls were inlined.
+//! Parsers and controls within others are instances of their own here, and join the outer one when its parts
+//! are listed: [`ProgramElaboration::parts`] has the order of a program whose inner controls were inlined.
 
 use std::collections::VecDeque;
 
@@ -187,7 +187,8 @@ impl<'w, 'p> ProgramElaboration<'w, 'p> {
 }
 
 impl<'p> ProgramElaboration<'_, 'p> {
-    /// Lists the declarations of an instance that are reached, with those of the instances within it in their place.
+    /// Lists the declarations of an instance that are reached, with those of the instances within it in their
+    /// place.
     pub(crate) fn parts(&self, scope: ScopeId) -> Vec<BlockPart<'p>> {
         let mut parts = Vec::new();
         self.add_parts(scope, &mut parts);

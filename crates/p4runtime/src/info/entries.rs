@@ -1,5 +1,5 @@
-//! Entries that a program gives its tables, as a request that writes them. Source: P4Runtime specification 1.4,
-//! sections 9.1.4 and 9.1.5; P4_16 1.2.5, section 14.2.1.4, for priorities.
+//! Entries that a program gives its tables, as a request that writes them. Source: P4Runtime specification
+//! 1.4, sections 9.1.4 and 9.1.5; P4_16 1.2.5, section 14.2.1.4, for priorities.
 
 use millstream_p4::ConstantValue;
 use millstream_p4::ast::{DeclarationKind, TableEntry, TableKey, TableProperty, TablePropertyValue};

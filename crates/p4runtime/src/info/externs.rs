@@ -1,5 +1,5 @@
-//! Counters, meters, registers, action profiles and digests. Source: P4Runtime specification 1.4, sections 6.4.3 to
-//! 6.4.9.
+//! Counters, meters, registers, action profiles and digests. Source: P4Runtime specification 1.4, sections
+//! 6.4.3 to 6.4.9.
 
 use millstream_p4::ast::{AnnotationTree, DeclarationKind, MethodSyntax, TableProperty};
 use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax, TypeSyntaxKind};

@@ -1,4 +1,5 @@
-//! Instances of parsers and controls: values of constructor parameters, code that is reached, and instances within.
+//! Instances of parsers and controls: values of constructor parameters, code that is reached, and instances
+//! within.
 
 use millstream_p4::ConstantValue;
 use millstream_p4::ast::{DeclarationKind, DeclarationTree, InstanceSyntax, ParameterSyntax};

@@ -1,8 +1,9 @@
 //! P4Info of a program. Source: P4Runtime specification 1.4, section 6.
 //!
-//! [`elaborate`] finds the parsers, controls, tables and externs that the package `main` is made of, and those parts
-//! of them that packets can reach. [`symbols`] gives them ids; the other modules describe each kind of object.
-//! Names, ids, order and the set of objects are those of p4c, whose controllers have to find everything in place.
+//! [`elaborate`] finds the parsers, controls, tables and externs that the package `main` is made of, and
+//! those parts of them that packets can reach. [`symbols`] gives them ids; the other modules describe each
+//! kind of object. Names, ids, order and the set of objects are those of p4c, whose controllers have to find
+//! everything in place.
 
 mod actions;
 mod annotations;

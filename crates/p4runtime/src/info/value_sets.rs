@@ -1,5 +1,5 @@
-//! Value sets, and headers between controllers and targets. Source: P4Runtime specification 1.4, sections 6.4.7 and
-//! 6.4.8.
+//! Value sets, and headers between controllers and targets. Source: P4Runtime specification 1.4, sections
+//! 6.4.7 and 6.4.8.
 
 use millstream_p4::ast::{
     AggregateKind, AnnotationBody, AnnotationTree, DeclarationKind, DeclarationTree, FieldSyntax,

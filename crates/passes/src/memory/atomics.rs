@@ -1,8 +1,8 @@
 //! `atomic-adds`: a value of a map that is loaded, added to and stored back becomes an atomic addition in
 //! place: one instruction for three, but one that takes the machine some twenty cycles.
 //!
-//! So it is done only where slots count more than time ([`Target::slots_first`](crate::TargetInfo)), and only
-//! in maps with a value for each CPU: in others, other CPUs see the order of atomic operations.
+//! So it is done only where slots count more than time ([`TargetInfo::slots_first`](crate::TargetInfo)), and
+//! only in maps with a value for each CPU: in others, other CPUs see the order of atomic operations.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{

@@ -2,11 +2,11 @@
 //! in an array and the index is below its size.
 //!
 //! An array has at least one entry, so that index 0 is always found; other indices count only where maps have
-//! the sizes that the object says ([`Target::map_sizes_hold`](crate::TargetInfo)). The verifier wants the
+//! the sizes that the object says ([`crate::TargetInfo::map_sizes_hold`]). The verifier wants the
 //! result tested all the same. So the test stays, and its null side becomes the shortest way that the
 //! verifier knows to be good: one that the function took from there anyway, to a place that both sides reach.
 //! If the verifier finds out for itself that a constant index is in bounds
-//! ([`Target::elides_null_checks`](crate::TargetInfo)), the test goes as well.
+//! ([`crate::TargetInfo::elides_null_checks`]), the test goes as well.
 //!
 //! Invariant: an edge is only ever moved to a block whose dominators also dominate the test, and constants
 //! that it passes are ones that the function passed to that place before. Nor is it moved past writes to the

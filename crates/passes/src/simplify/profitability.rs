@@ -1,10 +1,10 @@
 //! Worth of a rule of a store, where it matches.
 //!
 //! The instructions that go must cost more than those that come, other users counted. And with
-//! [`Target::keep_verifier_facts`] the verifier must know as much of the new value as it did of the old one,
-//! for it may be an offset into memory further down.
+//! [`TargetInfo::keep_verifier_facts`] the verifier must know as much of the new value as it did of the old
+//! one, for it may be an offset into memory further down.
 //!
-//! [`Target::keep_verifier_facts`]: crate::TargetInfo::keep_verifier_facts
+//! [`TargetInfo::keep_verifier_facts`]: crate::TargetInfo::keep_verifier_facts
 
 use millstream_ir::{Inst, Op, Type, Value};
 use millstream_isa::absint::Scalar;

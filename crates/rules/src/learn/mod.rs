@@ -1,7 +1,7 @@
 //! Finds rules: left sides one after the other, for each the cheaper right sides, for each the constants and
 //! the weakest condition that make it right, and a proof.
 //!
-//! Left sides are enumerated (`shape`) or harvested from programs. Both sides are compared on samples of
+//! Left sides are enumerated (`lhs`) or harvested from programs. Both sides are compared on samples of
 //! constants and values first; candidates that agree are proven, and counterexamples of the solver become
 //! samples. The same seed gives the same rules, however many threads there are; only the budget decides how
 //! far it gets.

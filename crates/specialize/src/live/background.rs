@@ -8,8 +8,8 @@
 //! waits until that can be made.
 //!
 //! The other thread gets everything that it needs, and shares no changing state with the session but maps.
-//! Changes since *it* read them are noted for it (`Seen::making`, `Seen::aside`), whatever is answered
-//! meanwhile; its variant comes onto the hook by a look at the tables of its own.
+//! Changes since *it* read them are noted for it (`PendingWrites::making`, `PendingWrites::aside`), whatever
+//! is answered meanwhile; its variant comes onto the hook by a look at the tables of its own.
 //!
 //! Invariant: while another thread works, it alone loads programs, and the holders of maps are not reviewed,
 //! because the programs that it has just loaded are not known yet: writes that somebody new may make revoke

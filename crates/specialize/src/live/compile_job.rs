@@ -1,5 +1,5 @@
 //! Workshop for variants: everything needed to make a variant, load it and compare it with the original, so
-//! that another thread can do that while the session answers writes (`beside`).
+//! that another thread can do that while the session answers writes (`background`).
 //!
 //! Invariant: it changes nothing in the session. The session takes over its findings, and the programs that
 //! it has loaded, when it is done ([`LiveSession::take_over`]).

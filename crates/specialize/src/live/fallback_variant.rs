@@ -6,10 +6,10 @@
 //! up. It can follow every write without new code, as long as its twins have room. It answers writes that
 //! change tables in code, and constants come back when it has been quiet for a while.
 //!
-//! Changes since its twins were last brought up to date are noted in `Seen::aside`, beside those with which
-//! the active variant has not been brought up to date, from before its tables are read; a write is in both,
-//! whichever variant is active. It comes onto the hook as any variant does: by a look at the tables that
-//! approves its generation. It keeps its number when it stands by again: its token was approved for the
+//! Changes since its twins were last brought up to date are noted in `PendingWrites::aside`, beside those
+//! with which the active variant has not been brought up to date, from before its tables are read; a write is
+//! in both, whichever variant is active. It comes onto the hook as any variant does: by a look at the tables
+//! that approves its generation. It keeps its number when it stands by again: its token was approved for the
 //! contents of its twins, so a token that comes back still means the same.
 //!
 //! A change of the hook takes the kernel tens of milliseconds, and until it is done there can be no other. So

@@ -4,14 +4,14 @@
 //! onto the interface, [`LiveSession::run`] profiles, specialises and swaps until it is told to stop. At any
 //! moment the program that runs is the original, or a variant that equals it as long as the guard lets it; a
 //! variant that cannot be made, is rejected, or is not faster is dropped, and the program that runs goes on
-//! running. The parts: `answer` follows writes, `traffic` looks at packets, `make` has variants made (in a
-//! `workshop`) while writes are attended to (`beside`), `standby` has one that can follow any write, `churn`
-//! tracks maps that are written too often to be in code, `admit` has new shapes of variants judged by replay
-//! before they come onto the hook, `shift` detects when their hot keys are no longer hot; `copies` and
-//! `speed` are for measurements.
+//! running. The parts: `write_response` follows writes, `traffic` looks at packets, `make` has variants made
+//! (in a `compile_job`) while writes are attended to (`background`), `fallback_variant` has one that can
+//! follow any write, `churn` tracks maps that are written too often to be in code, `admission` has new shapes
+//! of variants judged by replay before they come onto the hook, `traffic_shift` detects when their hot keys
+//! are no longer hot; `copies` and `speed` are for measurements.
 //!
-//! Invariant: a variant is put onto the hook only after a snapshot has approved it. `place` is responsible
-//! for how the hook is held, and for what remains there when a session is killed.
+//! Invariant: a variant is put onto the hook only after a snapshot has approved it. `attachment` is
+//! responsible for how the hook is held, and for what remains there when a session is killed.
 
 mod admission;
 mod background;

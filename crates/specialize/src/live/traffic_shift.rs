@@ -1,9 +1,9 @@
 //! Shifts of the traffic, seen by the fall of the hit rate of the keys in code.
 //!
 //! Variants count lookups whose key is none of the hot ones
-//! ([`Guard::misses`](millstream_specializer::transform::GuardCheck)): on that side a real lookup follows,
-//! beside which a per-CPU addition costs little, and the fast side pays nothing. The first windows after a
-//! generation was installed give the usual rate.
+//! ([`GuardCheck::misses`](millstream_specializer::transform::GuardCheck)): on that side a real lookup
+//! follows, beside which a per-CPU addition costs little, and the fast side pays nothing. The first windows
+//! after a generation was installed give the usual rate.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The judge: is a candidate the same as the original, and faster, on packets that were just seen?
 //!
 //! Packets that the instrumented variant kept are replayed by test runs, on the original twice and the
-//! candidate once, in turn. Each has maps of its own in place of all that programs write (`shadow`), filled
+//! candidate once, in turn. Each has maps of its own in place of all that programs write (`sandbox`), filled
 //! from the live ones at one moment; clocks and random numbers give all sides the same answers, and outgoing
 //! effects are recorded (`replay_stubs`). If the original does the same twice and the candidate does not, in
 //! verdict, packet, context, records or final contents of the maps, and does not again when everything is
@@ -11,7 +11,7 @@
 //! A test run has everything in its caches and predicts every branch: its result is confirmed on live traffic
 //! by `live::make`, which also watches later. The time that copies of entries save when a lookup misses the
 //! processor's caches is not seen at all: a variant with such copies that is slower here is put on trial
-//! there (`live::admit`).
+//! there (`live::admission`).
 //!
 //! Invariant: judging changes nothing that others can see. A variant that cannot be judged in that way is not
 //! ([`ReplayError`]), and is left to live traffic.

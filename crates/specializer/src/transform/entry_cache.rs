@@ -1,7 +1,7 @@
 //! Copies of entries of maps that the data plane writes itself: connection tables, learning tables.
 //!
-//! A [`EntryCache`] lies in the value of an array map of one entry. Each CPU has its own slots, shared by all
-//! lookups in the map (but a copy that a packet holds is not overwritten while the packet may read it). A
+//! An [`EntryCache`] lies in the value of an array map of one entry. Each CPU has its own slots, shared by
+//! all lookups in the map (but a copy that a packet holds is not overwritten while the packet may read it). A
 //! slot holds a key, those bytes of its value that the program reads, and a *stamp*. A lookup whose key and
 //! stamp match continues with the copy: no helper is called. A key has two neighbouring slots, so keys that
 //! want the same slot evict each other only if there are three of them. Code that then needs the entry itself

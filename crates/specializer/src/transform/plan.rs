@@ -74,7 +74,7 @@ pub enum LookupPlan {
         /// The length.
         length: u32,
     },
-    /// The map, which the program writes, has a [`EntryCache`] in the plan.
+    /// The map, which the program writes, has an [`EntryCache`] in the plan.
     Cached,
     /// The map is empty.
     Empty,

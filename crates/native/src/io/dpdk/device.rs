@@ -200,7 +200,7 @@ pub(super) struct DpdkWorkerQueues<'d> {
 
 impl Drop for DpdkWorkerQueues<'_> {
     fn drop(&mut self) {
-        // SAFETY: this thread was registered by `Line::enter`.
+        // SAFETY: this thread was registered by `DpdkQueues::enter`.
         unsafe { sys::ms_dpdk_leave() };
     }
 }

@@ -173,7 +173,7 @@ impl PacketBatch {
         Some((output, (at < self.capacity).then_some(at), self.place(at)))
     }
 
-    /// As [`Batch::departure`], for all sent packets.
+    /// As [`PacketBatch::departure`], for all sent packets.
     #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures(&self) -> impl Iterator<Item = (u64, Option<usize>, Range<u32>)> + '_ {
@@ -181,7 +181,7 @@ impl PacketBatch {
         all.map(|(at, output, bounds)| (output, (at < self.capacity).then_some(at), bounds))
     }
 
-    /// As [`Batch::departures`], for a batch without copies: packet, output, and addresses.
+    /// As [`PacketBatch::departures`], for a batch without copies: packet, output, and addresses.
     #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures_of_originals(&self) -> impl Iterator<Item = (usize, u64, Range<u32>)> + '_ {
