@@ -5,7 +5,7 @@ use std::rc::Rc;
 use millstream_ir::{AluOp, Function, Linkage, Op, Prov, Type};
 use millstream_p4::ast::{AnnotationBody, DeclarationKind, DeclarationTree, ParameterSyntax};
 use millstream_p4::expression::{CallArgument, ExpressionKind, TypeSyntax, TypeSyntaxKind};
-use millstream_p4::{SourceSpan, Symbol, TokenKind};
+use millstream_p4::{SourceSpan, Symbol, TokenKind, number_literal};
 
 use crate::arguments::matched;
 use crate::emitter::{Address, Emitter};
@@ -208,7 +208,7 @@ fn field_lists(l: &mut Lowerer<'_>, value_type: &RuntimeType, start: u32) {
 /// Number of a field list: a literal, or the name of a constant.
 fn list_number(l: &mut Lowerer<'_>, token: &TokenKind) -> Option<u64> {
     match token {
-        TokenKind::Number(text) => text.rsplit('w').next()?.parse().ok(),
+        TokenKind::Number(text) => u64::try_from(number_literal(text).ok()?.value).ok(),
         TokenKind::Word(name) => match &l.global(name)?.kind {
             DeclarationKind::Constant(_, value) => u64::try_from(l.known_number(value).ok()?).ok(),
             _ => None,
@@ -259,6 +259,9 @@ pub(crate) fn stage<'p>(
     let none = Emitter::new(Function::new("none", Linkage::Static));
     let function = std::mem::replace(&mut l.emitter, none).finish();
     let func = l.module.funcs.push(function);
+    // Their memory was the function's.
+    l.colors.clear();
+    l.sums.fill(None);
     l.pipeline.stages.push(PipelineStage { name: name.to_owned(), func });
     Ok(())
 }

@@ -248,19 +248,11 @@ impl Emitter {
         self.branch(Cond::Ne, truth, zero, yes, no);
     }
 
-    /// Branches to a new block if the condition holds, and returns the block of the other case, which is
+    /// Branches to a new block if the condition holds, or the pointer is not null, and returns the block of the other case, which is
     /// entered later.
     pub(crate) fn split(&mut self, truth: Value) -> Block {
         let (yes, no) = (self.new_block(), self.new_block());
         self.branch_if(truth, yes, no);
-        self.enter(yes);
-        no
-    }
-
-    /// As [`Emitter::split`], with a pointer that is not null.
-    pub(crate) fn split_on(&mut self, pointer: Value) -> Block {
-        let (yes, no) = (self.new_block(), self.new_block());
-        self.branch_if(pointer, yes, no);
         self.enter(yes);
         no
     }

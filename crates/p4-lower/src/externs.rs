@@ -105,7 +105,7 @@ impl<'p> Lowerer<'p> {
             ("counter", "count") => {
                 let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
                 let bytes = self.packet_bytes();
-                let behind = self.emitter.split_on(found);
+                let behind = self.emitter.split(found);
                 self.count(found, 0, bytes);
                 self.emitter.jump(behind);
                 self.emitter.enter(behind);
@@ -171,7 +171,7 @@ impl<'p> Lowerer<'p> {
         let found = self.object_element(number, argument(arguments, 0, span)?, span)?;
         let place = self.register_place(number, found, span)?;
         let value = self.memory(argument(arguments, 1, span)?, Some(&place.value_type))?;
-        let behind = self.emitter.split_on(found);
+        let behind = self.emitter.split(found);
         self.assign_place(&value, &place)?;
         self.emitter.jump(behind);
         self.emitter.enter(behind);
@@ -188,7 +188,7 @@ impl<'p> Lowerer<'p> {
         let found = self.object_element(number, index, span)?;
         let place = self.register_place(number, found, span)?;
         let local = self.emitter.variable(place.value_type.clone());
-        let behind = self.emitter.split_on(found);
+        let behind = self.emitter.split(found);
         self.assign_place(&place, &local)?;
         self.emitter.jump(behind);
         self.emitter.enter(behind);
@@ -220,7 +220,7 @@ impl<'p> Lowerer<'p> {
         let found = self.object_element(number, index, span)?;
         let units = units.unwrap_or_else(|| metered_units(self, counts_bytes));
         let local = self.emitter.variable(WORD);
-        let behind = self.emitter.split_on(found);
+        let behind = self.emitter.split(found);
         let color = self.emitter.run_meter(Address::pointer(found), units, color);
         self.emitter.store(local.address, Size::W, color);
         self.emitter.jump(behind);

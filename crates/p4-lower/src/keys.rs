@@ -1,8 +1,8 @@
 //! Elements of keys: their names, places and order.
 
-use millstream_p4::TokenKind;
 use millstream_p4::ast::{AnnotationBody, TableEntry, TableProperty, TablePropertyValue};
 use millstream_p4::expression::{ExpressionKind, ExpressionTree};
+use millstream_p4::{TokenKind, number_literal};
 
 use crate::pipeline::{KeyMatch, KeySpec, TableStorage};
 use crate::types::RuntimeType;
@@ -41,7 +41,7 @@ pub(crate) fn annotated_priority(entry: &TableEntry) -> Option<u32> {
     let annotation = entry.annotations.iter().find(|a| &*a.name.text == "priority")?;
     let AnnotationBody::Unstructured(tokens) = &annotation.body else { return None };
     match &tokens.first()?.kind {
-        TokenKind::Number(text) => text.parse().ok(),
+        TokenKind::Number(text) => u32::try_from(number_literal(text).ok()?.value).ok(),
         _ => None,
     }
 }

@@ -110,7 +110,7 @@ pub(crate) struct Lowerer<'p> {
     /// Line records, by file and line.
     lines: FxHashMap<(Symbol, u32), u32>,
     /// Sums of incremental checksums.
-    pub(crate) sums: Vec<Place>,
+    pub(crate) sums: Vec<Option<Place>>,
     pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
     pub(crate) depth: usize,
     /// Nesting of types and constants that are being resolved.

@@ -1,7 +1,7 @@
 //! Two-rate three-color meters (RFC 2698, color-blind and color-aware), in the value of an array or an entry.
 //!
 //! Rates are units per second, buckets hold units times 10^9, so that a nanosecond adds the rate. A meter
-//! that is not configured, with rates of zero, gives green.
+//! whose peak rate is 0 gives the color that it is given, or green.
 
 use millstream_ir::{AluOp, Cond, Op, Size, Type, Value, Width};
 

@@ -12,7 +12,7 @@ use crate::lowerer::Lowerer;
 use crate::meters::METER_SIZE;
 use crate::pipeline::{EVENT_DIGEST, ObjectKind};
 use crate::types::RuntimeType;
-use crate::values::{Operand, Place, Scalar};
+use crate::values::{Operand, Scalar};
 
 const WORD: RuntimeType = RuntimeType::Bits(32, false);
 const SHORT: RuntimeType = RuntimeType::Bits(16, false);
@@ -75,7 +75,7 @@ pub(crate) fn make_extern<'p>(
         }
         "InternetChecksum" => {
             let sum = l.emitter.variable(SHORT);
-            l.sums.push(sum);
+            l.sums.push(Some(sum));
             l.sums.len() - 1
         }
         "Digest" => {
@@ -155,7 +155,7 @@ fn count_element<'p>(
     span: SourceSpan,
 ) -> Lowered<()> {
     let found = l.object_element(number, argument(arguments, 0, span)?, span)?;
-    let behind = l.emitter.split_on(found);
+    let behind = l.emitter.split(found);
     l.count(found, 0, bytes);
     l.emitter.jump(behind);
     l.emitter.enter(behind);
@@ -170,7 +170,7 @@ fn add_to_element<'p>(
     span: SourceSpan,
 ) -> Lowered<()> {
     let found = l.object_element(number, argument(arguments, 0, span)?, span)?;
-    let behind = l.emitter.split_on(found);
+    let behind = l.emitter.split(found);
     let op = Op::Atomic { op: millstream_ir::AtomicOp::Add, size: millstream_ir::Size::Dw, offset: 0 };
     l.emitter.effect(op, &[found, value]);
     l.emitter.jump(behind);
@@ -261,7 +261,9 @@ fn checksum_method<'p>(
     arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
-    let sum: Place = l.sums[number].clone();
+    let Some(sum) = l.sums[number].clone() else {
+        return refuse(span, "a checksum that parts of the pipeline share is not supported");
+    };
     match method {
         "clear" => l.emitter.clear(&sum),
         "add" | "subtract" => {

@@ -38,9 +38,9 @@ pub(crate) fn packet_operation<'p>(
             request(l, kind, list, span)?;
         }
         "resubmit_preserving_field_list" | "recirculate_preserving_field_list" => {
-            let list = l.known_size(at(0)?)? + 1;
+            let list = u64::from(l.known_size(at(0)?)?) + 1;
             let kind = if name.starts_with("resubmit") { "resubmit" } else { "recirculate" };
-            request(l, kind, u64::from(list), span)?;
+            request(l, kind, list, span)?;
         }
         "resubmit" | "recirculate" => {
             let list = data_list(l, at(0)?)?;

@@ -5,7 +5,7 @@ use millstream_p4::ast::{
     DeclarationKind, DeclarationTree, TableAction, TableEntry, TableKey, TableProperty, TablePropertyValue,
 };
 use millstream_p4::expression::{
-    BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, QualifiedName, TypeSyntax,
+    BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, QualifiedName, TypeSyntax, TypeSyntaxKind,
 };
 use num_bigint::BigUint;
 
@@ -114,10 +114,21 @@ impl<'p> Lowerer<'p> {
     fn attached(&mut self, properties: &'p [TableProperty], names: &[&str]) -> Lowered<Option<usize>> {
         let found = names.iter().find_map(|name| property(properties, name));
         let Some(TablePropertyValue::Value(value)) = found else { return Ok(None) };
-        match self.find_instance(value).as_deref() {
-            Some(Instance::Extern(_, number)) => Ok(Some(*number)),
-            _ => Ok(None),
+        if let Some(Instance::Extern(_, number)) = self.find_instance(value).as_deref() {
+            return Ok(Some(*number));
         }
+        // The eBPF model names the kind of its map in this way, which follows from the key here.
+        let is_kind_of_map = match &value.kind {
+            ExpressionKind::Construct(syntax, _) => match &syntax.kind {
+                TypeSyntaxKind::Named(name) => ["hash_table", "array_table"].contains(&&*name.name.text),
+                _ => false,
+            },
+            _ => false,
+        };
+        if is_kind_of_map {
+            return Ok(None);
+        }
+        refuse(value.span, "an object that is not declared with a name is not supported here")
     }
 
     /// Makes the maps of a selector, if the table has one.
@@ -433,6 +444,9 @@ impl<'p> Lowerer<'p> {
             .collect();
         lay_out(&mut specs, TableStorage::Hash);
         let key_size = specs.last().map_or(1, |key| key.offset + key.size);
+        if key_size > u32::from(u16::MAX) {
+            return refuse(syntax.span, "a value of more than 65,535 bytes in a value set is not supported");
+        }
         let size = self.known_size(size)?.max(1);
         let map = self.add_map(&name, HASH_MAP, (key_size, 8), size);
         let number = self.add_object(name, ObjectKind::ValueSet { bits }, Some(map), size);

@@ -54,7 +54,7 @@ fn flush(l: &mut Lowerer<'_>, string: &mut ByteString) {
     (string.pending, string.bits) = (Vec::new(), 0);
 }
 
-/// Appends an object; invalid headers are left out.
+/// Appends an object. The fields of an invalid header are zeros.
 pub(crate) fn append(
     l: &mut Lowerer<'_>,
     string: &mut ByteString,

@@ -171,16 +171,15 @@ fn hash_key(table: &TableSpec, entry: &EntrySpec) -> Result<Vec<u8>, EntryError>
 
 /// Value of a condition that has to be one value.
 fn exact(key: &KeySpec, condition: &EntryMatch) -> Result<BigUint, EntryError> {
-    match condition {
-        EntryMatch::Exact(value) => {
-            check_width(value, &key.name, key.bits)?;
-            Ok(value.clone())
-        }
-        EntryMatch::Ternary(value, mask) if *mask == ones(key.bits) => Ok(value.clone()),
-        EntryMatch::Prefix(value, len) if *len == key.bits => Ok(value.clone()),
-        EntryMatch::Range(low, high) if low == high => Ok(low.clone()),
-        _ => Err(EntryError::MatchKind { key: key.name.clone() }),
-    }
+    let value = match condition {
+        EntryMatch::Exact(value) => value,
+        EntryMatch::Ternary(value, mask) if *mask == ones(key.bits) => value,
+        EntryMatch::Prefix(value, len) if *len == key.bits => value,
+        EntryMatch::Range(low, high) if low == high => low,
+        _ => return Err(EntryError::MatchKind { key: key.name.clone() }),
+    };
+    check_width(value, &key.name, key.bits)?;
+    Ok(value.clone())
 }
 
 /// Value and length of a condition that has to be a prefix.

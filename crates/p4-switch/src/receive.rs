@@ -9,7 +9,7 @@ use crate::portable::NORMAL_PATH;
 use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError, WaitingPacket};
 use crate::v1model::NORMAL_PACKET;
 
-/// Nanoseconds between packets, on the switch's clock.
+/// Nanoseconds between runs of a pipeline, on the switch's clock.
 const PACKET_INTERVAL: u64 = 1_000_000;
 
 impl<E: SwitchExecutor> Switch<E> {

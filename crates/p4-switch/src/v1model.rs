@@ -57,7 +57,7 @@ impl<E: SwitchExecutor> Switch<E> {
     /// Fields of a list, as requested: its number plus 1, or 0 for none.
     fn kept(&self, state: &[u8], request: u64) -> KeptFields {
         let lists = &self.pipeline().field_lists;
-        let list = lists.iter().find(|list| list.number + 1 == request);
+        let list = lists.iter().find(|list| Some(list.number) == request.checked_sub(1));
         let ranges = list.map_or(&[][..], |list| &list.ranges);
         ranges
             .iter()

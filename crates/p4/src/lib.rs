@@ -28,6 +28,7 @@ pub use check::types::{
 };
 pub use diagnostic::{DiagnosticSeverity, RenderedDiagnostic, SourceDiagnostic};
 pub use lex::{SourceToken, TokenKind};
+pub use parse::literals::number as number_literal;
 pub use preprocess::SourceLoader;
 pub use source::{FileId, LinePlace, SourceFile, SourceMap, SourceName, SourceSpan, Symbol};
 

@@ -43,7 +43,7 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number of `0..1`, never 0: what inverse-transform sampling divides by.
+    /// A number above 0 and at most 1: its logarithm is finite, and it can be divided by.
     pub fn unit(&mut self) -> f64 {
         ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }

@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use millstream_kernel::{
     self as kernel, KernelMap, KernelProgram, Link, PinDirError, UpdateMode, check_pin_dir, create_pin_dir,
@@ -26,18 +25,6 @@ const MAPS: &str = "maps";
 const LINK: &str = "link_";
 /// Next hops of one configuration: half of the table.
 const HALF: u32 = router::MAX_NEXT_HOPS as u32 / 2;
-
-/// Most time that the kernel is given to detach links.
-const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Waits until links without pins are gone. The kernel detaches them in a work queue (`bpf_link_put` in
-/// kernel/bpf/syscall.c); until then packets reach their programs. A link that another process holds stays.
-fn wait_until_detached(ids: &[u32]) {
-    let end = Instant::now() + DETACH_TIMEOUT;
-    while ids.iter().any(|id| Link::from_id(*id).is_ok()) && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// Reasons why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -206,16 +193,15 @@ impl PinDirectory {
         }
     }
 
-    /// Removes the pins, and waits until the interfaces are free.
+    /// Detaches the programs, and removes the pins.
     fn remove(&self) {
-        let links = self.links();
-        let id = |path: &PathBuf| Some(Link::from_pin(path).ok()?.info().ok()?.id);
-        let ids: Vec<u32> = links.iter().filter_map(id).collect();
-        for path in links {
+        for path in self.links() {
+            // A link that only loses its pin is detached some time later, in a work queue (`bpf_link_put` in
+            // kernel/bpf/syscall.c); until then packets reach the program.
+            let _ = Link::from_pin(&path).and_then(|link| link.detach());
             // The directory stays if a file cannot be removed.
             let _ = std::fs::remove_file(path);
         }
-        wait_until_detached(&ids);
         let maps = self.directory.join(MAPS);
         for entry in std::fs::read_dir(&maps).into_iter().flatten().flatten() {
             let _ = std::fs::remove_file(entry.path());

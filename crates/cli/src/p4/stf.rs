@@ -166,13 +166,17 @@ fn test_one(
     if on == TestExecution::Optimized {
         let mut session = millstream_passes::PassSession::new(millstream_passes::TargetInfo::native());
         session.verify = true;
-        millstream_passes::PassPipeline::default_o2()
-            .run(&mut lowered.module, &mut session)
-            .into_diagnostic()?;
+        let ran = millstream_passes::PassPipeline::default_o2().run(&mut lowered.module, &mut session);
+        if let Err(error) = ran {
+            return Ok((StfVerdict::Failed, Some(error.to_string())));
+        }
     }
     let lowered = Arc::new(lowered);
     let executor = InterpreterExecutor::new(Arc::clone(&lowered));
-    let mut switch = Switch::new(lowered, executor).into_diagnostic()?;
+    let mut switch = match Switch::new(lowered, executor) {
+        Ok(switch) => switch,
+        Err(error) => return Ok((StfVerdict::Refused, Some(error.to_string()))),
+    };
     Ok(match run_stf(&mut switch, &commands) {
         Ok(()) => (StfVerdict::Passed, None),
         Err(failure) => (StfVerdict::Failed, Some(failure.to_string())),

@@ -163,10 +163,7 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
             "mirroring_get" => {
                 self.switch.mirrors.get(&number(1)?).ok_or("there is no such session")?;
             }
-            "register_read" => {
-                self.element(words.get(1).ok_or("a name is missing")?, number(2)?)?;
-            }
-            "counter_read" | "meter_get_rates" => {
+            "register_read" | "counter_read" | "meter_get_rates" => {
                 self.element(words.get(1).ok_or("a name is missing")?, number(2)?)?;
             }
             "meter_set_rates" => {
@@ -234,7 +231,15 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
 
     fn write_register(&mut self, name: &str, index: Option<u64>, value: u64) -> Result<(), String> {
         let (object, map) = self.object(name)?;
-        let ObjectKind::Register { .. } = object.kind else { return Err(format!("`{name}` is no register")) };
+        let ObjectKind::Register { bits, .. } = object.kind else {
+            return Err(format!("`{name}` is no register"));
+        };
+        if let Some(bits) = bits
+            && bits < u64::BITS
+            && value >> bits != 0
+        {
+            return Err(format!("`{name}` has {bits} bits, {value} has more"));
+        }
         let indexes = match index {
             Some(index) => index..index.saturating_add(1),
             None => 0..u64::from(object.size),

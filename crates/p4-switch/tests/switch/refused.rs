@@ -45,12 +45,56 @@ fn what_is_not_supported_is_refused_with_its_place() {
         ("header h_t { bit<8> x; } struct big { h_t[200000] s; }", "", "big b;", "more than 1048576 bytes"),
         ("", "", "bit<8192> w = 1; w = w * w; h.i.a = w[7:0];", "a product of more than 4096 bits"),
         ("", "", "h.i.a = (bit<8>)h.i.b; resubmit({ h.i.a + 1 });", "only metadata of the packet"),
+        (
+            "",
+            "table t { key = { h.i.a : selector; } actions = { NoAction; }
+             implementation = action_selector(HashAlgorithm.crc16, 32w4, 32w4); }",
+            "t.apply();",
+            "not declared with a name",
+        ),
     ] {
         let text = program(declarations, locals, statements, ACCEPT);
         let error = lowered("test.p4", Some(text)).unwrap_err();
         assert!(error.contains(message), "{message}: {error}");
         assert!(error.starts_with("test.p4:"), "{error}");
     }
+}
+
+#[test]
+fn numbers_of_field_lists_are_of_any_form_and_size() {
+    let text = |annotations: &str, list: &str| {
+        let statements = format!(
+            "if (s.instance_type == 0) {{ m.x = 7; resubmit_preserving_field_list({list}); }} else {{ h.i.b = m.x; }}"
+        );
+        program("", "", &statements, ACCEPT)
+            .replace("struct meta { bit<8> x; }", &format!("struct meta {{ {annotations} bit<8> x; }}"))
+    };
+    let greatest = "@field_list(18446744073709551615)";
+    for (annotations, list, kept) in [
+        ("@field_list(0x1)", "1", 7),
+        ("@field_list(8w1)", "1", 7),
+        (greatest, "1", 0),
+        (greatest, "4294967295", 0),
+    ] {
+        let program = lowered("test.p4", Some(text(annotations, list))).unwrap();
+        let sent = switch(&program).receive(0, &[1, 2]).unwrap();
+        assert_eq!(sent[0].data, [1, kept], "{annotations} {list}");
+    }
+}
+
+#[test]
+fn a_meter_of_another_part_of_the_pipeline_is_refused() {
+    let meter = "direct_meter<bit<2>>(MeterType.packets) dm;";
+    let table =
+        "action a() { dm.read(m.c); } table t { key = { h.i.a : exact; } actions = { a; } meters = dm; }";
+    let text = program(meter, table, "t.apply();", ACCEPT)
+        .replace("struct meta { bit<8> x; }", "struct meta { bit<8> x; bit<2> c; }")
+        .replace(
+            "control E(inout headers h, inout meta m, inout standard_metadata_t s) { apply { } }",
+            "control E(inout headers h, inout meta m, inout standard_metadata_t s) { apply { dm.read(m.c); } }",
+        );
+    let error = lowered("test.p4", Some(text)).unwrap_err();
+    assert!(error.starts_with("test.p4:"), "{error}");
 }
 
 #[test]

@@ -10,8 +10,11 @@ pub(crate) const WIDEST_VALUE: u32 = 65_536;
 /// Longest number, in characters, which bounds the time of conversion.
 const LONGEST_NUMBER: usize = 20_000;
 
-/// Reads a number, or says why it is none.
-pub(crate) fn number(text: &str) -> Result<NumberLiteral, &'static str> {
+/// Reads a number as it is written, with its width if it has one.
+///
+/// # Errors
+/// The reason why it is no number.
+pub fn number(text: &str) -> Result<NumberLiteral, &'static str> {
     if text.len() > LONGEST_NUMBER {
         return Err("this number is too long");
     }

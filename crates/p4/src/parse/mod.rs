@@ -10,7 +10,7 @@
 
 mod declarations;
 mod expressions;
-mod literals;
+pub(crate) mod literals;
 mod objects;
 mod operands;
 mod statements;

@@ -2,7 +2,7 @@
 
 use millstream_p4::ast::{AnnotationBody, AnnotationTree};
 use millstream_p4::expression::ExpressionTree;
-use millstream_p4::{ConstantValue, SourceToken, TokenKind};
+use millstream_p4::{ConstantValue, SourceToken, TokenKind, number_literal};
 
 use crate::info::InfoError;
 use crate::info::program::ProgramIndex;
@@ -62,16 +62,7 @@ pub(crate) fn number(annotation: &AnnotationTree) -> Option<u32> {
 
 /// Value of a number as it is written, its width left out.
 pub(crate) fn parse_number(digits: &str) -> Option<u32> {
-    let clean = digits.replace('_', "").to_ascii_lowercase();
-    let clean = clean.split_once(['w', 's']).map_or(&*clean, |(_, value)| value);
-    let radix = |prefix: &str, radix: u32| {
-        clean.strip_prefix(prefix).map(|rest| u32::from_str_radix(rest, radix).ok())
-    };
-    radix("0x", 16)
-        .or_else(|| radix("0b", 2))
-        .or_else(|| radix("0o", 8))
-        .or_else(|| radix("0d", 10))
-        .unwrap_or_else(|| clean.parse().ok())
+    u32::try_from(number_literal(digits).ok()?.value).ok()
 }
 
 impl ProgramIndex<'_> {
