@@ -263,7 +263,7 @@ fn same_capacity(name: &str, want: &MapDefinition, found: &KernelMap) -> Result<
     let info = found.info();
     // The kernel makes device maps read-only to programs, whatever was asked for.
     let implied = match want.map_type {
-        MapType::DEVMAP | MapType::DEVMAP_HASH => READ_ONLY_TO_PROGRAMS,
+        kind if kind.is_devmap() => READ_ONLY_TO_PROGRAMS,
         _ => 0,
     };
     let pairs = [

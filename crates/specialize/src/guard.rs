@@ -74,6 +74,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{ArrayMapping, KernelMap, Link, LoadError, RingBuffer, UpdateMode, probe};
+use millstream_lab::os::monotonic_ns;
 use millstream_loader::{ObjectLoader, ProgramError};
 use millstream_object::Object;
 use millstream_programs::GUARD;
@@ -82,8 +83,6 @@ use millstream_specializer::guard_state::{
     SESSION_PROCESS, SESSION_START, SESSION_THREAD, STANDBY, STRANGERS, STRAYS, TOKEN, UNSENT, VERSION,
     first_packet,
 };
-
-use crate::clock::monotonic_ns;
 
 /// Attempts to find no writer before the thread sleeps instead of yielding.
 const SHORTLY: u32 = 20;

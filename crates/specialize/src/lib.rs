@@ -10,7 +10,6 @@
 pub mod adopt;
 mod attachment;
 pub mod caches;
-mod clock;
 pub mod guard;
 mod hook_search;
 mod host;
@@ -29,7 +28,6 @@ pub mod stats;
 pub mod watched_inner_maps;
 
 pub use attachment::restore_hooks;
-pub use clock::monotonic_ns;
 pub use host::variant_compiler;
 pub use live::{DetachPolicy, LiveError, LiveSession, SessionSettings, SpeedComparison};
 pub use report::SessionReport;

@@ -52,7 +52,7 @@ const BEHIND: u32 = 2;
 const UNWRITTEN: u32 = 16;
 /// Only maps with slots were written.
 pub const ALL_UNWRITTEN: u64 = 1 << 31;
-/// All bits that a look sets.
+/// All bits that a look sets; they may change without consequence for packets.
 pub const LOOK: u64 = ALL_UNWRITTEN | DeoptMask::ALL.unwritten();
 
 /// Offset of the time of a generation's first packet, which the generation itself writes.
@@ -61,15 +61,7 @@ pub const fn first_packet(generation: u32) -> u32 {
 }
 
 /// Bytes of the state.
-pub const STATE_SIZE: u32 = MARKS as u32 + 8 * MAPS;
-
-/// Bits of a token that may change without consequence for packets.
-pub const UNSEEN: u64 = LOOK;
-
-/// Returns true if specialised code may run by this token, with no map behind.
-pub const fn is_fresh(token: u64) -> bool {
-    token & (REVOKED | DeoptMask::ALL.behind()) == 0
-}
+pub(crate) const STATE_SIZE: u32 = MARKS as u32 + 8 * MAPS;
 
 /// Maps that specialised code can do without, by their slots: a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -122,4 +114,42 @@ impl DeoptMask {
 /// map being behind.
 pub const fn token(generation: u32, side: u32) -> u64 {
     (generation as u64) << 32 | side as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_btf::KindTag;
+    use millstream_object::Object;
+
+    use super::*;
+
+    #[test]
+    fn offsets_are_those_of_the_guards_own_types() {
+        let guard = millstream_programs::GUARD;
+        let object = Object::parse(guard.name, guard.object).expect("our own");
+        let btf = object.btf.as_ref().expect("it has types");
+        let state = btf.find(KindTag::Struct, "guard_state").expect("the value of its map");
+        assert_eq!(btf.size_of(state), Ok(STATE_SIZE.into()));
+        for (name, offset) in [
+            ("token", TOKEN as usize),
+            ("first_packet", FIRST_PACKET as usize),
+            ("version", VERSION as usize),
+            ("strays", STRAYS),
+            ("late", LATE),
+            ("unsent", UNSENT),
+            ("session_thread", SESSION_THREAD),
+            ("session_start", SESSION_START),
+            ("missed", MISSED as usize),
+            ("chained", CHAINED as usize),
+            ("strangers", STRANGERS),
+            ("standby", STANDBY as usize),
+            ("session_process", SESSION_PROCESS),
+            ("maps", FIRST_MAP),
+            ("key_sizes", KEY_SIZES),
+            ("marks", MARKS),
+        ] {
+            let field = btf.field(state, name).expect("readable").expect(name);
+            assert_eq!(field.bit_offset as usize, 8 * offset, "{name}");
+        }
+    }
 }

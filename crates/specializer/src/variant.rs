@@ -645,7 +645,7 @@ impl VariantCompiler {
             offset: guard_state::TOKEN,
             generation,
             sides: SIDES,
-            unseen: guard_state::UNSEEN,
+            unseen: guard_state::LOOK,
             first_packet: Some(guard_state::first_packet(generation)),
             missed: count.then_some(guard_state::MISSED),
             misses: Some(module::map(self.misses)),

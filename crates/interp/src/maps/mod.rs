@@ -115,12 +115,12 @@ impl MapKind {
 
     /// Each CPU has its own copy of a value.
     pub const fn is_percpu(self) -> bool {
-        matches!(self, MapKind::PercpuHash | MapKind::PercpuArray | MapKind::LruPercpuHash)
+        MapType(self as u32).is_percpu()
     }
 
     /// Values are maps.
     pub const fn is_map_of_maps(self) -> bool {
-        matches!(self, MapKind::ArrayOfMaps | MapKind::HashOfMaps)
+        MapType(self as u32).is_map_of_maps()
     }
 
     /// `bpf_redirect_map` takes it.

@@ -120,10 +120,10 @@ impl<'a> Variant<'a> {
     pub(crate) fn apply(&self, entries: &[MapEntry]) {
         for group in entries.chunk_by(|a, b| a.map == b.map) {
             let map = self.session.map_by_name(group[0].map).expect("the object's map");
-            if map.info().map_type.is_percpu() || is_devmap(map) || group.len() == 1 {
+            if map.info().map_type.is_percpu() || map.info().map_type.is_devmap() || group.len() == 1 {
                 for entry in group {
                     let mut value = entry.value.clone();
-                    if is_devmap(map) {
+                    if map.info().map_type.is_devmap() {
                         value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
                     }
                     map.update_all_cpus(&entry.key, &value, UpdateMode::Any).expect("written");
@@ -195,8 +195,4 @@ pub(crate) fn walked(object: &Object, function: &str) -> BTreeSet<usize> {
     let (_, log) = KernelProgram::load_with_full_log(&spec).expect("accepted");
     let walked = log.lines().filter_map(|line| line.split_once(": (")?.0.trim().parse().ok());
     walked.collect()
-}
-
-fn is_devmap(map: &KernelMap) -> bool {
-    map.info().map_type.is_devmap()
 }

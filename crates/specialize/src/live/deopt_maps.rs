@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_ir::Map;
+use millstream_lab::os::monotonic_ns;
 use millstream_specializer::changes::DirtyKeys;
 use millstream_specializer::guard_state::DeoptMask;
 use millstream_specializer::transform;
@@ -10,7 +11,6 @@ use millstream_specializer::variant::VariantCompiler;
 use rustc_hash::FxHashMap;
 
 use super::LiveSession;
-use crate::clock::monotonic_ns;
 use crate::snapshot::{Assumptions, SpecializableMap};
 
 /// The maps, each with its index and its slot in the guard.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use millstream_lab::os::monotonic_ns;
 use millstream_specializer::changes::{DirtyKeys, ShadowUpdates};
 use millstream_specializer::guard_state::{DeoptMask, token};
 use millstream_specializer::policy::Tier;
@@ -10,7 +11,6 @@ use millstream_specializer::policy::Tier;
 use super::deopt_maps::DeoptMaps;
 use super::step::SessionStep;
 use super::{ATTEMPTS, LiveError, LiveSession, LoadedVariant, PATIENCE, micros};
-use crate::clock::monotonic_ns;
 use crate::guard::{EventKind, GuardSnapshot};
 use crate::hook_search::is_attached;
 use crate::map_users::MapUsers;

@@ -28,12 +28,12 @@ use millstream_ir as ir;
 use millstream_kernel::{KernelMap, MapType, TestRun};
 use millstream_lab::differential::compare::{self as compared, ObservedDifference, RunComparison, RunTriple};
 use millstream_lab::os;
+use millstream_lab::os::monotonic_ns;
 use millstream_lab::stats::RatioEstimate;
 use millstream_loader::Session;
 use millstream_object::{FuncId, LinkedProgram, MapId};
 use millstream_rng::Rng;
 
-use crate::clock::monotonic_ns;
 use millstream_specializer::transform::{EntryCache, PacketKind};
 use millstream_specializer::variant::VariantCompiler;
 use mismatch::ReplayMismatch;

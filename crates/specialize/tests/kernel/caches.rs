@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{
     KernelProgram, Link, TestRun, UpdateMode, XdpMode, query_xdp, replace_xdp_netlink, testing,
 };
+use millstream_lab::os::monotonic_ns;
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_loader::ObjectLoader;
 use millstream_object::Object;
@@ -17,7 +18,7 @@ use millstream_rng::Rng;
 use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::replay::sample::PacketSample;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, monotonic_ns, variant_compiler};
+use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, variant_compiler};
 use millstream_specializer::policy::Tier;
 use millstream_specializer::transform::LookupPlan;
 

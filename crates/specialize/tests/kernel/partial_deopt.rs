@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use millstream_kernel::{KernelMap, testing};
 use millstream_specialize::guard::{Guard, GuardSnapshot};
-use millstream_specializer::guard_state::{DeoptMask, TOKEN, is_fresh, token};
+use millstream_specializer::guard_state::{DeoptMask, TOKEN, token};
 
 use crate::guard::{guard, hash, put};
 use crate::races::{MANY, while_inside};
+use crate::routed::is_fresh;
 
 /// The first map's index and slot.
 const SPARED: [(u32, DeoptMask); 1] = [(1, DeoptMask::one(3))];

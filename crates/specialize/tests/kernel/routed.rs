@@ -15,7 +15,12 @@ use millstream_specialize::live::step::StepCallback;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
 use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, variant_compiler};
-use millstream_specializer::guard_state::{TOKEN, UNSEEN, is_fresh};
+use millstream_specializer::guard_state::{DeoptMask, LOOK, REVOKED, TOKEN};
+
+/// Returns true if specialised code may run by this token, with no map behind.
+pub(crate) const fn is_fresh(token: u64) -> bool {
+    token & (REVOKED | DeoptMask::ALL.behind()) == 0
+}
 
 /// Next hops of the router.
 pub(crate) const HOPS: u32 = 16;
@@ -181,7 +186,7 @@ impl Beside<'_> {
 
     /// Returns true if a look has begun, and nothing was written since.
     pub(crate) fn is_looked_at(&self) -> bool {
-        self.token.atomic_u64(TOKEN as usize).load(Ordering::SeqCst) & UNSEEN == UNSEEN
+        self.token.atomic_u64(TOKEN as usize).load(Ordering::SeqCst) & LOOK == LOOK
     }
 
     /// Returns true if specialised code may run now, with no twin behind.

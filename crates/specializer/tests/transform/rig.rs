@@ -12,7 +12,7 @@ use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{MapDefinition, MapOrigin, MapType, Object};
 use millstream_passes::TargetInfo;
 use millstream_programs::MapEntry;
-use millstream_specializer::guard_state::{UNSEEN, token};
+use millstream_specializer::guard_state::{LOOK, token};
 use millstream_specializer::transform::{
     CallbackMode, CodeBudget, FallbackTailCall, GuardCheck, LookupEntry, LookupPlan, LookupSite, MapContents,
     MultibitTrie, ProfileSketch, SiteId, SitePlan, SpecializationPlan, TransformReport, finish, instrument,
@@ -147,7 +147,7 @@ impl Rig {
             offset: 0,
             generation,
             sides: 1,
-            unseen: UNSEEN,
+            unseen: LOOK,
             first_packet: None,
             missed: None,
             misses: None,
