@@ -20,6 +20,10 @@ test: ## Check format, lints, documentation and dependencies, and run all tests
 test-kernels: ## Try everything that asks the kernel on Debian's kernels 5.10, 6.1, 6.12 and sid, in virtual machines; write docs/kernels.md
 	@scripts/kernels
 
+.PHONY: book
+book: ## Make the book of all pages in target/book
+	@scripts/book
+
 .PHONY: build
 build: ## Build the release binary
 	$(CARGO) build --release --locked -p millstream

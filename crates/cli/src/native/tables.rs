@@ -80,7 +80,7 @@ fn entries(text: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
 fn bytes(text: &[String]) -> Result<Vec<u8>> {
     let byte = |t: &String| {
         let digits = t.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        digits.ok_or_else(|| miette!("{t:?} is no byte like 0x0a"))
+        digits.ok_or_else(|| miette!("{t:?} is not a byte such as \"0x0a\""))
     };
     text.iter().map(byte).collect()
 }

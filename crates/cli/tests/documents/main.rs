@@ -1,4 +1,7 @@
-//! Documentation names only files, folders and headings that there are.
+//! Documentation names only files, folders and headings that there are, and its commands work.
+
+mod blocks;
+mod commands;
 
 use std::collections::BTreeSet;
 use std::fs;
