@@ -39,7 +39,7 @@ bench-userspace: ## Take the measurements of PacketMill's evaluation (FASTCLICK=
 .PHONY: bless
 bless: ## Write what the file tests and the page of Click classes are now as what is expected (read it before you commit it)
 	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-filetests
-	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-click --test reference
+	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-click-elements --test reference
 
 .PHONY: advisories
 advisories: ## Look for known vulnerabilities in the dependencies (needs the network)

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-#[path = "../../crates/click/tests/common/front.rs"]
+#[path = "../../crates/click-elements/tests/common/front.rs"]
 mod front;
 
 use libfuzzer_sys::fuzz_target;

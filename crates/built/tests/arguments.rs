@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use millstream_built::script::{ScriptEnvironment, ScriptRunner};
 use millstream_built::{fill, handlers, queueing};
-use millstream_click::{
-    Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, compile_for, flatten, parse,
-};
+use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, flatten, parse};
+use millstream_click_elements::{compile_for};
 use millstream_native::io::graph::{GraphRunStats, GraphSources, SourceFrames};
 use millstream_native::io::timed::{self, ArrivalTimes, TimedQueues, run_graph_timed};
 use millstream_native::{NativeEngine, NativeOptions};
@@ -266,7 +265,7 @@ fn there_are_buffers_for_all_copies() {
     for batch in [32, 256] {
         let text = once.clone();
         let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");
-        let program = millstream_click::compile(&graph).expect("compiled");
+        let program = millstream_click_elements::compile(&graph).expect("compiled");
         assert_eq!(program.copies, 23);
         let options = NativeOptions { copies: program.copies, ..NativeOptions::default() };
         let mut engine =

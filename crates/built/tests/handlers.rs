@@ -2,7 +2,8 @@
 
 use millstream_built::fill;
 use millstream_built::handlers::{self, HandlerError};
-use millstream_click::{Ablations, ClickProgram, HandlerWriters, compile_for, flatten, parse};
+use millstream_click::{Ablations, ClickProgram, HandlerWriters, flatten, parse};
+use millstream_click_elements::{compile_for};
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 

@@ -15,18 +15,20 @@ use crate::graph::{Element, HostInterface};
 use crate::keyword::ArgumentSpec;
 
 /// Words by the name that stands in front of them.
-pub(crate) type NameTable = FxHashMap<String, Vec<SpannedText>>;
+pub type NameTable = FxHashMap<String, Vec<SpannedText>>;
 
 /// Addresses of names: those that `AddressInfo` declares, else those of the interface of that name,
 /// separately for each kind of address. Source: AddressInfo(n).
-pub(crate) struct AddressNames {
-    pub(crate) said: NameTable,
-    pub(crate) interfaces: Vec<HostInterface>,
+pub struct AddressNames {
+    /// Those of `AddressInfo`.
+    pub said: NameTable,
+    /// The interfaces of the machine.
+    pub interfaces: Vec<HostInterface>,
 }
 
 impl AddressNames {
     /// Returns true if a name has any address.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.said.contains_key(name) || self.interface(name).is_some()
     }
 
@@ -90,19 +92,20 @@ fn kind<'t>(text: &'t str, usual: &str) -> (&'t str, String) {
 }
 
 /// Arguments of an element that have not been read yet.
-pub(crate) struct ElementArguments<'e> {
+pub struct ElementArguments<'e> {
     element: &'e Element,
     positional: VecDeque<SpannedText>,
     keywords: Vec<(&'static str, SpannedText)>,
     class: &'static ElementClass,
     /// The first error of an argument that no element asks for.
     refused: Option<Error>,
-    pub(crate) names: &'e AddressNames,
+    /// Addresses of names.
+    pub names: &'e AddressNames,
 }
 
 impl<'e> ElementArguments<'e> {
     /// Those of an element of a class.
-    pub(crate) fn new(element: &'e Element, class: &'static ElementClass, names: &'e AddressNames) -> Self {
+    pub fn new(element: &'e Element, class: &'static ElementClass, names: &'e AddressNames) -> Self {
         let mut this = ElementArguments {
             element,
             positional: VecDeque::new(),
@@ -172,28 +175,28 @@ impl<'e> ElementArguments<'e> {
     }
 
     /// The element's class.
-    pub(crate) fn class(&self) -> &'static ElementClass {
+    pub fn class(&self) -> &'static ElementClass {
         self.class
     }
 
     /// Position of the element's declaration.
-    pub(crate) fn span(&self) -> ConfigSpan {
+    pub fn span(&self) -> ConfigSpan {
         self.element.span
     }
 
     /// An argument that is given by keyword only.
-    pub(crate) fn keyword(&mut self, name: &str) -> Option<SpannedText> {
+    pub fn keyword(&mut self, name: &str) -> Option<SpannedText> {
         let at = self.keywords.iter().position(|(k, _)| *k == name)?;
         Some(self.keywords.remove(at).1)
     }
 
     /// The next argument by position, or the one of this name.
-    pub(crate) fn next(&mut self, name: &str) -> Option<SpannedText> {
+    pub fn next(&mut self, name: &str) -> Option<SpannedText> {
         self.keyword(name).or_else(|| self.positional.pop_front())
     }
 
     /// As [`Self::next`], where there must be one.
-    pub(crate) fn need(&mut self, name: &str) -> Result<SpannedText, Error> {
+    pub fn need(&mut self, name: &str) -> Result<SpannedText, Error> {
         let span = self.span();
         let missing = || {
             let class = &self.element.class;
@@ -208,12 +211,12 @@ impl<'e> ElementArguments<'e> {
     }
 
     /// All that are left by position.
-    pub(crate) fn rest(&mut self) -> Vec<SpannedText> {
+    pub fn rest(&mut self) -> Vec<SpannedText> {
         self.positional.drain(..).collect()
     }
 
     /// An argument by position or name, of a type, with a default.
-    pub(crate) fn or<T>(
+    pub fn or<T>(
         &mut self,
         name: &str,
         default: T,
@@ -223,7 +226,7 @@ impl<'e> ElementArguments<'e> {
     }
 
     /// An argument by name only, of a type, with a default.
-    pub(crate) fn keyword_or<T>(
+    pub fn keyword_or<T>(
         &mut self,
         name: &str,
         default: T,
@@ -233,7 +236,7 @@ impl<'e> ElementArguments<'e> {
     }
 
     /// Reports the arguments that were not read.
-    pub(crate) fn finish(self) -> Result<(), Error> {
+    pub fn finish(self) -> Result<(), Error> {
         let class = &self.element.class;
         if let Some((name, text)) = self.keywords.first() {
             return Err(Error::new(text.span, format!("`{class}` has the argument {name} already")));
@@ -243,7 +246,7 @@ impl<'e> ElementArguments<'e> {
     }
 
     /// Fails if there is an argument that cannot be interpreted.
-    pub(crate) fn check(&mut self) -> Result<(), Error> {
+    pub fn check(&mut self) -> Result<(), Error> {
         self.refused.take().map_or(Ok(()), Err)
     }
 }
@@ -253,7 +256,7 @@ fn wrong(text: &SpannedText, what: &str) -> Error {
 }
 
 /// An unsigned integer up to a bound: decimal, octal with a leading zero, hexadecimal.
-pub(crate) fn unsigned(text: &SpannedText, most: u64) -> Result<u64, Error> {
+pub fn unsigned(text: &SpannedText, most: u64) -> Result<u64, Error> {
     let digits = text.text.strip_prefix('+').unwrap_or(&text.text);
     let value = match (digits.strip_prefix("0x").or(digits.strip_prefix("0X")), digits.strip_prefix('0')) {
         (Some(hex), _) => u64::from_str_radix(hex, 16).ok(),
@@ -264,7 +267,7 @@ pub(crate) fn unsigned(text: &SpannedText, most: u64) -> Result<u64, Error> {
 }
 
 /// A number of megabytes (of 2^20 bytes), fractions allowed: bytes.
-pub(crate) fn megabytes(text: &SpannedText) -> Result<u64, Error> {
+pub fn megabytes(text: &SpannedText) -> Result<u64, Error> {
     const MOST: f64 = 4096.0;
     let number = text.text.parse().ok().filter(|n: &f64| (0.0..=MOST).contains(n));
     let number = number.ok_or_else(|| wrong(text, &format!("a number of megabytes from 0 to {MOST}")))?;
@@ -272,12 +275,12 @@ pub(crate) fn megabytes(text: &SpannedText) -> Result<u64, Error> {
 }
 
 /// A byte.
-pub(crate) fn byte(text: &SpannedText) -> Result<u64, Error> {
+pub fn byte(text: &SpannedText) -> Result<u64, Error> {
     unsigned(text, 255)
 }
 
 /// A truth value.
-pub(crate) fn boolean(text: &SpannedText) -> Result<bool, Error> {
+pub fn boolean(text: &SpannedText) -> Result<bool, Error> {
     match text.text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "t" | "y" => Ok(true),
         "0" | "false" | "no" | "f" | "n" => Ok(false),
@@ -297,7 +300,7 @@ fn no_name(text: &SpannedText, error: Error) -> Error {
 }
 
 /// A string, without its quotes.
-pub(crate) fn string(text: &SpannedText) -> String {
+pub fn string(text: &SpannedText) -> String {
     String::from_utf8_lossy(&unquote(&text.text)).into_owned()
 }
 
@@ -318,7 +321,7 @@ fn net_text(text: &str) -> Option<(u32, u32)> {
 }
 
 /// An IPv4 address, or a name for one.
-pub(crate) fn ip(text: &SpannedText, names: &AddressNames) -> Result<u32, Error> {
+pub fn ip(text: &SpannedText, names: &AddressNames) -> Result<u32, Error> {
     let found = ip_text(&text.text).or_else(|| names.ip(&text.text));
     found.ok_or_else(|| no_name(text, wrong(text, "an IP address")))
 }
@@ -327,13 +330,13 @@ const PREFIX: &str = "an IP prefix like 18.26.4.0/24";
 
 /// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone. A name is read
 /// as an address first.
-pub(crate) fn prefix(text: &SpannedText, names: &AddressNames) -> Result<(u32, u32), Error> {
+pub fn prefix(text: &SpannedText, names: &AddressNames) -> Result<(u32, u32), Error> {
     let found = prefix_text(&text.text).or_else(|| Some((names.ip(&text.text)?, u32::MAX)));
     found.or_else(|| names.net(&text.text)).ok_or_else(|| no_name(text, wrong(text, PREFIX)))
 }
 
 /// As [`prefix`], but a name is read as a prefix first.
-pub(crate) fn net(text: &SpannedText, names: &AddressNames) -> Result<(u32, u32), Error> {
+pub fn net(text: &SpannedText, names: &AddressNames) -> Result<(u32, u32), Error> {
     names.net(&text.text).map_or_else(|| prefix(text, names), Ok)
 }
 
@@ -368,14 +371,14 @@ fn net6_text(text: &str) -> Option<(u128, u32)> {
 }
 
 /// An IPv6 address, or a name for one.
-pub(crate) fn ip6(text: &SpannedText, names: &AddressNames) -> Result<u128, Error> {
+pub fn ip6(text: &SpannedText, names: &AddressNames) -> Result<u128, Error> {
     let found = ip6_text(&text.text).or_else(|| names.ip6(&text.text));
     found.ok_or_else(|| wrong(text, "an IPv6 address"))
 }
 
 /// Address and length of a prefix of IPv6: `3ffe:1ce1:2::/80`, or an address alone. A name is read as an
 /// address first.
-pub(crate) fn prefix6(text: &SpannedText, names: &AddressNames) -> Result<(u128, u32), Error> {
+pub fn prefix6(text: &SpannedText, names: &AddressNames) -> Result<(u128, u32), Error> {
     let found = prefix6_text(&text.text).or_else(|| Some((names.ip6(&text.text)?, 128)));
     found
         .or_else(|| names.net6(&text.text))
@@ -395,12 +398,12 @@ fn bits6_text(text: &str) -> Option<(u128, u32)> {
 }
 
 /// The mask of a prefix of IPv6.
-pub(crate) fn mask6(bits: u32) -> u128 {
+pub fn mask6(bits: u32) -> u128 {
     u128::MAX.checked_shl(128 - bits).unwrap_or(0)
 }
 
 /// An Ethernet address, or a name for one.
-pub(crate) fn ether(text: &SpannedText, names: &AddressNames) -> Result<[u8; 6], Error> {
+pub fn ether(text: &SpannedText, names: &AddressNames) -> Result<[u8; 6], Error> {
     let found = ether_text(&text.text).or_else(|| names.ether(&text.text));
     found.ok_or_else(|| no_name(text, wrong(text, "an Ethernet address like 0:1:2:3:4:5")))
 }
@@ -415,9 +418,48 @@ pub fn ether_text(text: &str) -> Option<[u8; 6]> {
     parts.next().is_none().then_some(address)
 }
 
+/// Seconds in nanoseconds.
+pub const SECOND: u64 = 1_000_000_000;
+/// Units of time, by their names, in nanoseconds; the first that fits.
+const UNITS: &[(&str, u64)] = &[
+    ("min", 60 * SECOND),
+    ("msec", SECOND / 1_000),
+    ("usec", SECOND / 1_000_000),
+    ("nsec", 1),
+    ("sec", SECOND),
+    ("ms", SECOND / 1_000),
+    ("us", SECOND / 1_000_000),
+    ("ns", 1),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("hr", 3600 * SECOND),
+    ("h", 3600 * SECOND),
+    ("day", 24 * 3600 * SECOND),
+    ("d", 24 * 3600 * SECOND),
+    ("", SECOND),
+];
+/// The longest time, in seconds.
+const LONGEST: f64 = (1u64 << 30) as f64;
+
+/// A time in nanoseconds, from a number with a unit; the default unit is the second.
+pub fn seconds(text: &SpannedText) -> Result<u64, Error> {
+    time(&text.text)
+        .ok_or_else(|| Error::new(text.span, format!("`{}` is not a time like 5, 0.5s or 10ms", text.text)))
+}
+
+/// A time in nanoseconds, from a number with a unit; the default unit is the second.
+pub fn time(text: &str) -> Option<u64> {
+    let (number, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?.trim(), *unit)))?;
+    let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let number: f64 = number.parse().ok().filter(|_| digits)?;
+    let whole = number * unit as f64;
+    (whole <= LONGEST * SECOND as f64).then_some(whole as u64)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ether_text, prefix_text, unsigned};
+    use super::{ether_text, prefix_text, time, unsigned};
     use crate::config::SpannedText;
 
     #[test]
@@ -442,5 +484,25 @@ mod tests {
         assert_eq!([number("101"), number("-1"), number("a")], [None; 3]);
         assert_eq!(ether_text("0-a0-c9-9c-fd-9c"), Some([0, 0xa0, 0xc9, 0x9c, 0xfd, 0x9c]));
         assert_eq!(ether_text("1:2:3:4:5"), None);
+    }
+
+    #[test]
+    fn times_have_units_and_fractions() {
+        for (text, nanoseconds) in [
+            ("5", 5_000_000_000),
+            (".05", 50_000_000),
+            ("10ms", 10_000_000),
+            ("2 min", 120_000_000_000),
+            ("7ns", 7),
+            ("3 msec", 3_000_000),
+            ("2sec", 2_000_000_000),
+            ("1hr", 3_600_000_000_000),
+            ("0.5day", 43_200_000_000_000),
+        ] {
+            assert_eq!(time(text), Some(nanoseconds), "{text}");
+        }
+        for wrong in ["", "s", "-1", "1e3", "inf", "1.2.3", "99999999999"] {
+            assert_eq!(time(wrong), None, "{wrong}");
+        }
     }
 }

@@ -26,7 +26,7 @@ pub type ReadObject<'r> = dyn Fn(&str, Option<&str>) -> Result<BpfElementProgram
 
 /// Types of a program's context and verdicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ProgramHook {
+pub enum ProgramHook {
     /// `struct xdp_md`, `enum xdp_action`.
     Xdp,
     /// `struct __sk_buff`, `TC_ACT_*`.

@@ -11,7 +11,6 @@ use millstream_ir::{
 use millstream_isa::helpers::id;
 
 use crate::compile::{GraphCompiler, QUEUE};
-use crate::elements::span_tree::SpanTreeState;
 use crate::graph::ElementPort;
 use crate::handlers::{HandlerAccess, SettingValue};
 use crate::layout::MetadataLayout;
@@ -28,14 +27,18 @@ const OWN_PLACE: i64 = 0xffff_ffff;
 
 /// `BPF_NOEXIST`, and the error of an update if the key exists.
 const NOEXIST: i64 = 1;
-pub(crate) const EEXIST: i64 = -17;
+/// `EEXIST`, as an update gives it.
+pub const EEXIST: i64 = -17;
 
 /// A hash table, with the pieces that its keys and values consist of, one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ElementHashTable {
-    pub(crate) map: Map,
-    pub(crate) key: &'static [Size],
-    pub(crate) value: &'static [Size],
+pub struct ElementHashTable {
+    /// The map.
+    pub map: Map,
+    /// Pieces of a key.
+    pub key: &'static [Size],
+    /// Pieces of a value.
+    pub value: &'static [Size],
 }
 
 /// Pieces one behind the other.
@@ -50,7 +53,7 @@ fn layout(sizes: &[Size]) -> millstream_ir::KeyLayout {
 }
 
 /// Code of one element.
-pub(crate) struct ElementBuilder<'c, 'g> {
+pub struct ElementBuilder<'c, 'g> {
     pub(crate) compiler: &'c mut GraphCompiler<'g>,
     pub(crate) element: usize,
     at: Block,
@@ -62,7 +65,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// The block that is being written.
-    pub(crate) fn current_block(&self) -> Block {
+    pub fn current_block(&self) -> Block {
         self.at
     }
 
@@ -79,7 +82,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// A constant, or the place of an argument.
-    pub(crate) fn int(&mut self, value: i64) -> Value {
+    pub fn int(&mut self, value: i64) -> Value {
         match self.compiler.argument(self.element, value) {
             None => self.cursor().iconst(value),
             Some(place) => self.remembered(place),
@@ -87,41 +90,44 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// A constant truth value.
-    pub(crate) fn truth(&mut self, value: bool) -> Value {
+    pub fn truth(&mut self, value: bool) -> Value {
         self.value(Op::Const { value: i64::from(value) }, &[], Type::I1)
     }
 
-    pub(crate) fn alu(&mut self, op: AluOp, a: Value, b: Value) -> Value {
+    /// An operation of 64 bits.
+    pub fn alu(&mut self, op: AluOp, a: Value, b: Value) -> Value {
         self.value(Op::Alu { op, width: Width::W64 }, &[a, b], Type::I64)
     }
 
-    pub(crate) fn add(&mut self, a: Value, b: Value) -> Value {
+    /// A sum.
+    pub fn add(&mut self, a: Value, b: Value) -> Value {
         self.alu(AluOp::Add, a, b)
     }
 
-    pub(crate) fn sub(&mut self, a: Value, b: Value) -> Value {
+    /// A difference.
+    pub fn sub(&mut self, a: Value, b: Value) -> Value {
         self.alu(AluOp::Sub, a, b)
     }
 
     /// An operation with a constant.
-    pub(crate) fn with(&mut self, op: AluOp, a: Value, b: i64) -> Value {
+    pub fn with(&mut self, op: AluOp, a: Value, b: i64) -> Value {
         let b = self.int(b);
         self.alu(op, a, b)
     }
 
     /// An address in the packet.
-    pub(crate) fn plus(&mut self, base: Value, offset: Value) -> Value {
+    pub fn plus(&mut self, base: Value, offset: Value) -> Value {
         self.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, offset], Type::Ptr(Prov::Packet))
     }
 
     /// An address in the packet at a constant distance.
-    pub(crate) fn at(&mut self, base: Value, offset: i64) -> Value {
+    pub fn at(&mut self, base: Value, offset: i64) -> Value {
         let offset = self.int(offset);
         self.plus(base, offset)
     }
 
     /// An address as the end of the packet.
-    pub(crate) fn end(&mut self, base: Value, offset: Value) -> Value {
+    pub fn end(&mut self, base: Value, offset: Value) -> Value {
         self.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, offset], Type::Ptr(Prov::PacketEnd))
     }
 
@@ -139,7 +145,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// 1, 2, 4 or 8 bytes of the packet as they lie in memory.
-    pub(crate) fn raw(&mut self, bytes: usize, base: Value, offset: i32) -> Value {
+    pub fn raw(&mut self, bytes: usize, base: Value, offset: i32) -> Value {
         let size = match bytes {
             1 => Size::B,
             2 => Size::H,
@@ -150,7 +156,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// 1, 2 or 4 bytes of the packet.
-    pub(crate) fn number(&mut self, bytes: u32, base: Value, offset: i32) -> Value {
+    pub fn number(&mut self, bytes: u32, base: Value, offset: i32) -> Value {
         match bytes {
             1 => self.byte(base, offset),
             2 => self.half(base, offset),
@@ -159,7 +165,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Makes room in front of the packet, or drops it: the new first byte.
-    pub(crate) fn push(&mut self, packet: PacketValues, base: Value, bytes: i64) -> Value {
+    pub fn push(&mut self, packet: PacketValues, base: Value, bytes: i64) -> Value {
         let data = self.at(base, -bytes);
         let room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         self.check(Cond::Ge, data, room, |code| code.drop(packet, "no_headroom"));
@@ -167,38 +173,41 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// A byte of the packet.
-    pub(crate) fn byte(&mut self, base: Value, offset: i32) -> Value {
+    pub fn byte(&mut self, base: Value, offset: i32) -> Value {
         self.load(Size::B, base, offset)
     }
 
     /// 16 bits of the packet.
-    pub(crate) fn half(&mut self, base: Value, offset: i32) -> Value {
+    pub fn half(&mut self, base: Value, offset: i32) -> Value {
         let raw = self.load(Size::H, base, offset);
         self.swap(16, raw)
     }
 
     /// 32 bits of the packet.
-    pub(crate) fn word(&mut self, base: Value, offset: i32) -> Value {
+    pub fn word(&mut self, base: Value, offset: i32) -> Value {
         let raw = self.load(Size::W, base, offset);
         self.swap(32, raw)
     }
 
-    pub(crate) fn set_byte(&mut self, base: Value, offset: i32, value: Value) {
+    /// Writes a byte of the packet.
+    pub fn set_byte(&mut self, base: Value, offset: i32, value: Value) {
         self.store(Size::B, base, offset, value);
     }
 
-    pub(crate) fn set_half(&mut self, base: Value, offset: i32, value: Value) {
+    /// Writes 16 bits of the packet.
+    pub fn set_half(&mut self, base: Value, offset: i32, value: Value) {
         let raw = self.swap(16, value);
         self.store(Size::H, base, offset, raw);
     }
 
-    pub(crate) fn set_word(&mut self, base: Value, offset: i32, value: Value) {
+    /// Writes 32 bits of the packet.
+    pub fn set_word(&mut self, base: Value, offset: i32, value: Value) {
         let raw = self.swap(32, value);
         self.store(Size::W, base, offset, raw);
     }
 
     /// Writes 2, 4 or 8 bytes as they are to lie in memory.
-    pub(crate) fn set_raw(&mut self, bytes: usize, base: Value, offset: i32, value: Value) {
+    pub fn set_raw(&mut self, bytes: usize, base: Value, offset: i32, value: Value) {
         let size = match bytes {
             2 => Size::H,
             4 => Size::W,
@@ -208,12 +217,12 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// The low 16 or 32 bits in the other byte order.
-    pub(crate) fn swapped(&mut self, bits: u8, value: Value) -> Value {
+    pub fn swapped(&mut self, bits: u8, value: Value) -> Value {
         self.swap(bits, value)
     }
 
     /// Exchanges `bytes` bytes, at most 8, at two offsets.
-    pub(crate) fn exchange(&mut self, base: Value, a: i32, b: i32, bytes: i32) {
+    pub fn exchange(&mut self, base: Value, a: i32, b: i32, bytes: i32) {
         let both = [self.pieces(base, a, bytes), self.pieces(base, b, bytes)];
         for (pieces, to) in both.into_iter().zip([b, a]) {
             for (at, size, value) in pieces {
@@ -223,7 +232,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Copies bytes inside the packet: through registers, so that places may overlap.
-    pub(crate) fn copy(&mut self, to: Value, to_offset: i32, from: Value, from_offset: i32, bytes: i32) {
+    pub fn copy(&mut self, to: Value, to_offset: i32, from: Value, from_offset: i32, bytes: i32) {
         let pieces = self.pieces(from, from_offset, bytes);
         for (at, size, value) in pieces {
             self.store(size, to, to_offset + at, value);
@@ -248,7 +257,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Writes constant bytes.
-    pub(crate) fn write(&mut self, base: Value, offset: i32, bytes: &[u8]) {
+    pub fn write(&mut self, base: Value, offset: i32, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
             let (size, len) = match bytes.len() - at {
@@ -266,7 +275,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// A name for a match table of the element.
-    pub(crate) fn table_name(&self) -> String {
+    pub fn table_name(&self) -> String {
         let element = &self.compiler.element_name(self.element);
         let taken = |name: &String| self.compiler.module.tables.values().any(|table| table.name == *name);
         let mut names = (1..).map(|n| if n == 1 { element.clone() } else { format!("{element}.{n}") });
@@ -274,44 +283,45 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Looks a key up in a match table. Gives the action's number, or -1.
-    pub(crate) fn match_table(&mut self, table: TableDecl, key: &[Value]) -> Value {
+    pub fn match_table(&mut self, table: TableDecl, key: &[Value]) -> Value {
         let table = self.compiler.module.tables.push(table);
         self.value(Op::TableMatch { table }, key, Type::I64)
     }
 
     /// The truth of a comparison.
-    pub(crate) fn compare(&mut self, cond: Cond, a: Value, b: Value) -> Value {
+    pub fn compare(&mut self, cond: Cond, a: Value, b: Value) -> Value {
         self.value(Op::Cmp { cond, width: Width::W64 }, &[a, b], Type::I1)
     }
 
     /// One of two values.
-    pub(crate) fn select(&mut self, truth: Value, yes: Value, no: Value) -> Value {
+    pub fn select(&mut self, truth: Value, yes: Value, no: Value) -> Value {
         let ty = self.compiler.func.types[yes].join(self.compiler.func.types[no]);
         self.value(Op::Select {}, &[truth, yes, no], ty)
     }
 
-    pub(crate) fn block(&mut self) -> Block {
+    /// A new block.
+    pub fn block(&mut self) -> Block {
         self.compiler.func.add_block()
     }
 
     /// A parameter of a block.
-    pub(crate) fn param(&mut self, block: Block, ty: Type) -> Value {
+    pub fn param(&mut self, block: Block, ty: Type) -> Value {
         self.compiler.func.add_param(block, ty)
     }
 
     /// Goes on writing in another block.
-    pub(crate) fn switch_to_block(&mut self, block: Block) {
+    pub fn switch_to_block(&mut self, block: Block) {
         self.at = block;
     }
 
     /// Ends the block with a branch.
-    pub(crate) fn branch(&mut self, cond: Cond, a: Value, b: Value, yes: Block, no: Block) {
+    pub fn branch(&mut self, cond: Cond, a: Value, b: Value, yes: Block, no: Block) {
         let targets = [BlockCall::new(yes), BlockCall::new(no)];
         self.cursor().effect(Op::Branch { cond, width: Width::W64 }, [a, b], targets);
     }
 
     /// As [`Self::branch`], with arguments for each side.
-    pub(crate) fn branch_with(
+    pub fn branch_with(
         &mut self,
         cond: Cond,
         a: Value,
@@ -324,12 +334,12 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Ends the block with a jump.
-    pub(crate) fn jump(&mut self, block: Block, args: &[Value]) {
+    pub fn jump(&mut self, block: Block, args: &[Value]) {
         self.cursor().effect(Op::Jump {}, [], [BlockCall::with(block, args.iter().copied())]);
     }
 
     /// Goes on where the comparison holds; elsewhere runs `otherwise`, which must end the block.
-    pub(crate) fn check(&mut self, cond: Cond, a: Value, b: Value, otherwise: impl FnOnce(&mut Self)) {
+    pub fn check(&mut self, cond: Cond, a: Value, b: Value, otherwise: impl FnOnce(&mut Self)) {
         let (yes, no) = (self.block(), self.block());
         self.branch(cond, a, b, yes, no);
         self.switch_to_block(no);
@@ -338,13 +348,13 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// As [`Self::check`], with a constant.
-    pub(crate) fn check_int(&mut self, cond: Cond, a: Value, b: i64, otherwise: impl FnOnce(&mut Self)) {
+    pub fn check_int(&mut self, cond: Cond, a: Value, b: i64, otherwise: impl FnOnce(&mut Self)) {
         let b = self.int(b);
         self.check(cond, a, b, otherwise);
     }
 
     /// Runs `then` if the comparison holds, and goes on with its results; otherwise with `other`.
-    pub(crate) fn when(
+    pub fn when(
         &mut self,
         cond: Cond,
         a: Value,
@@ -365,7 +375,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Adds zeros behind the packet, or drops it.
-    pub(crate) fn lengthened(&mut self, packet: PacketValues, bytes: Value) -> PacketValues {
+    pub fn lengthened(&mut self, packet: PacketValues, bytes: Value) -> PacketValues {
         let distance = self.sub(packet.note(Annotation::Network), packet.data);
         self.publish(packet);
         let error = self.value(Op::Helper { id: id::XDP_ADJUST_TAIL }, &[packet.handle, bytes], Type::I64);
@@ -383,18 +393,18 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Drops the packet unless it has `bytes` bytes from `base` on.
-    pub(crate) fn need(&mut self, packet: PacketValues, base: Value, bytes: i64, reason: &'static str) {
+    pub fn need(&mut self, packet: PacketValues, base: Value, bytes: i64, reason: &'static str) {
         let beyond = self.at(base, bytes);
         self.check(Cond::Le, beyond, packet.end, |code| code.drop(packet, reason));
     }
 
     /// The packet's length.
-    pub(crate) fn length(&mut self, packet: PacketValues) -> Value {
+    pub fn length(&mut self, packet: PacketValues) -> Value {
         self.sub(packet.end, packet.data)
     }
 
     /// The address of bytes of a map's one value.
-    pub(crate) fn cell(&mut self, map: Map, offset: u32) -> Value {
+    pub fn cell(&mut self, map: Map, offset: u32) -> Value {
         self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
     }
 
@@ -404,13 +414,34 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         self.cell(map, offset)
     }
 
-    /// The spanning tree that the element goes by.
-    pub(crate) fn tree(&self) -> Option<SpanTreeState> {
-        self.compiler.trees.get(&self.compiler.element_name(self.element)).copied()
+    /// The value of this type that is published under the name of an element.
+    pub fn published_by<T: Clone + 'static>(&self, element: &str) -> Option<T> {
+        self.compiler.values.get(element)
+    }
+
+    /// The value of this type that is published for the element.
+    pub fn published<T: Clone + 'static>(&self) -> Option<T> {
+        self.published_by(&self.compiler.element_name(self.element))
+    }
+
+    /// The input that an output is connected to.
+    pub fn target(&self, port: u32) -> Option<ElementPort> {
+        self.compiler.target(ElementPort { element: self.element, port })
+    }
+
+    /// An input of the element.
+    pub fn input(&self, port: u32) -> ElementPort {
+        ElementPort { element: self.element, port }
+    }
+
+    /// The block of an input of the element.
+    pub fn input_block(&mut self, port: u32) -> Block {
+        let input = self.input(port);
+        self.compiler.block_of(input)
     }
 
     /// A setting of the element.
-    pub(crate) fn setting(&mut self, setting: SettingValue) -> Value {
+    pub fn setting(&mut self, setting: SettingValue) -> Value {
         match (setting, self.compiler.settings) {
             (SettingValue::Live(offset), Some(map)) => {
                 let address = self.cell(map, offset);
@@ -422,7 +453,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Generates the effect of writing a handler. Returns true if that is its whole effect.
-    pub(crate) fn write_handler(&mut self, handler: &str, value: &str) -> bool {
+    pub fn write_handler(&mut self, handler: &str, value: &str) -> bool {
         let Some(access) = self.compiler.writable.get(handler).cloned() else { return false };
         match access {
             HandlerAccess::Setting(at, takes) => {
@@ -449,19 +480,19 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Writes an Ethernet address that is a number.
-    pub(crate) fn set_ether(&mut self, base: Value, offset: i32, address: Value) {
+    pub fn set_ether(&mut self, base: Value, offset: i32, address: Value) {
         let high = self.with(AluOp::Rsh, address, 16);
         self.set_word(base, offset, high);
         self.set_half(base, offset + 4, address);
     }
 
     /// Four words of the packet, one behind the other.
-    pub(crate) fn words(&mut self, base: Value, offset: i32) -> [Value; 4] {
+    pub fn words(&mut self, base: Value, offset: i32) -> [Value; 4] {
         [0, 4, 8, 12].map(|at| self.word(base, offset + at))
     }
 
     /// Adds to a counter of the element's state.
-    pub(crate) fn count(&mut self, offset: u32, by: Value) {
+    pub fn count(&mut self, offset: u32, by: Value) {
         let address = self.state(offset);
         let before = self.load(Size::Dw, address, 0);
         let after = self.add(before, by);
@@ -469,19 +500,19 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Sets a number of the element's state.
-    pub(crate) fn set(&mut self, offset: u32, number: Value) {
+    pub fn set(&mut self, offset: u32, number: Value) {
         let address = self.state(offset);
         self.store(Size::Dw, address, 0, number);
     }
 
     /// A number of the element's state.
-    pub(crate) fn get(&mut self, offset: u32) -> Value {
+    pub fn get(&mut self, offset: u32) -> Value {
         let address = self.state(offset);
         self.load(Size::Dw, address, 0)
     }
 
     /// Looks up the longest prefix of an address in a table: the address of gateway and output, or null.
-    pub(crate) fn longest(&mut self, map: Map, address: Value) -> Value {
+    pub fn longest(&mut self, map: Map, address: Value) -> Value {
         let key = [KeyPiece { offset: 0, size: Size::W }, KeyPiece { offset: 4, size: Size::W }];
         let (bits, raw) = (self.int(32), self.swap(32, address));
         let op = Op::MapLookup { map, key: key.into_iter().collect() };
@@ -489,7 +520,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Looks up the longest prefix of an address of IPv6, as [`Self::longest`] does.
-    pub(crate) fn longest6(&mut self, map: Map, address: [Value; 4]) -> Value {
+    pub fn longest6(&mut self, map: Map, address: [Value; 4]) -> Value {
         let bits = self.int(128);
         let words = address.map(|word| self.swap(32, word));
         let key: Vec<Value> = std::iter::once(bits).chain(words).collect();
@@ -498,23 +529,18 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Looks up in a table: the entry's address, or null.
-    pub(crate) fn find(&mut self, table: &ElementHashTable, key: &[Value]) -> Value {
+    pub fn find(&mut self, table: &ElementHashTable, key: &[Value]) -> Value {
         let op = Op::MapLookup { map: table.map, key: layout(table.key) };
         self.value(op, key, Type::Ptr(Prov::MapValueOrNull(table.map)))
     }
 
     /// Puts an entry into a table. Gives 0 or an error.
-    pub(crate) fn update_entry(&mut self, table: &ElementHashTable, key: &[Value], value: &[Value]) -> Value {
+    pub fn update_entry(&mut self, table: &ElementHashTable, key: &[Value], value: &[Value]) -> Value {
         self.put(table, key, value, 0)
     }
 
     /// As [`Self::update_entry`], unless another worker has been there: [`EEXIST`] then.
-    pub(crate) fn insert_if_absent(
-        &mut self,
-        table: &ElementHashTable,
-        key: &[Value],
-        value: &[Value],
-    ) -> Value {
+    pub fn insert_if_absent(&mut self, table: &ElementHashTable, key: &[Value], value: &[Value]) -> Value {
         self.put(table, key, value, NOEXIST)
     }
 
@@ -526,39 +552,39 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Removes an entry from a table.
-    pub(crate) fn delete_entry(&mut self, table: &ElementHashTable, key: &[Value]) {
+    pub fn delete_entry(&mut self, table: &ElementHashTable, key: &[Value]) {
         let op = Op::MapDelete { map: table.map, key: layout(table.key) };
         self.value(op, key, Type::I64);
     }
 
     /// Nanoseconds of the coarse clock.
-    pub(crate) fn time(&mut self) -> Value {
+    pub fn time(&mut self) -> Value {
         self.value(Op::Helper { id: id::KTIME_GET_COARSE_NS }, &[], Type::I64)
     }
 
     /// Nanoseconds of the fine clock.
-    pub(crate) fn fine_time(&mut self) -> Value {
+    pub fn fine_time(&mut self) -> Value {
         self.value(Op::Helper { id: id::KTIME_GET_NS }, &[], Type::I64)
     }
 
     /// A random number of 32 bits.
-    pub(crate) fn random(&mut self) -> Value {
+    pub fn random(&mut self) -> Value {
         self.value(Op::Helper { id: id::GET_PRANDOM_U32 }, &[], Type::I64)
     }
 
     /// The number of the worker at work.
-    pub(crate) fn worker(&mut self) -> Value {
+    pub fn worker(&mut self) -> Value {
         self.value(Op::Helper { id: id::GET_SMP_PROCESSOR_ID }, &[], Type::I64)
     }
 
     /// A constant that does not stem from an argument, even if an argument has the same value.
-    pub(crate) fn number_of(&mut self, value: i64) -> Value {
+    pub fn number_of(&mut self, value: i64) -> Value {
         self.cursor().iconst(value)
     }
 
     /// Puts a record into an array of events: these numbers, which are put together in the state, and so many
     /// bytes of the packet from an address on.
-    pub(crate) fn record(
+    pub fn record(
         &mut self,
         map: Map,
         (scratch, words): (u32, &[Value]),
@@ -582,19 +608,19 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// A number as a parameter of a block.
-    pub(crate) fn number_param(&mut self, block: Block) -> Value {
+    pub fn number_param(&mut self, block: Block) -> Value {
         self.param(block, Type::I64)
     }
 
     /// An address in a map's value.
-    pub(crate) fn offset(&mut self, value: Value, offset: i64, map: Map) -> Value {
+    pub fn offset(&mut self, value: Value, offset: i64, map: Map) -> Value {
         let offset = self.int(offset);
         let add = Op::Alu { op: AluOp::Add, width: Width::W64 };
         self.value(add, &[value, offset], Type::Ptr(Prov::MapValue(map)))
     }
 
     /// Copies a number of bytes that is known at run time only, between packet and map's value.
-    pub(crate) fn copy_bytes(&mut self, to: Value, from: Value, bytes: Value) {
+    pub fn copy_bytes(&mut self, to: Value, from: Value, bytes: Value) {
         let zero = self.int(0);
         let mut start = zero;
         for (size, step) in [(Size::Dw, 8), (Size::B, 1)] {
@@ -618,30 +644,32 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// 64 bits of a map's value.
-    pub(crate) fn wide(&mut self, value: Value, offset: i32) -> Value {
+    pub fn wide(&mut self, value: Value, offset: i32) -> Value {
         self.load(Size::Dw, value, offset)
     }
 
-    pub(crate) fn set_wide(&mut self, value: Value, offset: i32, number: Value) {
+    /// Writes 64 bits of a map's value.
+    pub fn set_wide(&mut self, value: Value, offset: i32, number: Value) {
         self.store(Size::Dw, value, offset, number);
     }
 
     /// 16 bits of a map's value, in the machine's order.
-    pub(crate) fn short(&mut self, value: Value, offset: i32) -> Value {
+    pub fn short(&mut self, value: Value, offset: i32) -> Value {
         self.load(Size::H, value, offset)
     }
 
-    pub(crate) fn set_short(&mut self, value: Value, offset: i32, number: Value) {
+    /// Writes 16 bits of a map's value, in the machine's order.
+    pub fn set_short(&mut self, value: Value, offset: i32, number: Value) {
         self.store(Size::H, value, offset, number);
     }
 
     /// 32 bits of a map's value, in the machine's order.
-    pub(crate) fn field(&mut self, value: Value, offset: i32) -> Value {
+    pub fn field(&mut self, value: Value, offset: i32) -> Value {
         self.load(Size::W, value, offset)
     }
 
     /// Calls a function that takes a packet's descriptor, which is up to date then.
-    pub(crate) fn call(&mut self, func: Func, packet: PacketValues) -> Value {
+    pub fn call(&mut self, func: Func, packet: PacketValues) -> Value {
         self.publish(packet);
         self.value(Op::Call { func }, &[packet.handle], Type::I64)
     }
@@ -652,7 +680,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Ends with the packet on an output. An output that is not connected drops it.
-    pub(crate) fn out(&mut self, port: u32, packet: PacketValues) {
+    pub fn out(&mut self, port: u32, packet: PacketValues) {
         let from = ElementPort { element: self.element, port };
         if let Some((pullers, turn)) = self.compiler.pullers(from) {
             let packet = self.rounded(from, packet);
@@ -723,7 +751,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// The input that output 0 leads to, if the elements behind it belong to another stage.
-    pub(crate) fn next_stage(&mut self) -> Option<ElementPort> {
+    pub fn next_stage(&mut self) -> Option<ElementPort> {
         let from = ElementPort { element: self.element, port: 0 };
         let alone = self.compiler.general.stages
             && !self.compiler.is_back_edge(from)
@@ -732,12 +760,12 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Returns true if an output is connected.
-    pub(crate) fn connected(&self, port: u32) -> bool {
+    pub fn connected(&self, port: u32) -> bool {
         self.compiler.target(ElementPort { element: self.element, port }).is_some()
     }
 
     /// Ends with the packet dropped, and counted.
-    pub(crate) fn drop(&mut self, _packet: PacketValues, reason: &'static str) {
+    pub fn drop(&mut self, _packet: PacketValues, reason: &'static str) {
         let offset = self.compiler.drop_counter(self.element, reason);
         let one = self.int(1);
         self.count(offset, one);
@@ -745,7 +773,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Ends with the packet sent out of an output of the program.
-    pub(crate) fn send(&mut self, output: u32, packet: PacketValues) {
+    pub fn send(&mut self, output: u32, packet: PacketValues) {
         self.publish(packet);
         let output = self.int(i64::from(output));
         self.effect(Op::Emit {}, &[packet.handle, output]);
@@ -759,7 +787,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
 
     /// A copy of the packet, to be worked on after this one on output `port`; those that are copied last come
     /// first.
-    pub(crate) fn fork(&mut self, port: u32, packet: PacketValues) {
+    pub fn fork(&mut self, port: u32, packet: PacketValues) {
         let from = ElementPort { element: self.element, port };
         // Outputs that packets are copied to are connected: `resolve` sees to that.
         if let Some(target) = self.compiler.target(from) {
@@ -769,7 +797,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
 
     /// A copy of the packet, changed by `change`, to be processed after this one at an input. The change must
     /// not terminate the block.
-    pub(crate) fn fork_to(
+    pub fn fork_to(
         &mut self,
         target: ElementPort,
         packet: PacketValues,
@@ -836,7 +864,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// Ends with the packet for the stage behind queues, where it goes on at an input.
-    pub(crate) fn send_to_stage(&mut self, target: ElementPort, packet: PacketValues) {
+    pub fn send_to_stage(&mut self, target: ElementPort, packet: PacketValues) {
         let output = self.compiler.queues;
         self.compiler.passing_on.insert(self.element);
         self.leave_for(output, target, packet);
@@ -850,7 +878,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// The handle of a packet that was held, which is not null behind this: that goes to `none`.
-    pub(crate) fn pull(&mut self, none: Block) -> Value {
+    pub fn pull(&mut self, none: Block) -> Value {
         let queue = self.int(QUEUE);
         let handle = self.value(Op::Pull {}, &[queue], Type::Ptr(Prov::Ctx));
         let zero = self.int(0);
@@ -861,7 +889,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// A packet that was held or passed on: where to go on, and the packet.
-    pub(crate) fn resumed(&mut self, handle: Value) -> (Value, PacketValues) {
+    pub fn resumed(&mut self, handle: Value) -> (Value, PacketValues) {
         let zero = self.int(0);
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
@@ -892,13 +920,13 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     }
 
     /// A bound of a packet as its descriptor has it.
-    pub(crate) fn bound(&mut self, handle: Value, offset: i32, ty: Type) -> Value {
+    pub fn bound(&mut self, handle: Value, offset: i32, ty: Type) -> Value {
         let op = Op::Load { size: Size::W, sext: false, offset, flags: MemFlags::default() };
         self.value(op, &[handle], ty)
     }
 
     /// Ends the program.
-    pub(crate) fn emit_return(&mut self) {
+    pub fn emit_return(&mut self) {
         let verdict = self.value(Op::Verdict { verdict: PacketVerdict::Drop }, &[], Type::I64);
         self.effect(Op::Return {}, &[verdict]);
     }

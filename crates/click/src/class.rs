@@ -1,43 +1,44 @@
-//! Descriptions of element classes, and the list of all classes.
+//! Descriptions of element classes, and libraries of them.
 
 use crate::build::ElementBuilder;
 use crate::compile::ElementSetup;
-use crate::elements;
 use crate::error::Error;
 use crate::keyword::ArgumentSpec;
 use crate::packet::PacketValues;
 
 /// Code generation for an element.
-pub(crate) trait ElementCodegen {
+pub trait ElementCodegen {
     /// Writes the code for a packet that arrives at input `port`. The code must end: in outputs or drops.
     fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues);
 }
 
 /// The result of reading an element's arguments: its behaviour.
-pub(crate) type ElementResult = Result<Box<dyn ElementCodegen>, Error>;
+pub type ElementResult = Result<Box<dyn ElementCodegen>, Error>;
 
 /// A class of elements.
-pub(crate) struct ElementClass {
-    pub(crate) name: &'static str,
+pub struct ElementClass {
+    /// Its name.
+    pub name: &'static str,
     /// A line for readers who look for a class.
-    pub(crate) about: &'static str,
+    pub about: &'static str,
     /// Inputs and outputs, as Click's documentation writes them: `1/1-2`.
-    pub(crate) ports: &'static str,
+    pub ports: &'static str,
     /// Push, pull or agnostic, a letter a port, the last one of all further ports: `a/ah`.
-    pub(crate) processing: &'static str,
+    pub processing: &'static str,
     /// Its arguments, those by position in their order.
-    pub(crate) arguments: &'static [ArgumentSpec],
+    pub arguments: &'static [ArgumentSpec],
     /// Arguments by position behind those, any number of them.
-    pub(crate) rest: Option<ArgumentSpec>,
+    pub rest: Option<ArgumentSpec>,
     /// True if packets of some kind always leave by an output, so that they never stop in a cycle of such
     /// classes.
-    pub(crate) passes_all: bool,
-    pub(crate) make: fn(&mut ElementSetup<'_>) -> ElementResult,
+    pub passes_all: bool,
+    /// Reads the arguments of an element, and makes its behaviour.
+    pub make: fn(&mut ElementSetup<'_>) -> ElementResult,
 }
 
 impl ElementClass {
     /// A class with one input and one output, push or pull, that may drop packets.
-    pub(crate) const fn filter(
+    pub const fn filter(
         name: &'static str,
         about: &'static str,
         arguments: &'static [ArgumentSpec],
@@ -56,7 +57,7 @@ impl ElementClass {
     }
 
     /// As [`ElementClass::filter`], with a second output for packets that are not in order.
-    pub(crate) const fn check(
+    pub const fn check(
         name: &'static str,
         about: &'static str,
         arguments: &'static [ArgumentSpec],
@@ -70,24 +71,35 @@ impl ElementClass {
     }
 
     /// A class that takes any number of further arguments by position.
-    pub(crate) const fn and(self, rest: ArgumentSpec) -> ElementClass {
+    pub const fn and(self, rest: ArgumentSpec) -> ElementClass {
         ElementClass { rest: Some(rest), ..self }
     }
 
     /// A class whose packets never stop if its output leads back to its input.
-    pub(crate) const fn passing(self) -> ElementClass {
+    pub const fn passing(self) -> ElementClass {
         ElementClass { passes_all: true, ..self }
     }
 }
 
-/// All classes.
-pub(crate) fn all() -> impl Iterator<Item = &'static ElementClass> {
-    elements::TABLES.iter().flat_map(|table| table.iter())
+/// The classes that configurations may use. The compiler itself knows none.
+#[derive(Clone, Copy)]
+pub struct ElementLibrary {
+    /// All classes, by topic.
+    pub tables: &'static [&'static [ElementClass]],
+    /// Gives the reason why a class of Click that the library lacks is not supported, if that is known.
+    pub unsupported_reason: fn(&str) -> Option<&'static str>,
 }
 
-/// The class of this name.
-pub(crate) fn find(name: &str) -> Option<&'static ElementClass> {
-    all().find(|class| class.name == name)
+impl ElementLibrary {
+    /// All classes.
+    pub fn all(&self) -> impl Iterator<Item = &'static ElementClass> + use<> {
+        self.tables.iter().flat_map(|table| table.iter())
+    }
+
+    /// The class of this name.
+    pub fn find(&self, name: &str) -> Option<&'static ElementClass> {
+        self.all().find(|class| class.name == name)
+    }
 }
 
 /// Numbers of ports that a class may have: minimum and maximum of inputs, then of outputs.

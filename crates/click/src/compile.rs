@@ -23,11 +23,9 @@ use crate::ablation::{AblationConstants, Ablations};
 use crate::arguments::{AddressNames, ElementArguments, NameTable};
 use crate::bpf_program::ReadObject;
 use crate::build::ElementBuilder;
-use crate::class::{ElementClass, ElementCodegen};
+use crate::class::{ElementClass, ElementCodegen, ElementLibrary};
 use crate::copy_bound::CopyGraph;
 use crate::default_handlers;
-use crate::elements::rewrite::{IpRewriter, RewriterFlows};
-use crate::elements::span_tree::SpanTreeState;
 use crate::error::{ConfigSpan, Error};
 use crate::graph::{Element, ElementPort, Graph};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS};
@@ -38,15 +36,18 @@ use crate::queueing::{self, ByteRange, ElementQueue, QueueingNetwork};
 use crate::resolve;
 use crate::script::{Script, ScriptCall, ScriptStep};
 
+mod published;
 mod setup;
 
-pub(crate) use setup::{ElementSetup, SharedSetup};
+use published::PublishedValues;
+pub use setup::ElementSetup;
+pub(crate) use setup::SharedSetup;
 
 /// The queue of packets that wait for the one at hand.
 pub const QUEUE: i64 = 0;
 
 /// Port at which packets of a source begin if the element has inputs of its own.
-pub(crate) const NO_INPUT: u32 = u32::MAX;
+pub const NO_INPUT: u32 = u32::MAX;
 
 /// `BPF_F_RDONLY_PROG`: no element writes it.
 pub(crate) const RDONLY_PROG: u32 = 1 << 7;
@@ -68,7 +69,7 @@ pub enum GraphSource {
 
 impl GraphSource {
     /// Maximum number of packets, if it is known.
-    pub(crate) fn limit(&self) -> Option<u64> {
+    pub fn limit(&self) -> Option<u64> {
         match self {
             GraphSource::Constant(_, limit) | GraphSource::Frames(_, limit) => *limit,
             GraphSource::Device(_) | GraphSource::File(_) => None,
@@ -76,7 +77,7 @@ impl GraphSource {
     }
 
     /// The same, or no packets of it.
-    pub(crate) fn active(self, active: bool) -> GraphSource {
+    pub fn active(self, active: bool) -> GraphSource {
         match self {
             GraphSource::Constant(bytes, _) if !active => GraphSource::Constant(bytes, Some(0)),
             GraphSource::Frames(frames, _) if !active => GraphSource::Frames(frames, Some(0)),
@@ -282,8 +283,8 @@ pub(crate) struct GraphCompiler<'g> {
     pub(crate) kept: MetadataLayout,
     /// Held packets: the input each goes on at, and its annotations.
     pub(crate) held: Vec<HeldPacket>,
-    /// Flows of rewriters, by their names.
-    pub(crate) rewriters: ByName<RewriterFlows>,
+    /// Values that elements publish.
+    pub(crate) values: PublishedValues,
     pub(crate) general: Ablations,
     /// The output that leads queued packets to the next stage, if there are stages; and the elements that
     /// pass packets on there.
@@ -295,10 +296,6 @@ pub(crate) struct GraphCompiler<'g> {
     lanes: Vec<ElementPort>,
     /// Numbers that general code reads from memory.
     pub(crate) numbers: AblationConstants,
-    /// Rewriters in which others begin flows.
-    pub(crate) mapped: ByName<IpRewriter>,
-    /// Spanning trees that suppressors and switches go by, by the names of these.
-    pub(crate) trees: ByName<SpanTreeState>,
     /// Inputs to which packets of each input are copied.
     pub(crate) flow: CopyGraph,
     /// Handlers that code writes by itself, by their whole names: settings, and numbers of the state that
@@ -317,40 +314,24 @@ fn writable(handlers: &[Handler], calls: &[ScriptCall]) -> ByName<HandlerAccess>
     simple.map(|handler| (format!("{}.{}", handler.element, handler.name), handler.access.clone())).collect()
 }
 
-/// Compiles a graph without elements that name object files; only its own scripts write its handlers.
-///
-/// # Errors
-/// As for [`compile_with`].
-pub fn compile(graph: &Graph) -> Result<ClickProgram, Vec<Error>> {
-    compile_with(graph, &|_, _| Err("object files are not read here".into()))
-}
-
-/// Compiles a graph; only its own scripts write its handlers. `objects` reads the object files that elements
-/// name.
-///
-/// # Errors
-/// As for [`compile_for`].
-pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<ClickProgram, Vec<Error>> {
-    compile_for(graph, objects, HandlerWriters::Scripts, Ablations::default())
-}
-
-/// Compiles a graph. `objects` reads the object files that elements name, `writers` tells who may write
-/// handlers, and the code does not rely on the facts that `general` names.
+/// Compiles a graph of elements of a library. `objects` reads the object files that elements name, `writers`
+/// tells who may write handlers, and the code does not rely on the facts that `general` names.
 ///
 /// # Errors
 /// All that is wrong with elements, their arguments and their connections.
-pub fn compile_for(
+pub fn compile(
+    library: &ElementLibrary,
     graph: &Graph,
     objects: &ReadObject<'_>,
     writers: HandlerWriters,
     general: Ablations,
 ) -> Result<ClickProgram, Vec<Error>> {
-    let classes = resolve::classes(graph)?;
+    let classes = resolve::classes(library, graph)?;
     resolve::ports(graph, &classes)?;
     let mut shared = SharedSetup { timed: general.time, ..SharedSetup::default() };
     shared.declared.timed = general.time;
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
-    shared.handlers.extend(default_handlers::handlers(graph, &classes));
+    shared.handlers.extend(default_handlers::handlers(library, graph, &classes));
     known_calls(graph, &shared)?;
     shared.emit_settings_map();
     let SharedSetup {
@@ -368,9 +349,7 @@ pub fn compile_for(
         printers,
         ends,
         calls,
-        rewriters,
-        mapped,
-        trees,
+        values,
         declared,
         mut alone,
         ..
@@ -388,7 +367,7 @@ pub fn compile_for(
         graph,
         behaviours,
         (module, state_bytes),
-        (rewriters, mapped, trees, general, writable(&handlers, &calls)),
+        (values, general, writable(&handlers, &calls)),
         (&sources, targets.len(), inputs),
     );
     compiler.number(&mut waits);
@@ -585,15 +564,13 @@ impl<'g> GraphCompiler<'g> {
             resumptions: Vec::new(),
             kept: MetadataLayout::nothing(),
             held: Vec::new(),
-            rewriters: FxHashMap::default(),
+            values: PublishedValues::default(),
             general: Ablations::default(),
             queues: 0,
             passing_on: FxHashSet::default(),
             passed_on: None,
             lanes: Vec::new(),
             numbers: AblationConstants::default(),
-            mapped: FxHashMap::default(),
-            trees: FxHashMap::default(),
             writable: FxHashMap::default(),
             flow: CopyGraph::default(),
         }
@@ -605,19 +582,13 @@ impl<'g> GraphCompiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn ElementCodegen>>>,
         (module, state_bytes): (Module, u32),
-        (rewriters, mapped, trees, general, writable): (
-            ByName<RewriterFlows>,
-            ByName<IpRewriter>,
-            ByName<SpanTreeState>,
-            Ablations,
-            ByName<HandlerAccess>,
-        ),
+        (values, general, writable): (PublishedValues, Ablations, ByName<HandlerAccess>),
         (sources, targets, lanes): (&[(ElementPort, GraphSource)], usize, Vec<ElementPort>),
     ) -> Self {
         let mut first =
             GraphCompiler::new(graph, behaviours, module.clone(), state_bytes).with_ablations(general);
-        (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
-        (first.lanes, first.trees, first.writable) = (lanes, trees, writable);
+        (first.values, first.queues) = (values, targets as u32);
+        (first.lanes, first.writable) = (lanes, writable);
         first.function(sources);
         let resumed: Vec<(ElementPort, Block)> =
             first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
@@ -633,8 +604,8 @@ impl<'g> GraphCompiler<'g> {
         }
         let mut second =
             GraphCompiler::new(graph, first.behaviours, module, state_bytes).with_ablations(general);
-        (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
-        (second.queues, second.lanes, second.trees) = (first.queues, first.lanes, first.trees);
+        (second.kept, second.values) = (kept, first.values);
+        (second.queues, second.lanes) = (first.queues, first.lanes);
         second.writable = first.writable;
         second.function(sources);
         second

@@ -105,7 +105,7 @@ pub(crate) fn arguments(text: &str, span: ConfigSpan, exact: bool) -> Vec<Spanne
 }
 
 /// The words of an argument, quotes kept.
-pub(crate) fn words(text: &SpannedText) -> Vec<SpannedText> {
+pub fn words(text: &SpannedText) -> Vec<SpannedText> {
     let all = pieces(&text.text, |b| b.is_ascii_whitespace());
     let word = |(from, to): (usize, usize)| {
         let start = (text.span.start + from).min(text.span.end);
@@ -190,7 +190,7 @@ fn encoded(bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// The value of a word or argument: without quotes, and with backslashes replaced.
-pub(crate) fn unquote(text: &str) -> Vec<u8> {
+pub fn unquote(text: &str) -> Vec<u8> {
     encoded(plain(text))
 }
 

@@ -3,14 +3,18 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::class::{self, ElementClass};
+use crate::class::{self, ElementClass, ElementLibrary};
 use crate::graph::{ElementPort, Graph};
 use crate::handlers::{Handler, HandlerAccess};
 use crate::resolve::PushPullResolver;
 
 /// Handlers of all elements, and behind them those of the configuration, which belong to the element without
 /// a name.
-pub(crate) fn handlers(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<Handler> {
+pub(crate) fn handlers(
+    library: &ElementLibrary,
+    graph: &Graph,
+    classes: &[&'static ElementClass],
+) -> Vec<Handler> {
     let mut ways = PushPullResolver::new(graph, classes);
     let handler = |element: &str, name: &'static str, access: HandlerAccess| Handler {
         element: element.to_owned(),
@@ -38,7 +42,7 @@ pub(crate) fn handlers(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<
         ("list", format!("{}\n{elements}", graph.elements.len())),
         ("flatconfig", graph.to_string()),
         ("requirements", lines(graph.requirements.iter().map(|r| r.text.as_str()).collect())),
-        ("classes", lines(class::all().map(|class| class.name).collect())),
+        ("classes", lines(library.all().map(|class| class.name).collect())),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
     ] {
         all.push(handler("", name, HandlerAccess::Text(text)));

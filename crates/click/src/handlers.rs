@@ -172,7 +172,7 @@ impl std::fmt::Display for SettingType {
 }
 
 /// An Ethernet address as a number, the first byte uppermost.
-pub(crate) fn ether_number(address: [u8; 6]) -> i64 {
+pub fn ether_number(address: [u8; 6]) -> i64 {
     address.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
@@ -335,7 +335,7 @@ fn called(argument: &crate::config::SpannedText) -> Option<String> {
 
 /// A setting in code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SettingValue {
+pub enum SettingValue {
     /// Always this.
     Fixed(i64),
     /// 64 bits of the settings, at this byte.

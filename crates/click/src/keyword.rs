@@ -3,21 +3,22 @@
 //! Invariant: an argument has an [`ArgumentSupport`]. One that is read without effect and one that is refused
 //! both give the reason: no argument is accepted silently.
 
-use crate::arguments::{boolean, unsigned};
+use crate::arguments::{boolean, seconds, unsigned};
 use crate::config::SpannedText;
-use crate::elements::seconds;
 use crate::error::Error;
 
 /// An argument of a class.
-pub(crate) struct ArgumentSpec {
-    pub(crate) name: &'static str,
+pub struct ArgumentSpec {
+    /// Its name.
+    pub name: &'static str,
     /// True if it may be given without its name.
-    pub(crate) positional: bool,
-    pub(crate) fate: ArgumentSupport,
+    pub positional: bool,
+    /// Its treatment.
+    pub fate: ArgumentSupport,
 }
 
 /// Treatment of an argument.
-pub(crate) enum ArgumentSupport {
+pub enum ArgumentSupport {
     /// It has the effect that Click documents.
     Implemented,
     /// Any value of this kind is accepted and changes no packet and no handler: the reason.
@@ -31,7 +32,7 @@ pub(crate) enum ArgumentSupport {
 
 /// Values of an argument without effect.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum IgnoredValueKind {
+pub enum IgnoredValueKind {
     /// A number from this one to that one.
     Number(i64, u64),
     /// A truth value.
@@ -43,32 +44,32 @@ pub(crate) enum IgnoredValueKind {
 }
 
 /// Any number, negative or not.
-pub(crate) const NUMBER: IgnoredValueKind = IgnoredValueKind::Number(i64::MIN, u64::MAX);
+pub const NUMBER: IgnoredValueKind = IgnoredValueKind::Number(i64::MIN, u64::MAX);
 /// Any number that is not negative.
-pub(crate) const COUNT: IgnoredValueKind = IgnoredValueKind::Number(0, u64::MAX);
+pub const COUNT: IgnoredValueKind = IgnoredValueKind::Number(0, u64::MAX);
 
 /// An argument that is implemented, by name or position.
-pub(crate) const fn at(name: &'static str) -> ArgumentSpec {
+pub const fn at(name: &'static str) -> ArgumentSpec {
     ArgumentSpec { name, positional: true, fate: ArgumentSupport::Implemented }
 }
 
 /// An argument that is implemented, by name only.
-pub(crate) const fn key(name: &'static str) -> ArgumentSpec {
+pub const fn key(name: &'static str) -> ArgumentSpec {
     ArgumentSpec { name, positional: false, fate: ArgumentSupport::Implemented }
 }
 
 /// An argument that makes no difference, for this reason.
-pub(crate) const fn moot(name: &'static str, kind: IgnoredValueKind, why: &'static str) -> ArgumentSpec {
+pub const fn moot(name: &'static str, kind: IgnoredValueKind, why: &'static str) -> ArgumentSpec {
     ArgumentSpec { name, positional: false, fate: ArgumentSupport::Moot(kind, why) }
 }
 
 /// An argument that is refused, for this reason.
-pub(crate) const fn refused(name: &'static str, why: &'static str) -> ArgumentSpec {
+pub const fn refused(name: &'static str, why: &'static str) -> ArgumentSpec {
     ArgumentSpec { name, positional: false, fate: ArgumentSupport::Refused(why) }
 }
 
 /// An argument that is refused, for this reason, unless its value is one of these.
-pub(crate) const fn refused_but(
+pub const fn refused_but(
     name: &'static str,
     values: &'static [&'static str],
     why: &'static str,
@@ -78,17 +79,17 @@ pub(crate) const fn refused_but(
 
 impl ArgumentSpec {
     /// The same, by position, too.
-    pub(crate) const fn or_at(self) -> ArgumentSpec {
+    pub const fn or_at(self) -> ArgumentSpec {
         ArgumentSpec { positional: true, ..self }
     }
 
     /// Returns true if elements read its value.
-    pub(crate) fn is_implemented(&self) -> bool {
+    pub fn is_implemented(&self) -> bool {
         matches!(self.fate, ArgumentSupport::Implemented)
     }
 
     /// Judges a value of an argument that no element asks for.
-    pub(crate) fn check_value(&self, class: &str, value: &SpannedText) -> Result<(), Error> {
+    pub fn check_value(&self, class: &str, value: &SpannedText) -> Result<(), Error> {
         let refuse = |what: String, why: &str| {
             Err(Error::new(value.span, format!("{what} of `{class}` is not supported: {why}")))
         };

@@ -2,10 +2,12 @@
 //!
 //! [`parse()`] reads the language, [`flatten()`] takes compound elements apart, [`compile()`] makes the graph
 //! a function: elements are blocks, connections are jumps, annotations are values ([`ClickProgram`]).
-//! `docs/click.md` lists the elements.
+//!
+//! The elements are in a library that is passed in ([`class::ElementLibrary`]): Click's own are those of
+//! `millstream-click-elements`.
 //!
 //! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line
-//! maps; the caller of [`compile_with()`] reads object files, and the graph gives the addresses of
+//! maps; the caller of [`compile()`] reads object files, and the graph gives the addresses of
 //! interfaces.
 //!
 //! Architecture Invariant: configurations are hostile until read: memory is bounded by limits on elements and
@@ -13,25 +15,24 @@
 //! packet.
 
 mod ablation;
-mod arguments;
+pub mod arguments;
 pub mod ast;
 mod bpf_program;
-mod build;
-mod class;
+pub mod build;
+pub mod class;
 mod compile;
 mod config;
 mod copy_bound;
 mod default_handlers;
-mod elements;
 mod error;
 mod flatten;
 mod graph;
 mod handlers;
 mod hot_swap;
-mod keyword;
+pub mod keyword;
 mod layout;
 mod lex;
-mod packet;
+pub mod packet;
 mod parse;
 mod printing;
 mod queueing;
@@ -39,32 +40,32 @@ mod reference;
 mod resolve;
 mod script;
 mod sketch;
-mod tables;
-mod unsupported;
+pub mod tables;
 
 pub use ablation::Ablations;
-pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
-pub use bpf_program::{BpfElementProgram, ReadObject};
+pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text, time};
+pub use bpf_program::{BpfElementProgram, ProgramHook, ReadObject};
 pub use compile::{
-    CaptureOptions, ClickProgram, DropCounter, ElementInfo, GraphSink, GraphSource, InitialEntry, QUEUE,
-    STATE, SourceControl, SourceEnd, compile, compile_for, compile_with,
+    CaptureOptions, ClickProgram, DropCounter, ElementInfo, ElementSetup, GraphSink, GraphSource,
+    InitialEntry, NO_INPUT, QUEUE, STATE, SourceControl, SourceEnd, compile,
 };
-pub use config::{SpannedText, decoded};
-pub use elements::{bridge_text, capture_files, time};
+pub use config::{SpannedText, decoded, unquote, words};
 pub use error::{ConfigSpan, Error, nearest};
 pub use flatten::flatten;
 pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
 pub use handlers::{
-    Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingBits, SettingType, StateRatio, TableFormat,
-    TableOperation,
+    Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingBits, SettingType, SettingValue, StateRatio,
+    TableFormat, TableOperation, ether_number,
 };
 pub use layout::{AnnotationUsage, ContextField, MetadataUsage};
 pub use parse::parse;
-pub use printing::{IpForm, PRINTS, PacketPrinter, PayloadFormat, PrintForm, chatter, printed};
+pub use printing::{
+    IpForm, NO_NETWORK, PRINTS, PacketPrinter, PayloadFormat, PrintForm, WORDS, chatter, printed,
+};
 pub use queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, ShapingPolicy,
     SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
 };
 pub use reference::reference;
-pub use script::{JumpTarget, Script, ScriptCall, ScriptKind, ScriptStep, unquoted};
-pub use sketch::{FlowKey, FlowSketch};
+pub use script::{JumpTarget, Script, ScriptCall, ScriptKind, ScriptStep, script as read_script, unquoted};
+pub use sketch::{FlowKey, FlowSketch, MIX, MOST_ROWS, multiplier};

@@ -7,7 +7,7 @@ use millstream_ir::{Prov, Size, Type, Value};
 
 /// An annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Annotation {
+pub enum Annotation {
     /// The network header; meaningful if [`Annotation::HasNetwork`].
     Network,
     /// True if the network header was set.
@@ -24,30 +24,32 @@ pub(crate) enum Annotation {
     Parameter,
     /// Rounds that it has made in the graph; constant if there is no cycle.
     Rounds,
-    /// Words behind [`Annotation::Destination`] in a destination of IPv6, 32 bits each.
+    /// The word behind [`Annotation::Destination`] in a destination of IPv6; each has 32 bits.
     Destination2,
+    /// The third word.
     Destination3,
+    /// The last word.
     Destination4,
     /// The tag of a VLAN, in host order; 0 for none.
     Tag,
 }
 
 /// The four words of a destination of IPv6.
-pub(crate) const DESTINATION6: [Annotation; 4] =
+pub const DESTINATION6: [Annotation; 4] =
     [Annotation::Destination, Annotation::Destination2, Annotation::Destination3, Annotation::Destination4];
 
 /// To this host, or not known.
-pub(crate) const HOST: i64 = 0;
+pub const HOST: i64 = 0;
 /// To all.
-pub(crate) const BROADCAST: i64 = 1;
+pub const BROADCAST: i64 = 1;
 /// To a group.
-pub(crate) const MULTICAST: i64 = 2;
+pub const MULTICAST: i64 = 2;
 
 /// Number of annotations.
-pub(crate) const NOTES: usize = 12;
+pub const NOTES: usize = 12;
 
 /// Their names, in order.
-pub(crate) const NOTE_NAMES: [&str; NOTES] = [
+pub const NOTE_NAMES: [&str; NOTES] = [
     "network header",
     "has network header",
     "paint",
@@ -63,10 +65,10 @@ pub(crate) const NOTE_NAMES: [&str; NOTES] = [
 ];
 
 /// The place of the first one in [`TYPES`].
-pub(crate) const FIRST_NOTE: usize = 3;
+pub const FIRST_NOTE: usize = 3;
 
 /// Types of the values that make a packet, in the order of [`PacketValues::values`].
-pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
+pub const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::Ptr(Prov::Ctx),
     Type::Ptr(Prov::Packet),
     Type::Ptr(Prov::PacketEnd),
@@ -87,7 +89,7 @@ pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
 /// Sizes of annotations in memory, by the values that they have: of [`Annotation::Network`] the distance from
 /// the packet's first byte, which `MarkIPHeader` may set beyond the packet; [`Annotation::Rounds`] ends at
 /// 65,536.
-pub(crate) const NOTE_SIZES: [Size; NOTES] = [
+pub const NOTE_SIZES: [Size; NOTES] = [
     Size::W,
     Size::B,
     Size::B,
@@ -104,14 +106,15 @@ pub(crate) const NOTE_SIZES: [Size; NOTES] = [
 
 /// A packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PacketValues {
+pub struct PacketValues {
     /// Its descriptor.
-    pub(crate) handle: Value,
+    pub handle: Value,
     /// The first byte.
-    pub(crate) data: Value,
+    pub data: Value,
     /// Behind the last.
-    pub(crate) end: Value,
-    pub(crate) notes: [Value; NOTES],
+    pub end: Value,
+    /// Its annotations.
+    pub notes: [Value; NOTES],
 }
 
 impl PacketValues {
@@ -119,13 +122,13 @@ impl PacketValues {
     ///
     /// # Panics
     /// If there are not as many as [`TYPES`].
-    pub(crate) fn of(values: &[Value]) -> PacketValues {
+    pub fn of(values: &[Value]) -> PacketValues {
         let notes = values[FIRST_NOTE..].try_into().expect("as many values as a packet has");
         PacketValues { handle: values[0], data: values[1], end: values[2], notes }
     }
 
     /// Its values.
-    pub(crate) fn values(&self) -> [Value; FIRST_NOTE + NOTES] {
+    pub fn values(&self) -> [Value; FIRST_NOTE + NOTES] {
         let mut all = [self.handle; 3 + NOTES];
         (all[1], all[2]) = (self.data, self.end);
         all[FIRST_NOTE..].copy_from_slice(&self.notes);
@@ -133,27 +136,27 @@ impl PacketValues {
     }
 
     /// An annotation.
-    pub(crate) fn note(&self, note: Annotation) -> Value {
+    pub fn note(&self, note: Annotation) -> Value {
         self.notes[note as usize]
     }
 
     /// The words of its destination of IPv6.
-    pub(crate) fn destination6(&self) -> [Value; 4] {
+    pub fn destination6(&self) -> [Value; 4] {
         DESTINATION6.map(|note| self.note(note))
     }
 
     /// With a destination of IPv6.
-    pub(crate) fn bound_for(self, words: [Value; 4]) -> PacketValues {
+    pub fn bound_for(self, words: [Value; 4]) -> PacketValues {
         DESTINATION6.into_iter().zip(words).fold(self, |packet, (note, word)| packet.with(note, word))
     }
 
     /// With other bounds.
-    pub(crate) fn bounded(self, data: Value, end: Value) -> PacketValues {
+    pub fn bounded(self, data: Value, end: Value) -> PacketValues {
         PacketValues { data, end, ..self }
     }
 
     /// With an annotation set.
-    pub(crate) fn with(mut self, note: Annotation, value: Value) -> PacketValues {
+    pub fn with(mut self, note: Annotation, value: Value) -> PacketValues {
         self.notes[note as usize] = value;
         self
     }

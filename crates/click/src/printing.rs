@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 pub const PRINTS: &str = "click.prints";
 
 /// Numbers in front of the bytes, 64 bits each, in the machine's order: see [`PrintRecord`].
-pub(crate) const WORDS: usize = 7;
+pub const WORDS: usize = 7;
 /// Value for the network header if there is none.
-pub(crate) const NO_NETWORK: i64 = i64::MIN;
+pub const NO_NETWORK: i64 = i64::MIN;
 
 /// Bytes of an IPv4 header without options, of one of IPv6, and of an ARP message about addresses of IPv4.
 const IP: usize = 20;

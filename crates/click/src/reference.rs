@@ -3,14 +3,14 @@
 
 use std::fmt::Write as _;
 
-use crate::class::{self, ElementClass};
+use crate::class::{ElementClass, ElementLibrary};
 use crate::keyword::ArgumentSpec;
 
 /// Text in front of the classes.
 const BEGINNING: &str = "\
 # Classes and their arguments
 
-Made from the classes themselves (`MILLSTREAM_BLESS=1 cargo test -p millstream-click --test reference` \
+Made from the classes themselves (`MILLSTREAM_BLESS=1 cargo test -p millstream-click-elements --test reference` \
 writes it). An argument is *implemented*, or it makes *no difference* here, for a reason,
 or configurations that give it are *refused*, for a reason. Any other argument is an error. What is in front \
 of the first colon of a heading is the name of a class; `0/1-2` are numbers of inputs and of outputs. \
@@ -18,9 +18,9 @@ Remarks on what elements do are
 in [click.md](click.md#elements).
 ";
 
-/// The page, in Markdown.
-pub fn reference() -> String {
-    let mut all: Vec<&'static ElementClass> = class::all().collect();
+/// The page about a library, in Markdown.
+pub fn reference(library: &ElementLibrary) -> String {
+    let mut all: Vec<&'static ElementClass> = library.all().collect();
     all.sort_by_key(|class| class.name);
     let mut out = BEGINNING.to_owned();
     let mut done: Vec<&str> = Vec::new();

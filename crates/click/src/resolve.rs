@@ -2,25 +2,27 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::class::{self, ElementClass, PortProcessing, port_range, processing};
+use crate::class::{ElementClass, ElementLibrary, PortProcessing, port_range, processing};
 use crate::error::Error;
 use crate::graph::{ElementPort, Graph};
-use crate::unsupported;
 
 /// The class of each element.
 ///
 /// # Errors
 /// An error for each element whose class is not there.
-pub(crate) fn classes(graph: &Graph) -> Result<Vec<&'static ElementClass>, Vec<Error>> {
+pub(crate) fn classes(
+    library: &ElementLibrary,
+    graph: &Graph,
+) -> Result<Vec<&'static ElementClass>, Vec<Error>> {
     let (mut all, mut errors) = (Vec::new(), Vec::new());
     for element in &graph.elements {
-        match class::find(&element.class) {
+        match library.find(&element.class) {
             Some(class) => all.push(class),
             None => {
                 let names =
-                    class::all().map(|c| c.name).chain(graph.elements.iter().map(|e| e.name.as_str()));
+                    library.all().map(|c| c.name).chain(graph.elements.iter().map(|e| e.name.as_str()));
                 let names = names.filter(|n| *n != element.name && *n != element.class);
-                errors.push(match unsupported::unsupported_reason(&element.class) {
+                errors.push(match (library.unsupported_reason)(&element.class) {
                     Some(why) => {
                         Error::new(element.span, format!("`{}` is not supported: {why}", element.class))
                     }

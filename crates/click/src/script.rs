@@ -128,7 +128,7 @@ const INSTRUCTIONS: &[&str] = &[
 ];
 
 /// Reads the arguments of a script.
-pub(crate) fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script, Error> {
+pub fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script, Error> {
     let kind = match setup.arguments.keyword("TYPE") {
         Some(text) => kind(&text)?,
         None => usual,

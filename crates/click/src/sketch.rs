@@ -18,9 +18,9 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 /// Odd multipliers of Appleby's finalizer (MurmurHash3), which mix all bits of a word into all others.
-pub(crate) const MIX: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
+pub const MIX: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
 /// Rows at most.
-pub(crate) const MOST_ROWS: u32 = 15;
+pub const MOST_ROWS: u32 = 15;
 
 /// Key of a flow: addresses as they lie in the packet, source first; then ports as they lie there, or zero,
 /// and the protocol above them.
@@ -55,7 +55,7 @@ impl FlowKey {
     }
 
     /// The hash that all others are made of.
-    pub(crate) fn digest(self) -> u64 {
+    pub fn digest(self) -> u64 {
         let first = self.addresses.wrapping_mul(MIX[0]);
         let mut mixed = first ^ first >> 32 ^ self.rest;
         for by in MIX {
@@ -92,17 +92,18 @@ pub struct FlowSketch {
     pub counters: String,
     /// Name of the map with flows that may be among the largest, by their hashes: flow and estimate.
     pub candidates: String,
-    pub(crate) rows: u32,
+    /// Rows of counters.
+    pub rows: u32,
     /// Of the number of counters in a row, the logarithm.
-    pub(crate) bits: u32,
+    pub bits: u32,
     /// True if counters are subtracted from, too.
-    pub(crate) signed: bool,
+    pub signed: bool,
     /// Flows that are shown, at most.
-    pub(crate) shown: u32,
+    pub shown: u32,
 }
 
 /// Odd multiplier of a row's hash (multiply-shift: Dietzfelbinger and others, 1997).
-pub(crate) fn multiplier(row: u32) -> u64 {
+pub fn multiplier(row: u32) -> u64 {
     FlowKey { addresses: u64::from(row) + 1, rest: 0 }.digest() | 1
 }
 

@@ -17,12 +17,15 @@ const ROOM: u32 = 1 << 14;
 
 /// A route.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RouteEntry<A> {
-    pub(crate) address: A,
-    pub(crate) bits: u32,
+pub struct RouteEntry<A> {
+    /// The prefix.
+    pub address: A,
+    /// Its length.
+    pub bits: u32,
     /// 0 for none.
-    pub(crate) gateway: A,
-    pub(crate) output: u32,
+    pub gateway: A,
+    /// The output.
+    pub output: u32,
 }
 
 /// Handlers of a table of routes, as Click's `IPRouteTable` has them.
@@ -46,19 +49,14 @@ const ANSWER_HANDLERS: &[(&str, TableOperation)] = &[
 
 impl ElementSetup<'_> {
     /// Handlers about the entries of a table.
-    pub(crate) fn table_handlers(
-        &mut self,
-        map: &str,
-        form: TableFormat,
-        verbs: &[(&'static str, TableOperation)],
-    ) {
+    pub fn table_handlers(&mut self, map: &str, form: TableFormat, verbs: &[(&'static str, TableOperation)]) {
         for (name, verb) in verbs {
             self.handler(*name, HandlerAccess::Table { map: map.to_owned(), form, verb: *verb });
         }
     }
 
     /// A table of routes, and its handlers.
-    pub(crate) fn routes(&mut self, routes: &[RouteEntry<u32>]) -> Map {
+    pub fn routes(&mut self, routes: &[RouteEntry<u32>]) -> Map {
         let entry = |route: &RouteEntry<u32>| {
             let key = [route.bits.to_le_bytes(), route.address.to_be_bytes()].concat();
             (key, [route.gateway.to_le_bytes(), route.output.to_le_bytes()].concat())
@@ -67,7 +65,7 @@ impl ElementSetup<'_> {
     }
 
     /// A table of routes of IPv6, and its handlers.
-    pub(crate) fn routes6(&mut self, routes: &[RouteEntry<u128>]) -> Map {
+    pub fn routes6(&mut self, routes: &[RouteEntry<u128>]) -> Map {
         let entry = |route: &RouteEntry<u128>| {
             let key = [&route.bits.to_le_bytes()[..], &route.address.to_be_bytes()].concat();
             let words = route.gateway.to_be_bytes();
@@ -87,7 +85,7 @@ impl ElementSetup<'_> {
 
     /// A table of prefixes, each with its length, that are answered for by Ethernet addresses; and its
     /// handlers.
-    pub(crate) fn answers(&mut self, answers: &[(u32, u32, [u8; 6])]) -> Map {
+    pub fn answers(&mut self, answers: &[(u32, u32, [u8; 6])]) -> Map {
         let entry = |&(address, bits, ether): &(u32, u32, [u8; 6])| {
             let key = [bits.to_le_bytes(), address.to_be_bytes()].concat();
             (key, [&ether[..], &[0; 2]].concat())

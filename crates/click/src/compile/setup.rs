@@ -5,15 +5,13 @@ use std::borrow::Cow;
 
 use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
 use millstream_isa::MapType;
-use rustc_hash::FxHashMap;
 
+use super::published::PublishedValues;
 use super::{GraphSink, GraphSource, InitialEntry, RDONLY_PROG, SourceControl, SourceEnd};
 use crate::arguments::{ElementArguments, NameTable, boolean};
 use crate::bpf_program::{self, ProgramHook, ReadObject};
 use crate::build::ElementHashTable;
 use crate::config::SpannedText;
-use crate::elements::rewrite::{IpRewriter, RewriterFlows};
-use crate::elements::span_tree::SpanTreeState;
 use crate::error::Error;
 use crate::graph::{CaptureInfo, Element, ElementPort, Graph};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingType, SettingValue};
@@ -22,15 +20,17 @@ use crate::queueing::{QueueProperties, QueueingDeclarations, ShapingPolicy, Sour
 use crate::script::{Script, ScriptCall, ScriptKind, ScriptStep};
 
 /// Context in which an element's class makes its behaviour.
-pub(crate) struct ElementSetup<'s> {
-    pub(crate) arguments: ElementArguments<'s>,
+pub struct ElementSetup<'s> {
+    /// Arguments that are not read yet.
+    pub arguments: ElementArguments<'s>,
     /// Inputs that are connected.
-    pub(crate) inputs: u32,
+    pub inputs: u32,
     /// Outputs that are connected.
-    pub(crate) outputs: u32,
-    pub(crate) element: &'s Element,
+    pub outputs: u32,
+    /// The element.
+    pub element: &'s Element,
     /// Patterns of addresses and ports, by name.
-    pub(crate) patterns: &'s NameTable,
+    pub patterns: &'s NameTable,
     pub(super) graph: &'s Graph,
     pub(super) objects: &'s ReadObject<'s>,
     pub(super) writers: HandlerWriters,
@@ -56,9 +56,7 @@ pub(crate) struct SharedSetup {
     pub(super) printers: Vec<PacketPrinter>,
     pub(super) ends: Vec<SourceEnd>,
     pub(super) calls: Vec<ScriptCall>,
-    pub(super) rewriters: FxHashMap<String, RewriterFlows>,
-    pub(super) mapped: FxHashMap<String, IpRewriter>,
-    pub(super) trees: FxHashMap<String, SpanTreeState>,
+    pub(super) values: PublishedValues,
     pub(super) element: usize,
     /// True if runs have a clock; and the declarations of elements about it.
     pub(super) timed: bool,
@@ -89,14 +87,14 @@ impl SharedSetup {
 
 impl ElementSetup<'_> {
     /// Room for a number in the state.
-    pub(crate) fn number(&mut self) -> u32 {
+    pub fn number(&mut self) -> u32 {
         let at = self.shared.state_bytes;
         self.shared.state_bytes += 8;
         at
     }
 
     /// A number that all elements have in common.
-    pub(crate) fn shared_number(&mut self, name: &str) -> u32 {
+    pub fn shared_number(&mut self, name: &str) -> u32 {
         if let Some((_, at)) = self.shared.common.iter().find(|(n, _)| n == name) {
             return *at;
         }
@@ -106,19 +104,19 @@ impl ElementSetup<'_> {
     }
 
     /// A number that a handler reads.
-    pub(crate) fn counter(&mut self, name: &'static str) -> u32 {
+    pub fn counter(&mut self, name: &'static str) -> u32 {
         let at = self.number();
         self.handler(name, HandlerAccess::Number(at));
         at
     }
 
     /// A handler of the element.
-    pub(crate) fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: HandlerAccess) {
+    pub fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: HandlerAccess) {
         self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
     }
 
     /// A number that the handler of this name reads and, where somebody may, writes.
-    pub(crate) fn setting(
+    pub fn setting(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         takes: SettingType,
@@ -134,7 +132,7 @@ impl ElementSetup<'_> {
     }
 
     /// A constant that the handler of this name reads, and that cannot be written.
-    pub(crate) fn constant(
+    pub fn constant(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         takes: SettingType,
@@ -145,39 +143,39 @@ impl ElementSetup<'_> {
     }
 
     /// A number that handlers change, but none reads.
-    pub(crate) fn hidden_setting(&mut self, value: i64) -> u32 {
+    pub fn hidden_setting(&mut self, value: i64) -> u32 {
         self.shared.settings.push(value);
         8 * (self.shared.settings.len() - 1) as u32
     }
 
     /// Returns true if one of these handlers of the element may be written.
-    pub(crate) fn written(&self, names: &[&str]) -> bool {
+    pub fn written(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.writers.write(self.graph, name))
     }
 
     /// A handler that sets words of the state to zero.
-    pub(crate) fn resets(&mut self, name: &'static str, words: Vec<u32>) {
+    pub fn resets(&mut self, name: &'static str, words: Vec<u32>) {
         self.handler(name, HandlerAccess::Zero { words, arrays: Vec::new() });
     }
 
     /// The elements of the configuration.
-    pub(crate) fn elements(&self) -> &[Element] {
+    pub fn elements(&self) -> &[Element] {
         &self.graph.elements
     }
 
     /// Capture files that are there.
-    pub(crate) fn captures(&self) -> &[CaptureInfo] {
+    pub fn captures(&self) -> &[CaptureInfo] {
         &self.graph.captures
     }
 
     /// The element that a name in the arguments means: one of the same compound element, or else of those
     /// around it.
-    pub(crate) fn named(&self, name: &str) -> Option<&Element> {
+    pub fn named(&self, name: &str) -> Option<&Element> {
         self.named_by(self.element, name)
     }
 
     /// As [`Self::named`], but of one of these classes, which errors call `what`.
-    pub(crate) fn needed(&self, text: &SpannedText, what: &str, classes: &[&str]) -> Result<&Element, Error> {
+    pub fn needed(&self, text: &SpannedText, what: &str, classes: &[&str]) -> Result<&Element, Error> {
         let fits = |element: &&Element| classes.contains(&element.class.as_str());
         self.named(&text.text).filter(fits).ok_or_else(|| {
             let all = self.elements().iter().filter(fits).map(|element| element.name.as_str());
@@ -187,7 +185,7 @@ impl ElementSetup<'_> {
     }
 
     /// As [`Self::named`], for a name in another element's arguments.
-    pub(crate) fn named_by(&self, element: &Element, name: &str) -> Option<&Element> {
+    pub fn named_by(&self, element: &Element, name: &str) -> Option<&Element> {
         let mut around = element.name.as_str();
         loop {
             around = around.rsplit_once('/').map_or("", |(outer, _)| outer);
@@ -199,35 +197,30 @@ impl ElementSetup<'_> {
         }
     }
 
-    /// Says where the flows are that the element rewrites.
-    pub(crate) fn rewriter(&mut self, flows: RewriterFlows) {
-        self.shared.rewriters.insert(self.element.name.clone(), flows);
+    /// Publishes a value for the code of other elements, under this element's name.
+    pub fn publish<T: 'static>(&mut self, value: T) {
+        self.shared.values.insert(&self.element.name, value);
     }
 
-    /// Records the element's action for the first packet of a flow.
-    pub(crate) fn register_rewriter(&mut self, rewriter: IpRewriter) {
-        self.shared.mapped.insert(self.element.name.clone(), rewriter);
-    }
-
-    /// Lets the element of this name go by a spanning tree, unless it goes by one already.
-    pub(crate) fn attach_span_tree(&mut self, name: &str, tree: SpanTreeState) -> bool {
-        self.shared.trees.insert(name.to_owned(), tree).is_none()
+    /// Publishes a value under the name of another element. Returns false if there has been one of its type.
+    pub fn publish_for<T: 'static>(&mut self, element: &str, value: T) -> bool {
+        self.shared.values.insert(element, value)
     }
 
     /// An element that prints: its number among these.
-    pub(crate) fn printer(&mut self, printer: PacketPrinter) -> usize {
+    pub fn printer(&mut self, printer: PacketPrinter) -> usize {
         self.shared.printers.push(printer);
         self.shared.printers.len() - 1
     }
 
     /// Adds a script that runs between batches.
-    pub(crate) fn script(&mut self, script: Script) {
+    pub fn script(&mut self, script: Script) {
         self.shared.scripts.push(script);
     }
 
     /// Records the action for when the source that is declared next has sent all its packets: the run ends,
     /// or a handler is written.
-    pub(crate) fn at_end(&mut self) -> Result<(), Error> {
+    pub fn at_end(&mut self) -> Result<(), Error> {
         let stops = self.arguments.keyword_or("STOP", false, boolean)?;
         let source = self.sources();
         match self.arguments.keyword("END_CALL") {
@@ -248,7 +241,7 @@ impl ElementSetup<'_> {
 
     /// Declares a handler call with this text. Code counts calls in the state, at the offset given back; the
     /// handler is written that often as soon as the current packet is done with.
-    pub(crate) fn calls(&mut self, text: &SpannedText) -> Result<u32, Error> {
+    pub fn calls(&mut self, text: &SpannedText) -> Result<u32, Error> {
         if !self.is_timed() {
             let message = "handlers are written by packets only where they come one by one: not in stages, \
                 and not in code for other programs";
@@ -265,71 +258,71 @@ impl ElementSetup<'_> {
     }
 
     /// Returns true if a script writes one of these handlers of the element.
-    pub(crate) fn scripted(&self, names: &[&str]) -> bool {
+    pub fn scripted(&self, names: &[&str]) -> bool {
         names.iter().any(|name| HandlerWriters::names(self.graph, &self.element.name, name))
     }
 
     /// Says that something is not as it would be in Click.
-    pub(crate) fn warn(&mut self, warning: Error) {
+    pub fn warn(&mut self, warning: Error) {
         self.shared.warnings.push(warning);
     }
 
     /// Says that one worker must run the element, and why.
-    pub(crate) fn require_single_worker(&mut self, why: &str) {
+    pub fn require_single_worker(&mut self, why: &str) {
         let message = format!("`{}` is for one worker: {why}", self.element.class);
         self.shared.alone.push(Error::new(self.element.span, message));
     }
 
     /// Returns true if runs of the program have a clock.
-    pub(crate) fn is_timed(&self) -> bool {
+    pub fn is_timed(&self) -> bool {
         self.shared.timed
     }
 
     /// Says that packets wait for the element.
-    pub(crate) fn declare_pacing(&mut self, pace: ShapingPolicy) {
+    pub fn declare_pacing(&mut self, pace: ShapingPolicy) {
         self.shared.declared.paces.insert(self.shared.element, pace);
     }
 
     /// Says when the source sends that is declared next.
-    pub(crate) fn declare_schedule(&mut self, beat: SourceSchedule) {
+    pub fn declare_schedule(&mut self, beat: SourceSchedule) {
         let source = self.sources();
         self.shared.declared.senders.push(SourceTiming { source, beat });
     }
 
     /// Says that the element is a queue, in which packets wait for those.
-    pub(crate) fn queue(&mut self, queued: QueueProperties) {
+    pub fn queue(&mut self, queued: QueueProperties) {
         self.shared.declared.queues.insert(self.shared.element, queued);
     }
 
     /// Records the tickets of its inputs, by which it schedules these.
-    pub(crate) fn tickets(&mut self, tickets: Vec<u64>) {
+    pub fn tickets(&mut self, tickets: Vec<u64>) {
         self.shared.declared.tickets.insert(self.shared.element, tickets);
     }
 
     /// Says that the element goes by the clock.
-    pub(crate) fn require_clock(&mut self) {
+    pub fn require_clock(&mut self) {
         self.shared.declared.clocked |= self.shared.timed;
     }
 
     /// Says that packets of a device have no Ethernet header.
-    pub(crate) fn unframed(&mut self, device: &str) {
+    pub fn unframed(&mut self, device: &str) {
         self.shared.unframed.push(device.to_owned());
     }
 
     /// Makes the element a source: its packets begin at input 0, which is not connected.
-    pub(crate) fn source(&mut self, source: GraphSource) {
+    pub fn source(&mut self, source: GraphSource) {
         self.source_at(0, source);
     }
 
     /// Makes the element a source whose packets begin at an input that is not connected, or at
     /// [`super::NO_INPUT`].
-    pub(crate) fn source_at(&mut self, port: u32, source: GraphSource) {
+    pub fn source_at(&mut self, port: u32, source: GraphSource) {
         self.shared.sources.push((ElementPort { element: self.shared.element, port }, source));
     }
 
     /// As [`Self::source_at`], for a source that handlers tell when to send, by limit, activity and, in this
     /// setting, rate; `count` is the offset of the count of its packets.
-    pub(crate) fn add_controlled_source(
+    pub fn add_controlled_source(
         &mut self,
         port: u32,
         source: GraphSource,
@@ -352,12 +345,12 @@ impl ElementSetup<'_> {
     }
 
     /// Sources declared so far.
-    pub(crate) fn sources(&self) -> usize {
+    pub fn sources(&self) -> usize {
         self.shared.sources.len()
     }
 
     /// An output of the program.
-    pub(crate) fn target(&mut self, target: GraphSink) -> u32 {
+    pub fn target(&mut self, target: GraphSink) -> u32 {
         let known = self.shared.targets.iter().position(|t| *t == target);
         let at = known.unwrap_or_else(|| {
             self.shared.targets.push(target);
@@ -368,7 +361,7 @@ impl ElementSetup<'_> {
 
     /// A hash table that evicts the least recently used entry when it is full. Behind the pieces of a value
     /// are `more` bytes.
-    pub(crate) fn evicting_table(
+    pub fn evicting_table(
         &mut self,
         name: &str,
         key: &'static [Size],
@@ -380,7 +373,7 @@ impl ElementSetup<'_> {
     }
 
     /// As [`Self::evicting_table`], the table of an element of this name, with all that want that one's.
-    pub(crate) fn shared_table(
+    pub fn shared_table(
         &mut self,
         owner: Option<&str>,
         name: &str,
@@ -398,7 +391,7 @@ impl ElementSetup<'_> {
     }
 
     /// As [`Self::array`], that of an element of this name, with all that want it.
-    pub(crate) fn shared_array(
+    pub fn shared_array(
         &mut self,
         owner: &str,
         name: &str,
@@ -448,12 +441,12 @@ impl ElementSetup<'_> {
     }
 
     /// The name of a table's map.
-    pub(crate) fn map_name(&self, table: &ElementHashTable) -> String {
+    pub fn map_name(&self, table: &ElementHashTable) -> String {
         self.shared.module.maps[table.map].name.clone()
     }
 
     /// A table by index, whose entries are initially zero.
-    pub(crate) fn array(
+    pub fn array(
         &mut self,
         name: &str,
         key: &'static [Size],
@@ -463,8 +456,15 @@ impl ElementSetup<'_> {
         self.table(MapType::ARRAY.0, name, (key, value), 0, max_entries)
     }
 
+    /// The map of this name, which elements have in common: this one if there is none yet.
+    pub fn shared_map(&mut self, map: MapDecl) -> Map {
+        let maps = &mut self.shared.module.maps;
+        let known = maps.iter().find(|(_, other)| other.name == map.name).map(|(known, _)| known);
+        known.unwrap_or_else(|| maps.push(map))
+    }
+
     /// A map of one value, whose bytes are initially zero.
-    pub(crate) fn cells(&mut self, name: &str, bytes: u32) -> Map {
+    pub fn cells(&mut self, name: &str, bytes: u32) -> Map {
         self.shared.module.maps.push(MapDecl {
             name: format!("{}.{name}", self.element.name),
             kind: MapType::ARRAY.0,
@@ -478,11 +478,7 @@ impl ElementSetup<'_> {
     }
 
     /// Takes a program of an object file into the module, with its maps and their contents.
-    pub(crate) fn foreign(
-        &mut self,
-        file: &str,
-        program: Option<&str>,
-    ) -> Result<(Func, ProgramHook), String> {
+    pub fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, ProgramHook), String> {
         let foreign = (self.objects)(file, program)?;
         let (element, before) = (&self.element.name, self.shared.module.funcs.len());
         let merged = bpf_program::merge(&mut self.shared.module, element, &foreign)?;

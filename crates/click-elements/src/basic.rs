@@ -1,0 +1,1007 @@
+//! Elements that count, pass, drop and copy, and those that say something about the configuration.
+
+use millstream_isa::{AluOp, Cond};
+
+use super::generators::limit;
+use millstream_click::arguments::{boolean, seconds, string, unsigned};
+use millstream_click::build::ElementBuilder;
+use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
+use millstream_click::keyword::{
+    ArgumentSpec, COUNT, IgnoredValueKind, NUMBER, at, key, moot, refused, refused_but,
+};
+use millstream_click::packet::PacketValues;
+use millstream_click::{
+    ElementSetup, Error, HandlerAccess, QueueProperties, ScriptKind, SettingType, SettingValue,
+    ShapingPolicy, SpannedText, TimingParameter, read_script, unquote, words,
+};
+
+/// A class with these ports that passes all packets.
+const fn passing(
+    name: &'static str,
+    about: &'static str,
+    ports: &'static str,
+    processing: &'static str,
+    arguments: &'static [ArgumentSpec],
+) -> ElementClass {
+    ElementClass { name, about, ports, processing, arguments, rest: None, passes_all: true, make: pass }
+}
+
+/// A class that says something about others.
+const fn information(
+    name: &'static str,
+    about: &'static str,
+    arguments: &'static [ArgumentSpec],
+) -> ElementClass {
+    ElementClass { passes_all: false, make: nothing, ..passing(name, about, "0/0", "a", arguments) }
+}
+
+const NO_RATE: &str = "rates are not computed: whoever reads the counts knows the time";
+const COUNTED: &[ArgumentSpec] = &[
+    moot("NO_RATE", IgnoredValueKind::Truth, NO_RATE),
+    key("COUNT_CALL"),
+    key("BYTE_COUNT_CALL"),
+    moot("BATCH_PRECISE", IgnoredValueKind::Truth, "packets are counted one by one"),
+    moot(
+        "ATOMIC",
+        IgnoredValueKind::Number(0, 2),
+        "each worker counts for itself, and what is read is the sum",
+    ),
+];
+const AVERAGED: &[ArgumentSpec] = &[
+    at("IGNORE"),
+    moot("LINK_FCS", IgnoredValueKind::Truth, NO_RATE).or_at(),
+    key("MAX"),
+    refused_but("THRESHOLD", &["0"], "counting does not begin anew once a rate is reached"),
+];
+
+const fn counting(name: &'static str, about: &'static str) -> ElementClass {
+    ElementClass { make: counter, ..passing(name, about, "1/1", "a/a", COUNTED) }
+}
+
+const fn averaging(name: &'static str) -> ElementClass {
+    let about = "Counts packets and bytes, on request only those of some seconds.";
+    ElementClass { make: average, ..passing(name, about, "1/1", "a/a", AVERAGED) }
+}
+
+const QUEUED: &[ArgumentSpec] = &[
+    at("CAPACITY"),
+    refused_but("BLOCKING", &["false"], "a full queue drops what comes, nobody spins until there is room"),
+    moot("NOUSELESS", IgnoredValueKind::Truth, NO_TASKS),
+];
+
+const fn queue(name: &'static str, about: &'static str) -> ElementClass {
+    ElementClass { make: passes_queue, ..passing(name, about, "1/1", "h/l", QUEUED) }
+}
+
+/// Default capacity of a queue, in packets.
+const USUAL_CAPACITY: i64 = 1000;
+/// Maximum capacity, in packets.
+const MOST_CAPACITY: u64 = 1 << 30;
+
+const NO_TASKS: &str = "there are no tasks and no notifiers: packets are handed on when they are there";
+const NO_DPDK_POOL: &str = "buffers are those that devices take, whatever device that is";
+const ONE_WORKER_EACH: &str = "a path is run to completion by one worker at a time";
+const NO_THREADS: &str = "workers are chosen by --workers, and packets go to them by their flows";
+const NOT_WATCHED: &str = "reading of a clock makes no difference to the time that elements see";
+const SOCKET: &str = "packets are not touched by it; `--control SOCKET` is what answers READ and WRITE";
+const REPLAYED: &str = "packets are not kept to be replayed: read the capture more than once (`--packets`)";
+
+const REPLAYS: &[ArgumentSpec] = &[
+    key("STOP"),
+    refused_but("ACTIVE", &["true"], REPLAYED),
+    moot("QUICK_CLONE", IgnoredValueKind::Truth, "no packet is kept, so none is copied"),
+    moot("BURST", COUNT, NO_TASKS),
+    moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of progress: the report has all counts"),
+    refused_but("LIMIT", &["-1"], REPLAYED),
+    refused_but("TIMING", &["false", "0"], REPLAYED),
+    refused_but("TIMING_FNT", &[""], REPLAYED),
+    refused_but("STOP_TIME", &["0", "-1"], REPLAYED),
+    moot("FREEONTERMINATE", IgnoredValueKind::Truth, "no packet is kept"),
+    moot("USE_SIGNAL", IgnoredValueKind::Truth, NO_TASKS),
+    moot("QUEUE", COUNT, "no packet is kept").or_at(),
+];
+
+const CLOCK: &[ArgumentSpec] = &[
+    moot("VERBOSE", IgnoredValueKind::Any, NOT_WATCHED).or_at(),
+    moot("MINPRECISION", COUNT, NOT_WATCHED).or_at(),
+];
+const TSC_CLOCK: &[ArgumentSpec] = &[
+    moot("VERBOSE", IgnoredValueKind::Any, NOT_WATCHED),
+    moot("INSTALL", IgnoredValueKind::Truth, NOT_WATCHED),
+    moot("NOWAIT", IgnoredValueKind::Truth, NOT_WATCHED),
+    moot("BASE", IgnoredValueKind::Any, NOT_WATCHED),
+    moot("SOURCE", IgnoredValueKind::Any, NOT_WATCHED),
+    moot("CONVERT_STEADY", IgnoredValueKind::Truth, NOT_WATCHED),
+    refused("READY_CALL", "there is no clock that would have to become ready"),
+];
+const POOL: &str = "no memory of DPDK's is set up for a configuration: flags of the command say how it is";
+const DPDK_INFO: &[ArgumentSpec] = &[
+    moot("NB_MBUF", COUNT, POOL).or_at(),
+    moot("NB_SOCKET_MBUF", COUNT, POOL),
+    moot("MBUF_SIZE", COUNT, POOL),
+    moot("MBUF_CACHE_SIZE", COUNT, POOL),
+    moot("RX_PTHRESH", COUNT, POOL),
+    moot("RX_HTHRESH", COUNT, POOL),
+    moot("RX_WTHRESH", COUNT, POOL),
+    moot("TX_PTHRESH", COUNT, POOL),
+    moot("TX_HTHRESH", COUNT, POOL),
+    moot("TX_WTHRESH", COUNT, POOL),
+    moot("MEMPOOL_PREFIX", IgnoredValueKind::Any, POOL),
+    moot("DEF_RING_NDESC", COUNT, POOL),
+    moot("DEF_BURST_SIZE", COUNT, POOL),
+    moot("RING_SIZE", COUNT, POOL),
+    moot("RING_POOL_CACHE_SIZE", COUNT, POOL),
+    moot("RING_PRIV_DATA_SIZE", COUNT, POOL),
+];
+const TABLE: &[ArgumentSpec] = &[
+    refused_but("CAPACITY", &["2048"], super::querier::ONE_WAITS),
+    refused("ENTRY_CAPACITY", "it is an argument of the queriers that name the table"),
+    refused_but("ENTRY_PACKET_CAPACITY", &["1"], super::querier::ONE_WAITS),
+    moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), super::querier::ONE_WAITS),
+    refused("TIMEOUT", "it is an argument of the queriers that name the table"),
+];
+const QUEUE_THRESHOLDS: &[ArgumentSpec] = &[
+    at("MIN_THRESH"),
+    at("MAX_THRESH"),
+    at("MAX_P"),
+    moot("QUEUES", IgnoredValueKind::Any, NEVER_EARLY),
+    moot("STABILITY", COUNT, NEVER_EARLY),
+    moot("GENTLE", IgnoredValueKind::Truth, NEVER_EARLY),
+];
+const NEVER_EARLY: &str =
+    "queues are empty whenever a packet comes; where one holds any, the class is refused";
+
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass {
+        passes_all: false,
+        make: discard,
+        ..passing(
+            "Discard",
+            "Drops all packets, and counts them.",
+            "1/0",
+            "a",
+            &[
+                refused_but("ACTIVE", &["true"], "packets that nobody takes would stay in a queue"),
+                moot("BURST", COUNT, NO_TASKS),
+            ],
+        )
+    },
+    ElementClass {
+        passes_all: false,
+        make: idle,
+        ..passing("Idle", "Sends no packet, and drops those that come.", "-/-", "a/a", &[])
+    },
+    counting("Counter", "Counts packets and bytes; calls a handler when there are so many."),
+    ElementClass {
+        arguments: COUNTED_MP,
+        ..counting("CounterMP", "Counts packets and bytes of several threads.")
+    },
+    averaging("AverageCounter"),
+    averaging("AverageCounterMP"),
+    averaging("AverageCounterIMP"),
+    ElementClass {
+        make: tee,
+        ..passing("Tee", "Sends a copy of each packet to each output.", "1/1-", "h/h", &[at("N")])
+    },
+    ElementClass {
+        make: tee,
+        ..passing(
+            "PullTee",
+            "Sends a copy of each packet that is pulled to the other outputs.",
+            "1/1-",
+            "l/lh",
+            &[at("N")],
+        )
+    },
+    ElementClass {
+        passes_all: false,
+        make: switch,
+        ..passing(
+            "Switch",
+            "Sends all packets to one output, which a handler sets.",
+            "1/-",
+            "h/h",
+            &[at("OUTPUT")],
+        )
+    },
+    ElementClass {
+        make: store,
+        ..passing(
+            "StoreData",
+            "Writes bytes into packets.",
+            "1/1",
+            "a/a",
+            &[at("OFFSET"), at("DATA"), at("MASK"), key("GROW")],
+        )
+    },
+    queue("Queue", "Holds packets until they are pulled."),
+    queue("SimpleQueue", "Holds packets until they are pulled."),
+    queue("ThreadSafeQueue", "Holds packets of several threads until they are pulled."),
+    queue("FullNoteQueue", "Holds packets until they are pulled."),
+    queue("FrontDropQueue", "Holds packets until they are pulled; a full one drops the first."),
+    ElementClass {
+        make: unqueue,
+        ..passing(
+            "Unqueue",
+            "Pulls packets, and pushes them on.",
+            "1/1",
+            "l/h",
+            &[
+                moot("BURST", NUMBER, NO_TASKS).or_at(),
+                key("ACTIVE"),
+                moot("SIGNAL", IgnoredValueKind::Truth, NO_TASKS),
+                key("LIMIT"),
+            ],
+        )
+    },
+    ElementClass {
+        make: round_robin_sched,
+        ..passing("RoundRobinSched", "Pulls from each input by turns.", "1-/1", "l/l", &[at("MAX")])
+    },
+    passing("PrioSched", "Pulls from the first input that has a packet.", "1-/1", "l/l", &[]),
+    ElementClass {
+        make: tickets,
+        ..passing("StrideSched", "Pulls from its inputs as often as each has tickets.", "1-/1", "l/l", &[])
+    }
+    .and(at("TICKETS")),
+    passing("Null", "Passes packets on.", "1/1", "a/a", &[]),
+    passing(
+        "MarkMACHeader",
+        "Passes packets on: where their Ethernet header is nobody asks.",
+        "1/1",
+        "a/a",
+        &[moot("OFFSET", COUNT, NO_MAC).or_at(), moot("LENGTH", COUNT, NO_MAC).or_at()],
+    ),
+    passing(
+        "SetTimestamp",
+        "Passes packets on: no element looks at their times.",
+        "1/1",
+        "a/a",
+        &[
+            refused("TIMESTAMP", "captures are written with the times at which packets leave").or_at(),
+            moot("FIRST", IgnoredValueKind::Truth, "no element looks at the first time of a packet"),
+            refused_but("DELTA", &["false"], "Click refuses it, too"),
+            moot("PER_BATCH", IgnoredValueKind::Truth, "no element looks at the times of packets"),
+        ],
+    ),
+    passing(
+        "Align",
+        "Passes packets on: headers may lie anywhere.",
+        "1/1",
+        "a/a",
+        &[moot("MODULUS", COUNT, ANYWHERE).or_at(), moot("OFFSET", COUNT, ANYWHERE).or_at()],
+    ),
+    passing(
+        "EnsureDPDKBuffer",
+        "Passes packets on: buffers are those that devices take.",
+        "1/1",
+        "a/a",
+        &[
+            moot("FORCE_COPY", IgnoredValueKind::Truth, NO_DPDK_POOL).or_at(),
+            moot("EXTRA_HEADROOM", COUNT, NO_DPDK_POOL).or_at(),
+            moot("FAIL", IgnoredValueKind::Truth, NO_DPDK_POOL),
+        ],
+    ),
+    ElementClass {
+        make: red,
+        ..passing(
+            "RED",
+            "Passes packets on: none is dropped early, since queues are empty.",
+            "1/1-2",
+            "a/ah",
+            QUEUE_THRESHOLDS,
+        )
+    },
+    passing(
+        "Pipeliner",
+        "Passes packets on: workers need no queue between them.",
+        "1/1",
+        "h/h",
+        &[
+            moot("CAPACITY", COUNT, NO_THREADS).or_at(),
+            moot("BURST", NUMBER, NO_THREADS).or_at(),
+            moot("BLOCKING", IgnoredValueKind::Truth, NO_THREADS).or_at(),
+            refused_but("ACTIVE", &["true"], "packets that nobody takes would be lost"),
+            moot("ALWAYS_UP", IgnoredValueKind::Truth, NO_THREADS),
+            moot("DIRECT_TRAVERSAL", IgnoredValueKind::Truth, NO_THREADS),
+            moot("NOUSELESS", IgnoredValueKind::Truth, NO_THREADS),
+            moot("VERBOSE", IgnoredValueKind::Any, NO_THREADS),
+            moot("PREFETCH", IgnoredValueKind::Truth, NO_THREADS),
+        ],
+    ),
+    ElementClass {
+        make: replay,
+        ..passing("ReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
+    },
+    ElementClass {
+        make: replay,
+        ..passing("MultiReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
+    },
+    ElementClass {
+        make: round_robin,
+        ..passing(
+            "RoundRobinSwitch",
+            "Sends a packet to each output by turns.",
+            "1/1-",
+            "h/h",
+            &[
+                at("MAX"),
+                refused_but("SPLITBATCH", &["true"], "it is each packet's turn, not that of a batch"),
+            ],
+        )
+    },
+    ElementClass {
+        make: through,
+        ..passing(
+            "PathSpinlock",
+            "Passes packets on, from each input to its output.",
+            "1-/1-",
+            "a/a",
+            &[moot("LOCK", IgnoredValueKind::Any, ONE_WORKER_EACH).or_at()],
+        )
+    },
+    information(
+        "HandlerAggregate",
+        "Says which elements' handlers belong together.",
+        &[moot(
+            "ELEMENT",
+            IgnoredValueKind::Any,
+            "it has no handlers here; those of the elements are read one by one",
+        )],
+    )
+    .and(moot(
+        "ELEMENT",
+        IgnoredValueKind::Any,
+        "it has no handlers here; those of the elements are read one by one",
+    )),
+    information("AddressInfo", "Names addresses.", &[]).and(at("NAME ADDRESS...")),
+    information("IPRewriterPatterns", "Names patterns of rewriters.", &[]).and(at("NAME PATTERN")),
+    information("ScheduleInfo", "Says how often tasks are run.", &[]).and(moot(
+        "ELEMENT PARAM",
+        IgnoredValueKind::Any,
+        NO_TASKS,
+    )),
+    information("StaticThreadSched", "Says which thread runs which element.", &[]).and(moot(
+        "ELEMENT THREAD",
+        IgnoredValueKind::Any,
+        NO_THREADS,
+    )),
+    information(
+        "BalancedThreadSched",
+        "Moves tasks between threads.",
+        &[
+            moot("INTERVAL", COUNT, NO_THREADS).or_at(),
+            moot("INCREASING", IgnoredValueKind::Truth, NO_THREADS).or_at(),
+        ],
+    ),
+    ElementClass {
+        make: script,
+        ..information("Script", "Carries out instructions while packets run.", &[key("TYPE")])
+    }
+    .and(at("INSTRUCTION")),
+    ElementClass {
+        make: driver,
+        ..information("DriverManager", "Carries out instructions, and ends the run with them.", &[])
+    }
+    .and(at("INSTRUCTION")),
+    ElementClass {
+        make: message,
+        ..information(
+            "Message",
+            "Prints a message when the configuration is read.",
+            &[at("MESSAGE"), at("TYPE")],
+        )
+    },
+    information(
+        "ControlSocket",
+        "Names a socket for READ and WRITE.",
+        &[
+            moot("READONLY", IgnoredValueKind::Truth, SOCKET),
+            refused("PROXY", "handlers are those of the configuration alone"),
+            moot("VERBOSE", IgnoredValueKind::Truth, SOCKET),
+            moot("RETRIES", NUMBER, SOCKET),
+            moot("RETRY_WARNINGS", IgnoredValueKind::Truth, SOCKET),
+            moot("LOCALHOST", IgnoredValueKind::Truth, SOCKET),
+            moot("TYPE", IgnoredValueKind::Any, SOCKET).or_at(),
+            moot("PORT", IgnoredValueKind::Any, SOCKET).or_at(),
+            moot("FILENAME", IgnoredValueKind::Any, SOCKET),
+            moot("FD", COUNT, SOCKET),
+        ],
+    ),
+    information(
+        "ChatterSocket",
+        "Names a socket for messages.",
+        &[
+            moot("TYPE", IgnoredValueKind::Any, MESSAGES).or_at(),
+            moot("PORT", IgnoredValueKind::Any, MESSAGES).or_at(),
+            moot("FILENAME", IgnoredValueKind::Any, MESSAGES),
+            moot("CHANNEL", IgnoredValueKind::Any, MESSAGES),
+            moot("QUIET_CHANNEL", IgnoredValueKind::Truth, MESSAGES),
+            moot("GREETING", IgnoredValueKind::Truth, MESSAGES),
+            moot("RETRIES", NUMBER, MESSAGES),
+            moot("RETRY_WARNINGS", IgnoredValueKind::Truth, MESSAGES),
+        ],
+    ),
+    information("DPDKInfo", "Says how much memory DPDK takes.", DPDK_INFO),
+    information("ClickyInfo", "Says how a configuration is drawn.", &[]).and(moot(
+        "TEXT",
+        IgnoredValueKind::Any,
+        "it is for programs that draw configurations",
+    )),
+    information("JiffieClock", "Says how the clock is read.", CLOCK),
+    information("TSCClock", "Says how the clock is read.", TSC_CLOCK),
+    information("ARPTable", "Is the table of all queriers that name it.", TABLE),
+    information(
+        "RandomSeed",
+        "Says where random numbers begin.",
+        &[moot(
+            "SEED",
+            IgnoredValueKind::Any,
+            "random numbers are those of a seed that every run begins with",
+        )
+        .or_at()],
+    ),
+    information("AlignmentInfo", "Says where headers lie.", &[]).and(moot(
+        "ELEMENT MODULUS OFFSET",
+        IgnoredValueKind::Any,
+        ANYWHERE,
+    )),
+];
+
+const COUNTED_MP: &[ArgumentSpec] = &[
+    moot("NO_RATE", IgnoredValueKind::Truth, NO_RATE),
+    refused("COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
+    refused("BYTE_COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
+    moot("BATCH_PRECISE", IgnoredValueKind::Truth, "packets are counted one by one"),
+    moot(
+        "ATOMIC",
+        IgnoredValueKind::Number(0, 2),
+        "each worker counts for itself, and what is read is the sum",
+    ),
+];
+const NO_MAC: &str = "no element looks at the Ethernet header by its annotation";
+const ANYWHERE: &str = "no element needs headers to be aligned";
+const MESSAGES: &str = "messages go to standard error";
+
+/// Passes packets to output 0.
+struct PassThrough;
+
+impl ElementCodegen for PassThrough {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        code.out(0, packet);
+    }
+}
+
+/// The same; but if stages run on different workers, passes packets on to the next stage, unless several
+/// elements pull from it: their turns are counted in front.
+struct StageQueue;
+
+impl ElementCodegen for StageQueue {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        match code.next_stage() {
+            Some(target) => code.send_to_stage(target, packet),
+            None => code.out(0, packet),
+        }
+    }
+}
+
+fn pass(_: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(PassThrough))
+}
+
+/// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
+fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let said = setup.arguments.next("CAPACITY");
+    if setup.is_timed() {
+        let usual = SpannedText { text: USUAL_CAPACITY.to_string(), span: setup.element.span };
+        let capacity = unsigned(&said.unwrap_or(usual), MOST_CAPACITY)? as i64;
+        let capacity = setup.setting("capacity", SettingType::Number(0, MOST_CAPACITY as i64), capacity);
+        let [length, highest] = ["length", "highwater_length"].map(|name| setup.counter(name));
+        let dropped = setup.number();
+        for name in ["reset", "reset_counts"] {
+            setup.resets(name, vec![highest, dropped]);
+        }
+        let front = setup.element.class == "FrontDropQueue";
+        setup.queue(QueueProperties { capacity: capacity.into(), front, length, highest, dropped });
+        return Ok(Box::new(StageQueue));
+    }
+    remembered(setup, "capacity", said, USUAL_CAPACITY);
+    for name in ["length", "highwater_length"] {
+        setup.handler(name, HandlerAccess::Text("0".to_owned()));
+    }
+    setup.resets("reset", Vec::new());
+    setup.resets("reset_counts", Vec::new());
+    Ok(Box::new(StageQueue))
+}
+
+/// A number that has no effect here, but that a handler reads and, if it may be written, writes: scripts that
+/// tune it still run. Text that is not a number is only read.
+fn remembered(setup: &mut ElementSetup<'_>, name: &'static str, said: Option<SpannedText>, usual: i64) {
+    match said.map_or(Ok(usual as u64), |text| unsigned(&text, i64::MAX as u64).map_err(|_| text)) {
+        Ok(number) => drop(setup.setting(name, SettingType::Number(0, i64::MAX), number as i64)),
+        Err(text) => setup.handler(name, HandlerAccess::Text(text.text)),
+    }
+}
+
+fn red(setup: &mut ElementSetup<'_>) -> ElementResult {
+    for (argument, handler) in [("MIN_THRESH", "min_thresh"), ("MAX_THRESH", "max_thresh")] {
+        let said = setup.arguments.next(argument);
+        remembered(setup, handler, said, 0);
+    }
+    if let Some(text) = setup.arguments.next("MAX_P") {
+        setup.handler("max_p", HandlerAccess::Text(text.text));
+    }
+    setup.handler("avg_queue_size", HandlerAccess::Text("0".to_owned()));
+    pass(setup)
+}
+
+/// Passes packets that were pulled, and counts them.
+struct UnqueueCounter {
+    counter: u32,
+}
+
+impl ElementCodegen for UnqueueCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let one = code.int(1);
+        code.count(self.counter, one);
+        code.out(0, packet);
+    }
+}
+
+/// Pulls every packet there is; the element has an effect only if it stops pulling.
+fn unqueue(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let counter = setup.counter("count");
+    let limit = limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    if limit < 0 && active && !setup.scripted(&["active", "limit"]) {
+        setup.resets("reset", vec![counter]);
+        setup.constant("limit", SettingType::Limit, limit);
+        setup.constant("active", SettingType::Truth, 1);
+        return Ok(Box::new(UnqueueCounter { counter }));
+    }
+    if !setup.is_timed() {
+        let message = "what is not pulled waits in a queue, of which there is none in stages and in \
+            code for other programs";
+        return Err(Error::new(setup.element.span, message));
+    }
+    let limit = setup.setting("limit", SettingType::Limit, limit);
+    let active = setup.setting("active", SettingType::Truth, i64::from(active));
+    let base = setup.hidden_setting(0);
+    setup.handler("reset", HandlerAccess::Restart { count: counter, base });
+    setup.declare_pacing(ShapingPolicy::Upto {
+        limit: limit.into(),
+        base: TimingParameter::Setting(base),
+        active: active.into(),
+    });
+    setup.require_single_worker("packets that it does not pull wait in one order");
+    Ok(Box::new(UnqueueCounter { counter }))
+}
+
+/// Shares of the turns among its inputs.
+fn tickets(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let texts = setup.arguments.rest();
+    if texts.len() != setup.inputs as usize {
+        let message =
+            format!("{} numbers of tickets and {} inputs: there must be one each", texts.len(), setup.inputs);
+        return Err(Error::new(setup.element.span, message));
+    }
+    let mut all = Vec::new();
+    for (input, text) in texts.into_iter().enumerate() {
+        let tickets = unsigned(&text, i64::MAX as u64)?.min(MOST_TICKETS);
+        if tickets == 0 {
+            return Err(Error::new(text.span, "nobody would ever pull from an input without tickets"));
+        }
+        all.push(tickets);
+        setup.constant(format!("tickets{input}"), SettingType::Number(0, i64::MAX), tickets as i64);
+    }
+    setup.tickets(all);
+    pass(setup)
+}
+
+/// Tickets of an input, at most, as in Click.
+const MOST_TICKETS: u64 = 1 << 15;
+
+/// Turns of inputs, of all of them.
+fn round_robin_sched(setup: &mut ElementSetup<'_>) -> ElementResult {
+    if let Some(text) = setup.arguments.next("MAX")
+        && unsigned(&text, u64::from(u32::MAX))? != u64::from(setup.inputs)
+    {
+        let message =
+            format!("nobody would pull from some of {} inputs, or from more than these", setup.inputs);
+        return Err(Error::new(text.span, message));
+    }
+    pass(setup)
+}
+
+/// Passes packets from each input to the output of the same number.
+struct PortPassThrough;
+
+impl ElementCodegen for PortPassThrough {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
+        code.out(port, packet);
+    }
+}
+
+fn through(_: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(PortPassThrough))
+}
+
+/// Passes packets once; other arguments are refused.
+fn replay(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let said = setup.arguments.keyword("STOP");
+    let span = said.as_ref().map_or(setup.element.span, |text| text.span);
+    match said.map(|text| unsigned(&text, 1)) {
+        Some(Ok(1)) => through(setup),
+        _ => {
+            let message = format!("`{}` is for STOP 1 alone: {REPLAYED}", setup.element.class);
+            Err(Error::new(span, message))
+        }
+    }
+}
+
+/// Sends one packet to each output by turns, of the first so many.
+struct RoundRobin {
+    outputs: u32,
+    next: u32,
+}
+
+impl ElementCodegen for RoundRobin {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let (turn, one, zero) = (code.get(self.next), code.int(1), code.int(0));
+        let following = code.add(turn, one);
+        let last = code.int(i64::from(self.outputs.max(1) - 1));
+        let over = code.compare(Cond::Ge, turn, last);
+        let following = code.select(over, zero, following);
+        code.set(self.next, following);
+        for port in 1..self.outputs {
+            code.check_int(Cond::Ne, turn, i64::from(port), |code| code.out(port, packet));
+        }
+        code.out(0, packet);
+    }
+}
+
+fn round_robin(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let most = u64::from(setup.outputs);
+    let outputs = setup.arguments.next("MAX").filter(|text| !text.text.starts_with('-'));
+    let outputs = outputs.map_or(Ok(most), |text| unsigned(&text, most))?;
+    setup.constant("max", SettingType::Number(0, i64::MAX), outputs as i64);
+    Ok(Box::new(RoundRobin { outputs: outputs.max(1) as u32, next: setup.number() }))
+}
+
+/// Drops, for a reason.
+struct DropPacket {
+    reason: &'static str,
+    counter: u32,
+}
+
+impl ElementCodegen for DropPacket {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let one = code.int(1);
+        code.count(self.counter, one);
+        code.drop(packet, self.reason);
+    }
+}
+
+fn discard(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let counter = setup.counter("count");
+    setup.resets("reset_counts", vec![counter]);
+    Ok(Box::new(DropPacket { reason: "discarded", counter }))
+}
+
+fn idle(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let counter = setup.number();
+    Ok(Box::new(DropPacket { reason: "idle", counter }))
+}
+
+fn nothing(setup: &mut ElementSetup<'_>) -> ElementResult {
+    // Declarations about other elements are read when these are made.
+    setup.arguments.rest();
+    Ok(Box::new(PassThrough))
+}
+
+/// Says something of the configuration when it is read.
+fn message(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let text = setup.arguments.need("MESSAGE")?;
+    let said = Error::new(setup.element.span, string(&text));
+    match setup.arguments.next("TYPE") {
+        Some(kind) if kind.text == "ERROR" => return Err(said),
+        Some(kind) if !["MESSAGE", "WARNING"].contains(&kind.text.as_str()) => {
+            return Err(Error::new(kind.span, "the type of a message is MESSAGE, WARNING or ERROR"));
+        }
+        _ => setup.warn(said),
+    }
+    pass(setup)
+}
+
+fn script(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let script = read_script(setup, ScriptKind::Active)?;
+    setup.script(script);
+    Ok(Box::new(PassThrough))
+}
+
+fn driver(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let script = read_script(setup, ScriptKind::Driver)?;
+    setup.script(script);
+    Ok(Box::new(PassThrough))
+}
+
+/// A handler that is written at a certain count.
+struct CounterTrigger {
+    at: u64,
+    /// True if bytes are counted.
+    bytes: bool,
+    /// The handler's whole name, and the value.
+    handler: String,
+    value: String,
+    /// Offset of the count of writes that are left to whoever runs the program.
+    due: u32,
+}
+
+impl CounterTrigger {
+    /// Writes the handler, or says that it is to be written.
+    fn pull(&self, code: &mut ElementBuilder<'_, '_>) {
+        if !code.write_handler(&self.handler, &self.value) {
+            let one = code.int(1);
+            code.count(self.due, one);
+        }
+    }
+}
+
+/// A trigger, from its argument: the count, the handler, and its value.
+fn trigger(
+    setup: &mut ElementSetup<'_>,
+    name: &'static str,
+    bytes: bool,
+) -> Result<Option<CounterTrigger>, Error> {
+    let Some(text) = setup.arguments.keyword(name) else { return Ok(None) };
+    let all = words(&text);
+    let [number, handler, ..] = &all[..] else {
+        return Err(Error::new(
+            text.span,
+            format!("{name} is a number, a handler, and what is written to it"),
+        ));
+    };
+    let at = unsigned(number, i64::MAX as u64)?;
+    let call = text.text[number.text.len()..].trim().to_owned();
+    let value = string(&SpannedText { text: call[handler.text.len()..].trim().to_owned(), span: text.span });
+    let whole = match handler.text.rsplit_once('.') {
+        Some((element, own)) => match setup.named(element) {
+            Some(found) => format!("{}.{own}", found.name),
+            None => return Err(Error::new(handler.span, format!("there is no element `{element}`"))),
+        },
+        None if handler.text == "stop" => String::new(),
+        None => return Err(Error::new(handler.span, "a handler is ELEMENT.NAME, or stop")),
+    };
+    let due = setup.calls(&SpannedText { text: call, span: text.span })?;
+    Ok(Some(CounterTrigger { at, bytes, handler: whole, value, due }))
+}
+
+/// Counts packets and bytes.
+struct PacketCounter {
+    packets: u32,
+    bytes: u32,
+    triggers: Vec<CounterTrigger>,
+}
+
+impl ElementCodegen for PacketCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let (one, length) = (code.int(1), code.length(packet));
+        code.count(self.packets, one);
+        code.count(self.bytes, length);
+        for trigger in &self.triggers {
+            let (counter, step) = if trigger.bytes { (self.bytes, length) } else { (self.packets, one) };
+            let after = code.get(counter);
+            let before = code.sub(after, step);
+            // Once, when the number is reached.
+            let (pulled, beyond, on) = (code.block(), code.block(), code.block());
+            let at = code.int(trigger.at as i64);
+            code.branch(Cond::Ge, after, at, beyond, on);
+            code.switch_to_block(beyond);
+            code.branch(Cond::Lt, before, at, pulled, on);
+            code.switch_to_block(pulled);
+            trigger.pull(code);
+            code.jump(on, &[]);
+            code.switch_to_block(on);
+        }
+        code.out(0, packet);
+    }
+}
+
+/// Counts those packets that come in some seconds, from the first packet on.
+struct AverageCounter {
+    counter: PacketCounter,
+    /// Nanoseconds since the first packet, from which on and up to which packets count.
+    from: u64,
+    until: Option<u64>,
+    /// When the first packet came.
+    first: u32,
+}
+
+impl ElementCodegen for AverageCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
+        if self.from == 0 && self.until.is_none() {
+            return self.counter.build(code, port, packet);
+        }
+        let (now, first, zero) = (code.time(), code.get(self.first), code.int(0));
+        let begun = code.compare(Cond::Ne, first, zero);
+        let first = code.select(begun, first, now);
+        code.set(self.first, first);
+        let passed = code.sub(now, first);
+        code.check_int(Cond::Ge, passed, self.from as i64, |code| code.out(0, packet));
+        if let Some(until) = self.until {
+            code.check_int(Cond::Lt, passed, until as i64, |code| code.out(0, packet));
+        }
+        self.counter.build(code, port, packet);
+    }
+}
+
+fn average(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let from = setup.arguments.or("IGNORE", 0, seconds)?;
+    let until = setup.arguments.keyword_or("MAX", 0, seconds)?;
+    let (packets, bytes, first) = (setup.counter("count"), setup.counter("byte_count"), setup.number());
+    for name in ["reset_counts", "reset"] {
+        setup.resets(name, vec![packets, bytes, first]);
+    }
+    if from > 0 || until > 0 {
+        setup.require_clock();
+    }
+    let until = Some(until).filter(|until| *until > 0);
+    Ok(Box::new(AverageCounter {
+        counter: PacketCounter { packets, bytes, triggers: Vec::new() },
+        from,
+        until,
+        first,
+    }))
+}
+
+fn counter(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let (packets, bytes) = (setup.counter("count"), setup.counter("byte_count"));
+    for name in ["reset_counts", "reset"] {
+        setup.resets(name, vec![packets, bytes]);
+    }
+    let mut triggers = Vec::new();
+    for (name, bytes) in [("COUNT_CALL", false), ("BYTE_COUNT_CALL", true)] {
+        triggers.extend(trigger(setup, name, bytes)?);
+    }
+    Ok(Box::new(PacketCounter { packets, bytes, triggers }))
+}
+
+/// Bytes written over a part of packets; bytes behind a packet's end are left out, or the packet grows.
+struct StoreData {
+    offset: i64,
+    data: Vec<u8>,
+    /// Bits that are written, of each byte.
+    mask: Vec<u8>,
+    grow: bool,
+}
+
+impl StoreData {
+    /// Bytes from `from` to `to` of the data.
+    fn put(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, from: usize, to: usize) {
+        let at = |i: usize| (self.offset + i as i64) as i32;
+        if self.mask[from..to].iter().all(|mask| *mask == 0xff) {
+            return code.write(packet.data, at(from), &self.data[from..to]);
+        }
+        for i in from..to {
+            let (data, mask) = (i64::from(self.data[i]), i64::from(self.mask[i]));
+            let old = code.byte(packet.data, at(i));
+            let kept = code.with(AluOp::And, old, 0xff & !mask);
+            let byte = code.with(AluOp::Or, kept, data & mask);
+            code.set_byte(packet.data, at(i), byte);
+        }
+    }
+
+    /// A packet that ends in front of the last byte of the data.
+    fn short(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
+        let len = self.data.len();
+        if self.grow {
+            let length = code.length(packet);
+            code.check_int(Cond::Gt, length, self.offset, |code| code.out(0, packet));
+            let whole = code.int(self.offset + len as i64);
+            let missing = code.sub(whole, length);
+            let packet = code.lengthened(packet, missing);
+            self.put(code, packet, 0, len);
+            return code.out(0, packet);
+        }
+        for i in 0..len.saturating_sub(1) {
+            let beyond = code.at(packet.data, self.offset + i as i64 + 1);
+            code.check(Cond::Le, beyond, packet.end, |code| code.out(0, packet));
+            self.put(code, packet, i, i + 1);
+        }
+        code.out(0, packet);
+    }
+}
+
+impl ElementCodegen for StoreData {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let beyond = code.at(packet.data, self.offset + self.data.len() as i64);
+        code.check(Cond::Le, beyond, packet.end, |code| self.short(code, packet));
+        self.put(code, packet, 0, self.data.len());
+        code.out(0, packet);
+    }
+}
+
+/// Maximum number of bytes of data: each is a separate test if packets may end within them.
+const LONGEST_DATA: usize = 1500;
+
+fn store(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let offset = unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64;
+    let text = setup.arguments.need("DATA")?;
+    let data = unquote(&text.text);
+    if data.len() > LONGEST_DATA {
+        return Err(Error::new(text.span, format!("DATA is longer than {LONGEST_DATA} bytes")));
+    }
+    let mut mask = vec![0xff; data.len()];
+    if let Some(text) = setup.arguments.next("MASK") {
+        let said = unquote(&text.text);
+        if said.len() > data.len() {
+            return Err(Error::new(text.span, "MASK is longer than DATA"));
+        }
+        mask[..said.len()].copy_from_slice(&said);
+    }
+    let grow = setup.arguments.keyword_or("GROW", false, boolean)?;
+    Ok(Box::new(StoreData { offset, data, mask, grow }))
+}
+
+/// Sends a copy to each output.
+struct Tee {
+    outputs: u32,
+}
+
+impl ElementCodegen for Tee {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        for port in (1..self.outputs).rev() {
+            code.fork(port, packet);
+        }
+        code.out(0, packet);
+    }
+}
+
+fn tee(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let outputs = setup.outputs;
+    if let Some(text) = setup.arguments.next("N") {
+        let said = unsigned(&text, u64::from(u32::MAX))?;
+        if said != u64::from(outputs) {
+            let message = format!("{said} outputs are announced, {outputs} are connected");
+            return Err(Error::new(text.span, message));
+        }
+    }
+    Ok(Box::new(Tee { outputs }))
+}
+
+/// Sends all packets to one output.
+struct OutputSwitch {
+    /// Negative to drop them.
+    output: SettingValue,
+    outputs: u32,
+}
+
+impl ElementCodegen for OutputSwitch {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        match self.output {
+            SettingValue::Fixed(port) => match u32::try_from(port) {
+                Ok(port) => code.out(port, packet),
+                Err(_) => code.drop(packet, "switched_off"),
+            },
+            SettingValue::Live(_) => {
+                let output = code.setting(self.output);
+                for port in 0..self.outputs {
+                    code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
+                }
+                code.drop(packet, "switched_off");
+            }
+        }
+    }
+}
+
+fn switch(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let last = i64::from(setup.outputs.max(1) - 1);
+    let output = match setup.arguments.next("OUTPUT") {
+        Some(text) if text.text == "-1" => -1,
+        Some(text) => unsigned(&text, last as u64)? as i64,
+        None => 0,
+    };
+    let output = setup.setting("switch", SettingType::Number(-1, last), output);
+    Ok(Box::new(OutputSwitch { output, outputs: setup.outputs }))
+}

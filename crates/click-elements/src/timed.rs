@@ -1,0 +1,245 @@
+//! Elements of time: they pull at a rate, after a delay, or now and then. They only declare their pace
+//! ([`millstream_click::queueing`]): whoever runs the program keeps packets until they are due, and only packets that
+//! are due reach these elements. In programs whose runs have no clock they pass packets at once.
+
+use millstream_click::arguments::{SECOND, seconds, unsigned};
+use millstream_click::build::ElementBuilder;
+use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
+use millstream_click::keyword::{ArgumentSpec, COUNT, NUMBER, at, key, moot, refused_but};
+use millstream_click::packet::PacketValues;
+use millstream_click::{
+    ElementSetup, Error, HandlerAccess, SettingType, ShapingPolicy, SpannedText, TokenBucketSize,
+};
+
+const TOGETHER: &str = "all packets that are due go together";
+const RATED: &[ArgumentSpec] = &[
+    at("RATE"),
+    key("BURST_DURATION"),
+    key("BURST_SIZE"),
+    moot("BURST", NUMBER, TOGETHER),
+    refused_but("ACTIVE", &["true"], "packets are pulled from the beginning; its handler `rate` can be 0"),
+];
+const RATED_BYTES: &[ArgumentSpec] = &[
+    at("RATE"),
+    key("BURST_DURATION"),
+    key("BURST_BYTES"),
+    key("BURST_SIZE"),
+    moot("BURST", NUMBER, TOGETHER),
+    refused_but("ACTIVE", &["true"], "packets are pulled from the beginning; its handler `rate` can be 0"),
+    refused_but("EXTRA_LENGTH", &["false"], "packets have no extra length"),
+    refused_but("LINK_RATE", &["false"], "what a link adds to a packet is not counted"),
+];
+const SHAPED: &[ArgumentSpec] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
+const SHAPED_BYTES: &[ArgumentSpec] =
+    &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
+
+const fn timed(
+    name: &'static str,
+    about: &'static str,
+    processing: &'static str,
+    arguments: &'static [ArgumentSpec],
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass { processing, ..ElementClass::filter(name, about, arguments, make) }.passing()
+}
+
+pub(super) const CLASSES: &[ElementClass] = &[
+    timed("RatedUnqueue", "Pulls packets at a rate.", "l/h", RATED, packets),
+    timed("BandwidthRatedUnqueue", "Pulls packets at a bandwidth.", "l/h", RATED_BYTES, bytes),
+    timed("Shaper", "Lets packets be pulled at a rate.", "l/l", SHAPED, packets),
+    timed("BandwidthShaper", "Lets packets be pulled at a bandwidth.", "l/l", SHAPED_BYTES, bytes),
+    timed("DelayUnqueue", "Pulls packets, each after a delay.", "l/h", &[at("DELAY")], delay),
+    timed(
+        "DelayShaper",
+        "Lets packets be pulled, each after a delay.",
+        "l/l",
+        &[at("DELAY"), moot("BURST", COUNT, TOGETHER).or_at()],
+        delay,
+    ),
+    timed(
+        "LinkUnqueue",
+        "Pulls packets as a line takes them.",
+        "l/h",
+        &[at("LATENCY"), at("BANDWIDTH")],
+        link,
+    ),
+    timed("TimedUnqueue", "Pulls packets after equal times.", "l/h", &[at("INTERVAL"), at("BURST")], every),
+    timed("Burster", "Pulls packets after equal times.", "l/h", &[at("INTERVAL"), at("BURST")], every),
+    ElementClass {
+        ports: "1/0",
+        passes_all: false,
+        ..timed("TimedSink", "Pulls a packet after equal times, and drops it.", "l", &[at("INTERVAL")], sink)
+    },
+];
+
+/// Two arguments that say the same.
+pub(super) const BURST_TWICE: &str = "what a bucket holds is said by a duration or by a size, not by both";
+
+/// Packets or bytes per second, at most.
+const MOST_RATE: u64 = 1 << 40;
+/// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
+const USUAL_BURST: u64 = SECOND / 50;
+/// Nanoseconds between the packets of a sink, unless said otherwise.
+const USUAL_INTERVAL: u64 = SECOND / 2;
+/// Units of bandwidth, by their names, in bytes per second, the first that fits; and the prefixes in front of
+/// them.
+const UNITS: &[(&str, f64)] =
+    &[("Bps", 1.0), ("B/s", 1.0), ("bps", 0.125), ("b/s", 0.125), ("baud", 0.125), ("", 1.0)];
+const PREFIXES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
+
+/// Passes packets that are due.
+struct PacedUnqueue;
+
+impl ElementCodegen for PacedUnqueue {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        code.out(0, packet);
+    }
+}
+
+/// Drops packets that are due.
+struct TimedSink {
+    counter: u32,
+}
+
+impl ElementCodegen for TimedSink {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let one = code.int(1);
+        code.count(self.counter, one);
+        code.drop(packet, "discarded");
+    }
+}
+
+/// Declares the pace that packets wait for, if there is a clock.
+fn waits(setup: &mut ElementSetup<'_>, pace: ShapingPolicy) {
+    if setup.is_timed() {
+        setup.declare_pacing(pace);
+        setup.require_single_worker("packets wait for their time in one order");
+    } else {
+        let message =
+            format!("`{}` passes packets at once: there is no time between them", setup.element.class);
+        setup.warn(Error::new(setup.element.span, message));
+    }
+}
+
+/// A rate in bytes per second: a number of these, or with a unit.
+pub(super) fn bandwidth(text: &SpannedText) -> Result<u64, Error> {
+    let read = || {
+        let (text, unit) =
+            UNITS.iter().find_map(|(name, unit)| Some((text.text.strip_suffix(name)?, *unit)))?;
+        let (number, times) =
+            PREFIXES.iter().find_map(|(name, times)| Some((text.strip_suffix(name)?.trim(), *times)))?;
+        let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        number.parse::<f64>().ok().filter(|_| digits).map(|number| number * times * unit)
+    };
+    let rate: Option<f64> = read();
+    rate.filter(|rate| *rate <= MOST_RATE as f64).map(|rate| rate as u64).ok_or_else(|| {
+        Error::new(
+            text.span,
+            format!("`{}` is no bandwidth like 125000 (bytes per second), 1MBps or 8Mbps", text.text),
+        )
+    })
+}
+
+fn packets(setup: &mut ElementSetup<'_>) -> ElementResult {
+    shaper(setup, false)
+}
+
+fn bytes(setup: &mut ElementSetup<'_>) -> ElementResult {
+    shaper(setup, true)
+}
+
+/// Size of a bucket, if it is given in tokens.
+pub(super) fn burst_size(setup: &mut ElementSetup<'_>, bytes: bool) -> Option<SpannedText> {
+    let bytes = if bytes { setup.arguments.keyword("BURST_BYTES") } else { None };
+    bytes.or_else(|| setup.arguments.keyword("BURST_SIZE"))
+}
+
+fn shaper(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
+    let text = setup.arguments.need("RATE")?;
+    let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
+    let duration = setup.arguments.keyword("BURST_DURATION");
+    let tokens = burst_size(setup, bytes);
+    if let (Some(_), Some(text)) = (&duration, &tokens) {
+        return Err(Error::new(text.span, BURST_TWICE));
+    }
+    let duration = duration.map_or(Ok(USUAL_BURST), |text| seconds(&text))?;
+    let burst = match tokens {
+        Some(text) => TokenBucketSize::Tokens(unsigned(&text, MOST_RATE)?),
+        None => TokenBucketSize::Nanoseconds(duration),
+    };
+    let rate = setup.setting("rate", SettingType::Number(0, MOST_RATE as i64), rate as i64);
+    waits(setup, ShapingPolicy::Rate { rate: rate.into(), burst, bytes });
+    Ok(Box::new(PacedUnqueue))
+}
+
+fn delay(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let text = setup.arguments.need("DELAY")?;
+    let delay = seconds(&text)?;
+    setup.handler("delay", HandlerAccess::Text(text.text));
+    waits(setup, ShapingPolicy::Delay(delay));
+    Ok(Box::new(PacedUnqueue))
+}
+
+fn link(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let latency = setup.arguments.need("LATENCY")?;
+    let said = setup.arguments.need("BANDWIDTH")?;
+    let pace = ShapingPolicy::Link { latency: seconds(&latency)?, bandwidth: bandwidth(&said)? };
+    if matches!(pace, ShapingPolicy::Link { bandwidth: 0, .. }) {
+        return Err(Error::new(said.span, "nothing passes a line without bandwidth"));
+    }
+    setup.handler("latency", HandlerAccess::Text(latency.text));
+    setup.handler("bandwidth", HandlerAccess::Text(said.text));
+    waits(setup, pace);
+    Ok(Box::new(PacedUnqueue))
+}
+
+/// INTERVAL, which is some time.
+fn interval(text: &SpannedText) -> Result<u64, Error> {
+    match seconds(text)? {
+        0 => Err(Error::new(text.span, "there is no time between packets: `Unqueue` has none")),
+        interval => Ok(interval),
+    }
+}
+
+fn every(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let interval = interval(&setup.arguments.need("INTERVAL")?)?;
+    let usual = if setup.element.class == "Burster" { 8 } else { 1 };
+    let burst = setup.arguments.or("BURST", usual, |text| unsigned(text, u64::from(u32::MAX)))?;
+    waits(setup, ShapingPolicy::Every { interval, burst: burst.max(1) });
+    Ok(Box::new(PacedUnqueue))
+}
+
+fn sink(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let interval = setup.arguments.or("INTERVAL", USUAL_INTERVAL, interval)?;
+    waits(setup, ShapingPolicy::Every { interval, burst: 1 });
+    let counter = setup.counter("count");
+    setup.resets("reset_counts", vec![counter]);
+    Ok(Box::new(TimedSink { counter }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bandwidth;
+    use millstream_click::ConfigSpan;
+    use millstream_click::SpannedText;
+
+    #[test]
+    fn bandwidths_have_units() {
+        let read = |text: &str| {
+            bandwidth(&SpannedText { text: text.into(), span: ConfigSpan { start: 0, end: 0 } }).ok()
+        };
+        for (text, bytes) in [
+            ("125000", 125_000),
+            ("131072B/s", 131_072),
+            ("1.5MBps", 1_500_000),
+            ("8 Mbps", 1_000_000),
+            ("64kb/s", 8_000),
+            ("800baud", 100),
+        ] {
+            assert_eq!(read(text), Some(bytes), "{text}");
+        }
+        for wrong in ["", "k", "fast", "-1", "1e3", "5s", "9999999999999"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}
