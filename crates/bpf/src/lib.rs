@@ -9,3 +9,4 @@ pub mod lift;
 pub mod lower;
 pub mod module;
 pub mod raw;
+mod settings;

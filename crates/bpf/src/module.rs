@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::lift::{self, BytecodeFunction, LiftError, RelocTarget, Signature, UnliftedFunctions};
 use crate::lower::LoweredFunction;
+use crate::settings::fold_settings;
 
 /// A module with the tables that tie it to its object. Functions, maps and externs have the object's numbers;
 /// maps beyond those of the object are templates of inner maps.
@@ -101,6 +102,7 @@ pub fn lift_supported(object: &Object) -> LiftedModule {
         }));
     }
     lift::lift_supported_functions(&mut sources, &mut lifted.module, &extern_args, &mut lifted.left);
+    lifted.module.funcs.values_mut().for_each(|func| fold_settings(object, func));
     lifted
 }
 

@@ -20,6 +20,7 @@
 
 mod build;
 mod display;
+mod encode;
 mod error;
 mod ext;
 mod parse;
@@ -30,6 +31,7 @@ mod value;
 pub mod core;
 
 pub use build::BtfBuilder;
+pub use encode::{ValueError, parse_untyped};
 pub use error::BtfError;
 pub use ext::{BtfExt, CoreKind, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrangeCore};
 pub use parse::Btf;

@@ -261,7 +261,7 @@ impl CliCommand {
         let result = match self {
             CliCommand::Doctor(args) => doctor::run(args),
             CliCommand::Exec(args) => exec::run(&args),
-            CliCommand::Opt(args) => opt::run(&args),
+            CliCommand::Opt(args) => opt::run(args),
             CliCommand::Inspect(args) => inspect::run(&args),
             CliCommand::Lab(args) => lab::run(&args),
             CliCommand::Demo(args) => demo::run(&args),

@@ -1,5 +1,8 @@
 //! `millstream opt`: optimizes an object.
 
+mod settings;
+mod text;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -11,13 +14,15 @@ use millstream_isa::generation::{KernelRange, VerifierGeneration, VersionError};
 use millstream_lab::environment::mitigations;
 use millstream_object::Object;
 use millstream_opt::{
-    CheckedObject, CostSummary, FunctionOutcome, FunctionReport, KernelFeatures, KernelMetrics,
-    KernelVerdict, OptimizationGoal, OptimizationResult, OptimizeOptions, PassReport, ProgramCosts,
-    ProgramReport, ProofReport, StepReport, ValidationResult,
+    CheckedObject, FunctionOutcome, FunctionReport, KernelFeatures, OptimizationGoal, OptimizationResult,
+    OptimizeOptions, PassReport, ProgramCosts, ProgramReport, ProofReport, PruneReport, SettledVariable,
+    StepReport, ValidationResult,
 };
 use millstream_passes::registry;
 use millstream_passes::rules::RuleSet;
 use serde::Serialize;
+use settings::SettingArgs;
+use text::{proof_table, step_table, text};
 
 use crate::exit::{self, Exit};
 use crate::input;
@@ -57,10 +62,11 @@ pub(crate) struct OptArgs {
     /// machine's, with maps as large as the object says (`here`)
     #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
     kernels: TargetKernels,
-    /// Instruction set version that may be used, 1 to 4; by default that of the object, with `--for here`
-    /// that of the kernel
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
-    isa: Option<u8>,
+    /// Instruction set version that may be used, `v1` to `v4`; `auto` tries all that the target kernels have
+    /// and takes the one with fewest slots. By default that of the object, with `--for here` that of the
+    /// kernel
+    #[arg(long, visible_alias = "isa", value_name = "VERSION")]
+    instruction_set: Option<InstructionSet>,
     /// Goal of the optimization: few slots (`size`), time (`latency`), or short code that costs no time
     /// (`balanced`)
     #[arg(long, value_name = "GOAL", default_value_t)]
@@ -82,6 +88,8 @@ pub(crate) struct OptArgs {
     #[arg(default_missing_value = "whole")]
     prove: Option<ProofScope>,
     #[command(flatten)]
+    loading: SettingArgs,
+    #[command(flatten)]
     common: CommonOptArgs,
 }
 
@@ -99,6 +107,42 @@ enum ProofScope {
     Whole,
     /// The same, and each pass by itself
     Passes,
+}
+
+/// Instruction set version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum InstructionSet {
+    /// The one in which the object is smallest.
+    Auto,
+    /// This one.
+    Version(u8),
+}
+
+/// A text that is no instruction set version.
+#[derive(Debug, thiserror::Error)]
+#[error("there are v1, v2, v3 and v4 (or 1 to 4), and auto")]
+struct UnknownInstructionSet;
+
+impl FromStr for InstructionSet {
+    type Err = UnknownInstructionSet;
+
+    fn from_str(text: &str) -> Result<InstructionSet, UnknownInstructionSet> {
+        let number = || text.strip_prefix('v').unwrap_or(text).parse().ok().filter(|n| (1..=4).contains(n));
+        match text {
+            "auto" => Ok(InstructionSet::Auto),
+            _ => number().map(InstructionSet::Version).ok_or(UnknownInstructionSet),
+        }
+    }
+}
+
+impl InstructionSet {
+    /// The number; 0 if it is not chosen yet.
+    fn version(self) -> u8 {
+        match self {
+            InstructionSet::Auto => 0,
+            InstructionSet::Version(n) => n,
+        }
+    }
 }
 
 /// A team's rules.
@@ -152,6 +196,12 @@ struct OptReport<'a> {
     costs: &'a [ProgramCosts],
     passes: &'a [PassReport],
     rewrites: u64,
+    /// Constants that were set, in the order of the flags.
+    #[serde(skip_serializing_if = "<[SettledVariable]>::is_empty")]
+    settings: &'a [SettledVariable],
+    /// Parts that were removed because nothing reaches them any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pruned: Option<&'a PruneReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     proofs: Option<&'a [ProofReport]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,10 +209,11 @@ struct OptReport<'a> {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &OptArgs) -> Result<ExitCode> {
-    let Some(input) = args.input.as_ref().filter(|_| !args.list_passes) else {
+pub(crate) fn run(mut args: OptArgs) -> Result<ExitCode> {
+    let Some(input) = args.input.clone().filter(|_| !args.list_passes) else {
         return list_passes(args.common.json);
     };
+    let input = input.as_path();
     let known = |name: &str| registry().any(|pass| pass.name() == name);
     let dumped = args.dump_after.iter().filter(|name| *name != "all");
     if let Some(name) = args.passes.iter().chain(dumped).find(|name| !known(name)) {
@@ -176,12 +227,19 @@ pub(crate) fn run(args: &OptArgs) -> Result<ExitCode> {
         }
         None => {}
     }
-    let object = args.common.section.read(input)?;
+    let mut object = args.common.section.read(input)?;
+    let settled = args.loading.apply(&mut object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     let team = crate::rules::prove_rule_files(&args.rules, &args.common.solving)?;
     let rules: CustomRuleSet = team.terms.clone();
+    if args.instruction_set == Some(InstructionSet::Auto) {
+        let smallest = millstream_opt::smallest_instruction_set(&object, &options(&args, &rules));
+        args.instruction_set = Some(InstructionSet::Version(smallest.into_diagnostic()?));
+    }
+    let args = &args;
     if args.common.searching.level == OptLevel::Super {
-        let (object, code) = superopt::run(&object, options(args, &rules), team.windows, &args.common)
+        let (made, code) = superopt::run(&object, options(args, &rules), team.windows, &args.common)
             .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+        let (object, _) = args.loading.prune(&object, made)?;
         if let Some(path) = &args.output {
             input::write(path, &object)?;
         }
@@ -204,10 +262,11 @@ pub(crate) fn run(args: &OptArgs) -> Result<ExitCode> {
         errln!("refuted: this is a bug of ours; the result is in {}, the original is kept", aside.display());
         optimized.object = object.clone();
     }
-    if let Some(path) = &args.output {
-        input::write(path, &optimized.object)?;
-    }
     let costs = millstream_opt::costs(&object, &optimized.object);
+    let (written, pruned) = args.loading.prune(&object, optimized.object.clone())?;
+    if let Some(path) = &args.output {
+        input::write(path, &written)?;
+    }
     let report = OptReport {
         schema: 1,
         object: object.name.clone(),
@@ -216,6 +275,8 @@ pub(crate) fn run(args: &OptArgs) -> Result<ExitCode> {
         costs: &costs,
         passes: &optimized.passes,
         rewrites: optimized.rewrites,
+        settings: &settled,
+        pruned: pruned.as_ref(),
         proofs: proofs.as_deref(),
         steps: steps.as_deref(),
     };
@@ -270,7 +331,7 @@ fn options(args: &OptArgs, rules: &CustomRuleSet) -> OptimizeOptions {
     OptimizeOptions {
         rules: rules.clone(),
         passes: args.passes.clone(),
-        isa: args.isa.unwrap_or_default(),
+        isa: args.instruction_set.map_or(0, InstructionSet::version),
         host: args.kernels.host(),
         kernels: args.kernels.range(),
         fuel: args.fuel,
@@ -349,166 +410,4 @@ fn list_passes(json: bool) -> Result<ExitCode> {
         passes.iter().for_each(|pass| outln!("{:16} {}", pass.name, pass.description));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Lines of cells; all columns but the first and the last are aligned to the right.
-#[derive(Default)]
-struct TextTable(Vec<Vec<String>>);
-
-impl TextTable {
-    fn row(&mut self, cells: impl IntoIterator<Item = impl ToString>) {
-        self.0.push(cells.into_iter().map(|cell| cell.to_string()).collect());
-    }
-}
-
-impl std::fmt::Display for TextTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |c: usize| self.0.iter().filter_map(|row| row.get(c)).map(|t| t.chars().count()).max();
-        let widths: Vec<usize> = (0..columns).filter_map(width).collect();
-        for row in &self.0 {
-            let cell = |(c, text): (usize, &String)| match c {
-                0 => format!("{text:w$}", w = widths[c]),
-                _ if c + 1 == columns => text.clone(),
-                _ => format!("{text:>w$}", w = widths[c]),
-            };
-            let line: Vec<String> = row.iter().enumerate().map(cell).collect();
-            writeln!(f, "{}", line.join("  ").trim_end())?;
-        }
-        Ok(())
-    }
-}
-
-fn text(
-    optimized: &OptimizationResult,
-    programs: &[ProgramReport],
-    costs: &[ProgramCosts],
-    stats: bool,
-) -> String {
-    if optimized.functions.is_empty() {
-        return "there are no programs in it\n".into();
-    }
-    let mut functions = TextTable::default();
-    functions.row(["function", "slots before", "after", "outcome"]);
-    for f in &optimized.functions {
-        functions.row([&f.name, &f.before.to_string(), &f.after.to_string(), &outcome(&f.outcome)]);
-    }
-    if !stats {
-        return format!("{functions}\n{}", cost_table(costs));
-    }
-    let parts = [functions, program_table(programs), cost_table(costs), pass_table(&optimized.passes)];
-    parts.map(|table| table.to_string()).join("\n")
-}
-
-fn program_table(programs: &[ProgramReport]) -> TextTable {
-    let mut table = TextTable::default();
-    table.row(["program", "slots", "jited bytes", "verified instructions", "kernel"]);
-    for p in programs {
-        let pair = |get: fn(&KernelMetrics) -> usize| {
-            let text = |m: Option<KernelMetrics>| m.as_ref().map_or("-".to_string(), |m| get(m).to_string());
-            format!("{} -> {}", text(p.before), text(p.after))
-        };
-        let (jited, verified) = (pair(|m| m.jited as usize), pair(|m| m.verified as usize));
-        table.row([&p.name, &pair(|m| m.slots), &jited, &verified, &verdict(&p.verdict)]);
-    }
-    table
-}
-
-fn cost_table(costs: &[ProgramCosts]) -> TextTable {
-    let mut table = TextTable::default();
-    table.row(["predicted", "slots", "jited bytes", "cycles", ""]);
-    for p in costs {
-        let pair = |get: fn(&CostSummary) -> String| format!("{} -> {}", get(&p.before), get(&p.after));
-        let (slots, jited) = (pair(|c| c.slots.to_string()), pair(|c| c.jited.to_string()));
-        let cycles = pair(|c| format!("{}.{}", c.cycles / 1000, c.cycles % 1000 / 100));
-        table.row([&p.name, &slots, &jited, &cycles, ""]);
-    }
-    table
-}
-
-fn pass_table(passes: &[PassReport]) -> TextTable {
-    let mut table = TextTable::default();
-    table.row(["pass", "runs", "rewrites", "ms", ""]);
-    for p in passes {
-        let ms = format!("{:.2}", p.micros as f64 / 1000.0);
-        table.row([p.name, &p.runs.to_string(), &p.rewrites.to_string(), &ms, ""]);
-    }
-    table
-}
-
-fn step_table(steps: &[StepReport]) -> String {
-    let mut table = TextTable::default();
-    table.row(["pass", "steps", "proven", "unknown", "refuted", "ms", ""]);
-    let mut passes: Vec<&str> = steps.iter().map(|s| s.pass).collect();
-    passes.sort_unstable();
-    passes.dedup();
-    for pass in passes {
-        let of = || steps.iter().filter(|s| s.pass == pass);
-        let count = |is: fn(&ValidationResult) -> bool| of().filter(|s| is(&s.verdict)).count().to_string();
-        let ms: f64 = of().map(|s| s.milliseconds).sum();
-        let proven = count(|v| matches!(v, ValidationResult::Equivalent));
-        let unknown = count(|v| matches!(v, ValidationResult::Unknown(_)));
-        let refuted = count(|v| matches!(v, ValidationResult::Refuted { .. }));
-        table.row([pass, &of().count().to_string(), &proven, &unknown, &refuted, &format!("{ms:.1}"), ""]);
-    }
-    let trusted = steps.iter().map(|s| s.trusted as u64).sum();
-    let words = crate::prove::rests_on(trusted).map_or(String::new(), |words| format!("this {words}\n"));
-    format!("{table}{words}")
-}
-
-fn proof_table(proofs: &[ProofReport]) -> String {
-    let mut table = TextTable::default();
-    table.row(["program", "ms", "proof"]);
-    let mut unknown = 0;
-    for p in proofs {
-        let text = match &p.verdict {
-            ValidationResult::Unchanged => "unchanged".into(),
-            ValidationResult::Equivalent => match crate::prove::rests_on(p.trusted as u64) {
-                Some(words) => format!("equivalent, {words}"),
-                None => "equivalent".into(),
-            },
-            ValidationResult::Unknown(why) => {
-                unknown += 1;
-                format!("not known: {why}")
-            }
-            ValidationResult::Refuted { counterexample, blame } => {
-                let pass = blame.as_ref().map_or("lowering".to_owned(), |(pass, n)| format!("{pass}#{n}"));
-                format!("REFUTED, {pass} is to blame: {counterexample}")
-            }
-        };
-        table.row([&p.name, &format!("{:.1}", p.milliseconds), &text]);
-    }
-    format!("{table}programs: {}, unknown: {unknown}\n", proofs.len())
-}
-
-fn outcome(outcome: &FunctionOutcome) -> String {
-    match outcome {
-        FunctionOutcome::Rewritten => "rewritten".into(),
-        FunctionOutcome::NothingToDo => "nothing to do".into(),
-        FunctionOutcome::NoGain { would_be } => format!("kept: would be {would_be} slots"),
-        FunctionOutcome::Costlier => "kept: the verifier might take longer for another form".into(),
-        FunctionOutcome::Slower => "kept: every other form would be slower by prediction".into(),
-        FunctionOutcome::Marked => "kept: it says what a program that replaces it may do".into(),
-        FunctionOutcome::Removed => "removed: nothing calls it".into(),
-        FunctionOutcome::Unsupported(why) | FunctionOutcome::NotUnderstood(why) => format!("kept: {why}"),
-        FunctionOutcome::Rejected => "kept: the kernel rejected the result".into(),
-    }
-}
-
-fn verdict(verdict: &KernelVerdict) -> String {
-    match verdict {
-        KernelVerdict::Accepted => "accepted".into(),
-        KernelVerdict::NotSupported(why) => format!("not supported here: {}", first_line(why)),
-        KernelVerdict::NotLoadable(why) => format!("original not accepted: {}", first_line(why)),
-        KernelVerdict::Bisected(blamed) => {
-            let names: Vec<String> = blamed.iter().map(|(pass, n)| format!("{pass}#{n}")).collect();
-            format!("accepted without {}", names.join(", "))
-        }
-        KernelVerdict::Remade(why) => format!("accepted, made otherwise: {}", first_line(why)),
-        KernelVerdict::Original(why) => format!("original kept: {}", first_line(why)),
-    }
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }

@@ -3,8 +3,10 @@
 use crate::elf::{Elf, ElfRelocation};
 use crate::model::{ExternId, FuncId, MapId, RelocKind};
 use crate::raw_form::RawSourceFiles;
+use crate::read::jump_tables::TableReference;
 use millstream_btf::{StrOff, StrangeCore};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// The file and where in it the described things are.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +36,8 @@ pub(crate) struct ObjectImage {
     pub(crate) strange_cores: Vec<(FuncId, u32, StrangeCore)>,
     /// Sections of instructions that have no known function, by name, and why.
     pub(crate) left_sections: Vec<(String, String)>,
+    /// References to jump tables, by function and instruction.
+    pub(crate) table_references: FxHashMap<FuncId, BTreeMap<u32, TableReference>>,
     /// Functions whose addresses are in data.
     pub(crate) in_data: FxHashSet<FuncId>,
     /// The map that a section of global data is.

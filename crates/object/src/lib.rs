@@ -52,7 +52,9 @@ mod link;
 mod model;
 mod raw_form;
 mod read;
+mod remove;
 mod section;
+mod settings;
 mod write;
 
 pub use error::{ElfPart, ObjectError};
@@ -62,3 +64,4 @@ pub use millstream_isa::MapType;
 pub use model::*;
 pub use raw_form::{RawFiles, RawInput};
 pub use section::SectionKind;
+pub use settings::SettledBytes;

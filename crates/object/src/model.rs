@@ -4,6 +4,7 @@
 //! stay valid for the life of the object. A removed function keeps its place and is marked.
 
 use crate::section::SectionKind;
+use crate::settings::SettledBytes;
 use millstream_btf::{Btf, CoreKind, StrOff, TypeId};
 use millstream_isa::MapType;
 use millstream_isa::RawInsn;
@@ -61,6 +62,8 @@ pub struct Object {
     pub notes: Vec<String>,
     /// Why nothing of it may be changed, if its types or its records of instructions are not understood.
     pub frozen: Option<String>,
+    /// Constants that no loader sets any more.
+    pub settled: Vec<SettledBytes>,
     pub(crate) image: crate::image::ObjectImage,
 }
 

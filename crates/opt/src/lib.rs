@@ -15,9 +15,11 @@ mod costs;
 mod host;
 mod kernels;
 mod prove;
+mod prune;
 mod regression;
 mod report;
 mod rule_mining;
+mod settings;
 mod superopt;
 mod trace;
 mod verifier_effort;
@@ -46,8 +48,10 @@ pub use millstream_search::{
     SearchStats, WindowReplacement,
 };
 pub use prove::{ProofReport, StepReport, ValidationResult, validate, validate_passes};
+pub use prune::{PruneReport, prune};
 pub use report::{FunctionOutcome, FunctionReport, KernelMetrics, KernelVerdict, PassReport, ProgramReport};
 pub use rule_mining::mine_rules;
+pub use settings::{LoadSetting, SettingError, SettledVariable, apply_settings};
 pub use superopt::{
     AlternativeObject, EquivalenceEvidence, KernelAcceptance, SuperOptions, SuperReport,
     SuperoptimizedObject, superoptimize,
@@ -199,6 +203,28 @@ pub struct OptimizationResult {
 /// [`OptError`]; the input is unchanged then.
 pub fn optimize(object: &Object, options: &OptimizeOptions) -> Result<OptimizationResult, OptError> {
     optimize_marked(object, None, options)
+}
+
+/// The instruction set version, of those that all target kernels have, in which the optimized object has the
+/// fewest slots; the oldest of several.
+///
+/// # Errors
+/// As [`optimize`].
+pub fn smallest_instruction_set(object: &Object, options: &OptimizeOptions) -> Result<u8, OptError> {
+    let newest = match (options.kernels, options.host) {
+        (Some(kernels), _) => kernels.oldest().isa(),
+        (None, Some(host)) if host.isa_v4 => 4,
+        _ => oldest_kernel(object).isa(),
+    };
+    let mut best = None;
+    for isa in 1..=newest.max(isa_version(object)) {
+        let options = OptimizeOptions { isa, dump_after: None, ..options.clone() };
+        let slots = optimize(object, &options)?.slots();
+        if best.is_none_or(|(fewest, _)| slots < fewest) {
+            best = Some((slots, isa));
+        }
+    }
+    Ok(best.map_or(0, |(_, isa)| isa))
 }
 
 /// The same of an object with marks in place of source lines, and the same object with its own.

@@ -2,6 +2,7 @@
 
 mod externs;
 mod functions;
+pub(crate) mod jump_tables;
 mod legacy_maps;
 mod maps;
 pub(crate) mod opaque;
@@ -48,6 +49,7 @@ impl Object {
             btf,
             notes: Vec::new(),
             frozen,
+            settled: Vec::new(),
             image: ObjectImage { elf, ..ObjectImage::default() },
         };
         object.read_maps();
@@ -59,6 +61,7 @@ impl Object {
             object.distribute_ext_records(&ext);
         }
         object.read_initial_values();
+        object.expand_jump_tables();
         object.keep_branch_targets();
         Ok(object)
     }

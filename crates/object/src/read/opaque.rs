@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Section of tables of places to jump to, which clang writes since version 22: offsets in bytes into the
 /// section of the function that refers to them, 8 bytes each, without relocations.
-const JUMP_TABLES: &str = ".jumptables";
+pub(crate) const JUMP_TABLES: &str = ".jumptables";
 /// `R_BPF_64_ABS32` and `R_BPF_64_NODYLD32`: fields of 4 bytes in data.
 const NARROW: [u32; 2] = [3, 4];
 

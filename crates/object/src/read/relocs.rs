@@ -49,6 +49,9 @@ impl Object {
         let Some(id) = self.function_around(section, r.offset / 8) else {
             return; // in instructions that belong to no function
         };
+        if self.note_table_reference(id, r) {
+            return;
+        }
         if let Err(what) = self.read_reference(id, r) {
             let slot = r.offset / 8 - u64::from(self.functions[id.index()].start);
             self.keep(id, format!("relocation at slot {slot}: {what}"), false);
