@@ -45,6 +45,7 @@ mod metrics;
 mod native;
 mod opt;
 mod p4;
+mod plan;
 mod privileges;
 mod progress;
 mod prove;
