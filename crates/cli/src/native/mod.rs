@@ -101,6 +101,19 @@ pub(crate) struct CodegenArgs {
     pub(crate) pipeline: Option<u32>,
 }
 
+impl Default for CodegenArgs {
+    fn default() -> CodegenArgs {
+        CodegenArgs {
+            schedule: Schedule::default(),
+            llvm_passes: None,
+            templates: Vec::new(),
+            without: Vec::new(),
+            workers: 1,
+            pipeline: None,
+        }
+    }
+}
+
 impl CodegenArgs {
     /// Number of workers, one per stage of a pipeline.
     pub(crate) fn workers(&self) -> Result<u32> {
