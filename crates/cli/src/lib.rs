@@ -42,9 +42,11 @@ mod learn;
 mod log;
 mod man;
 mod metrics;
+mod model;
 mod native;
 mod opt;
 mod p4;
+mod plan;
 mod privileges;
 mod progress;
 mod prove;
@@ -53,6 +55,7 @@ mod rules;
 mod run;
 mod superopt;
 mod supervise;
+mod tune;
 mod verify;
 mod wrap;
 mod xdp;
@@ -137,6 +140,14 @@ enum CliCommand {
     ///
     /// Needs no peer, no NIC and no root: packets come from memory.
     BenchUser(Box<bench_user::BenchUserArgs>),
+    /// Search the settings by which a configuration or an XDP program is fastest in userspace, on this machine
+    /// and traffic
+    ///
+    /// The plan that it writes is for `--plan` of `click`, `native` and `build`. Settings change speed only.
+    Tune(Box<tune::TuneArgs>),
+    /// Predict what bounds a configuration or an XDP program in userspace: processor, memory or I/O; and the
+    /// best batch and sub-batch
+    Model(model::ModelArgs),
     /// Show the per-packet data of a compiled Click configuration: live annotations, their layout, dead
     /// annotations
     Layout(layout::LayoutArgs),
@@ -285,6 +296,8 @@ impl CliCommand {
             CliCommand::Stats(args) => native::client::stats(&args),
             CliCommand::Click(args) => click::run(&args),
             CliCommand::BenchUser(args) => bench_user::run(&args),
+            CliCommand::Tune(args) => tune::run(&args),
+            CliCommand::Model(args) => model::run(&args),
             CliCommand::Layout(args) => layout::run(&args),
             CliCommand::Build(args) => build::run(&args),
             CliCommand::P4(args) => p4::run(&args),

@@ -54,6 +54,26 @@ impl Environment {
     }
 }
 
+/// This machine in one line: processor, number of processors online, and sizes of the first one's caches of
+/// data, as in `a processor, 8 processors, caches 48K 2048K 36864K`.
+pub fn machine_line() -> String {
+    let Environment { cpu, cpus, .. } = Environment::now();
+    let sizes = cache_sizes();
+    let caches = if sizes.is_empty() { String::new() } else { format!(", caches {}", sizes.join(" ")) };
+    format!("{cpu}, {cpus} processors{caches}")
+}
+
+/// Sizes of the first processor's caches of data, innermost first, as the kernel writes them.
+fn cache_sizes() -> Vec<String> {
+    let read = |index: u32, name: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}");
+        fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    };
+    let of = |index| Some((read(index, "type")?, read(index, "size")?));
+    let all = (0..8).map_while(of);
+    all.filter(|(kind, _)| kind != "Instruction").map(|(_, size)| size).collect()
+}
+
 /// Mitigations of this machine's kernel that make each call, return or indirect jump slower, by the names
 /// that the kernel gives them (Documentation/admin-guide/hw-vuln); empty if there are none.
 pub fn mitigations() -> String {

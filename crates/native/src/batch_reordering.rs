@@ -2,7 +2,7 @@
 //!
 //! If packets alternate between different paths through a program, branches are mispredicted and code is
 //! fetched alternately. Sorted into classes, packets of one path run one after the other ([`crate::emit`]
-//! sorts, [`crate::schedule::BatchReordering`] names the criterion).
+//! sorts, [`millstream_plan::BatchReordering`] names the criterion).
 //!
 //! Invariant: a program that runs in this order gives each packet the same result as in arrival order, and
 //! leaves the same contents in all maps; packets of a flow (as in [`crate::io::steer`]) stay in order.

@@ -34,8 +34,8 @@ use crate::runtime::packet::{DescriptorLayout, LayoutPolicy, PacketBatch};
 use crate::runtime::region::{AREAS, AddressAllocator, ExternalMemory, FixedAddressBox};
 use crate::runtime::sharing::{SeqlockMap, WorkerEpochs};
 use crate::runtime::worker::{ClockSource, ProgramEvent, RecordListener, Worker};
-use crate::schedule::{CompiledSchedule, Schedule};
 use crate::templates::TableTemplate;
+use millstream_plan::{CompiledSchedule, Schedule};
 
 mod code;
 

@@ -22,7 +22,6 @@ pub mod llvm;
 mod prefetch;
 mod program;
 mod runtime;
-mod schedule;
 mod templates;
 
 pub use classifier::ClassifierTemplate;
@@ -31,6 +30,9 @@ pub use engine::{CompileTimings, ExportOptions, LlvmIrText, NativeEngine, Native
 pub use fields::DescriptorFieldSet;
 pub use image::table::{ExportTable, LinkedCode};
 pub use image::{CodegenCpu, ImageLinkError, ImageLoadError, ImageMapSpec as MapShape, NativeImage};
+pub use millstream_plan::{
+    BatchReordering, CompiledSchedule, PrefetchDecision, PrefetchPolicy, Schedule, SchedulePattern,
+};
 pub use runtime::index::HashTemplate;
 pub use runtime::lpm::LpmTemplate;
 pub use runtime::lpm::template_choice::PrefixStats;
@@ -41,7 +43,4 @@ pub use runtime::packet::{
 };
 pub use runtime::region::ExternalMemory;
 pub use runtime::worker::{ClockSource, ProgramEvent, RecordListener, TakeRecord};
-pub use schedule::{
-    BatchReordering, CompiledSchedule, PrefetchDecision, PrefetchPolicy, Schedule, SchedulePattern,
-};
 pub use templates::TableTemplate;

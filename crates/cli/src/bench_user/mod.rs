@@ -7,10 +7,11 @@
 //! docs/native.md.
 
 mod instructions;
-mod paced;
+pub(crate) mod outputs;
+pub(crate) mod paced;
 mod report;
-mod subject;
-mod traffic;
+pub(crate) mod subject;
+pub(crate) mod traffic;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,28 +23,20 @@ use millstream_rng::Rng;
 
 use self::paced::OfferedLoad;
 use self::report::{BenchUserReport, BenchmarkRow, LatencyRow, ScheduleRow, SkippedPart, median};
-use self::subject::{BenchmarkRunner, BenchmarkTarget, CompileOutcome, RunMeasurement};
+use self::subject::{
+    BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, RunMeasurement, SubjectArgs,
+};
 use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
 use crate::exit::Exit;
-use crate::lab::TrafficArgs;
 use crate::native::{CodegenArgs, bind, seconds};
 use crate::progress::{Progress, ProgressCounter};
 
 /// Flags of `millstream bench-user`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchUserArgs {
-    /// Click configuration or XDP program to measure: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
-    #[arg(value_name = "CONF|OBJECT")]
-    what: String,
-    /// Variables of a configuration that win over its `define`
-    #[arg(value_name = "NAME=VALUE")]
-    variables: Vec<String>,
-    /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
-    #[arg(long = "map", value_name = "NAME=FILE")]
-    maps: Vec<String>,
     #[command(flatten)]
-    feed: TrafficArgs,
+    subject: SubjectArgs,
     /// Parts of the measurement to run
     #[arg(
         long,
@@ -141,15 +134,15 @@ pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
         .iter()
         .chain([&args.tuning.schedule])
         .try_for_each(|schedule| check_batch_size(schedule.batch))?;
-    let subject = BenchmarkTarget::read(args)?;
-    let runner = match subject.runner(args, (1, false), &args.tuning.schedule)? {
+    let subject = BenchmarkTarget::read(&args.subject, &args.tuning)?;
+    let runner = match subject.runner(&args.subject, CompileRequest::of(&args.tuning))? {
         CompileOutcome::Ready(runner) => runner,
         CompileOutcome::NoLlvm(why) => {
             errln!("{why}");
             return Ok(Exit::NotPermitted.into());
         }
     };
-    let traffic = subject.traffic(args)?;
+    let traffic = subject.traffic(&args.subject)?;
     if let Some(count) = args.counted {
         let mut runner = runner;
         outln!("{}", runner.run(&traffic, count, args.batch() as usize)?.received);
@@ -202,7 +195,7 @@ impl<'b> BenchmarkRun<'b> {
         runner: BenchmarkRunner,
         traffic: TrafficPattern,
     ) -> BenchmarkRun<'b> {
-        let found = BenchUserReport::new(&args.what, &traffic, args, runner.compiled_ms());
+        let found = BenchUserReport::new(&args.subject.what, &traffic, args, runner.compiled_ms());
         BenchmarkRun { args, subject, runner, traffic, found }
     }
 
@@ -262,7 +255,8 @@ impl<'b> BenchmarkRun<'b> {
         }
         let mut runners = Vec::new();
         for schedule in std::iter::once(&self.args.tuning.schedule).chain(&self.args.schedules) {
-            match self.subject.runner(self.args, (1, false), schedule)? {
+            let request = CompileRequest { schedule, ..CompileRequest::of(&self.args.tuning) };
+            match self.subject.runner(&self.args.subject, request)? {
                 CompileOutcome::Ready(runner) => runners.push(*runner),
                 CompileOutcome::NoLlvm(why) => return Err(miette!(why)),
             }
@@ -289,7 +283,9 @@ impl<'b> BenchmarkRun<'b> {
         let crews = numbers.iter().map(|&workers| (workers, false));
         let staged = self.args.tuning.pipeline.map(|stages| (stages, true));
         for crew in crews.chain(staged) {
-            match self.subject.runner(self.args, crew, &self.args.tuning.schedule) {
+            let (workers, stages) = crew;
+            let request = CompileRequest { workers, stages, ..CompileRequest::of(&self.args.tuning) };
+            match self.subject.runner(&self.args.subject, request) {
                 Ok(CompileOutcome::Ready(runner)) => runners.push(*runner),
                 Ok(CompileOutcome::NoLlvm(why)) => return Err(miette!(why)),
                 // Some elements support one worker only.

@@ -27,12 +27,12 @@ const WARM: f64 = 0.1;
 
 /// Arrival rate and duration of packets.
 #[derive(Clone, Copy)]
-pub(super) struct OfferedLoad {
+pub(crate) struct OfferedLoad {
     /// Packets per second, or `None` for no limit.
-    pub(super) rate: Option<f64>,
-    pub(super) length: Duration,
+    pub(crate) rate: Option<f64>,
+    pub(crate) length: Duration,
     /// Longest step of the worker's loop that is counted as its own.
-    pub(super) longest_step: Duration,
+    pub(crate) longest_step: Duration,
 }
 
 /// Time for which a worker had its processor.
@@ -198,7 +198,7 @@ const STEPS: u32 = 32;
 
 /// Histogram of latencies, each exact to a thirty-second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LatencyHistogram {
+pub(crate) struct LatencyHistogram {
     counts: Vec<u64>,
     all: u64,
 }
@@ -222,7 +222,7 @@ impl LatencyHistogram {
 
     /// Latency, in nanoseconds, that this share of all packets does not exceed; `None` if there are no
     /// packets.
-    pub(super) fn percentile(&self, share: f64) -> Option<u64> {
+    pub(crate) fn percentile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.all as f64 * share).ceil() as u64).max(1);
         let mut below = 0;
         let at = self.counts.iter().position(|count| {

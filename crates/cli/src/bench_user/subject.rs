@@ -1,33 +1,37 @@
 //! Subject of the measurement: a configuration or an XDP program, compiled for a number of workers, and run
 //! on packets from memory.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::fill;
 use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters};
+use millstream_interp::MapKind;
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
 use millstream_native::io::graph::{
-    GraphPortNumbers, GraphRunStats, SentPacket, SourceFrames, run_graph, run_graph_by,
+    GraphPortNumbers, GraphRunStats, GraphSources, SentPacket, SourceFrames, run_graph, run_graph_by,
 };
 use millstream_native::io::live::{serve, serve_graph};
+use millstream_native::io::packet_source::PacketStreamSource;
+use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::{
-    NullSink, PacketAccounting, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
+    NullSink, PacketAccounting, PacketSink, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
     run as run_packets, run_by,
 };
 use millstream_native::{CompiledSchedule, NativeEngine, NativeOptions, Schedule};
 use millstream_object::Object;
 
-use super::BenchUserArgs;
 use super::paced::{self, LatencyHistogram, OfferedLoad, PacedEndpoint, WorkerClock};
 use super::traffic::TrafficPattern;
+use crate::capture::CaptureFile;
 use crate::click::{self, SourcePackets};
-use crate::lab::open;
-use crate::native::{bind, is_llvm_missing, seed, tables};
+use crate::lab::{TrafficArgs, open};
+use crate::native::{CodegenArgs, bind, is_llvm_missing, seed, tables};
 
 /// Interface that packets come in by; an object that redirects gets the next one, too.
 const INGRESS: u32 = 1;
@@ -35,21 +39,71 @@ const INGRESS: u32 = 1;
 /// Upper bound on a paced run, in multiples of its length, however little processor time the worker gets.
 const PATIENCE: u32 = 30;
 
+/// Program to measure, its tables and its traffic.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SubjectArgs {
+    /// Click configuration or XDP program to measure: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
+    #[arg(value_name = "CONF|OBJECT")]
+    pub(crate) what: String,
+    /// Variables of a configuration that win over its `define`
+    #[arg(value_name = "NAME=VALUE")]
+    pub(crate) variables: Vec<String>,
+    /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
+    #[arg(long = "map", value_name = "NAME=FILE")]
+    maps: Vec<String>,
+    #[command(flatten)]
+    pub(crate) feed: TrafficArgs,
+}
+
+impl SubjectArgs {
+    /// A configuration without variables and tables.
+    pub(crate) fn of_configuration(conf: &Path) -> SubjectArgs {
+        SubjectArgs {
+            what: conf.display().to_string(),
+            variables: Vec::new(),
+            maps: Vec::new(),
+            feed: TrafficArgs::default(),
+        }
+    }
+}
+
+/// Code to make.
+#[derive(Clone, Copy)]
+pub(crate) struct CompileRequest<'r> {
+    /// Options, except those that follow.
+    pub(crate) tuning: &'r CodegenArgs,
+    /// Schedule.
+    pub(crate) schedule: &'r Schedule,
+    /// Workers, or stages.
+    pub(crate) workers: u32,
+    /// True if the workers are stages of a pipeline.
+    pub(crate) stages: bool,
+    /// Seed of an object's hash functions and random numbers, in place of one that nobody can guess.
+    pub(crate) seed: Option<u64>,
+}
+
+impl<'r> CompileRequest<'r> {
+    /// Code for one worker, by these options.
+    pub(crate) fn of(tuning: &'r CodegenArgs) -> CompileRequest<'r> {
+        CompileRequest { tuning, schedule: &tuning.schedule, workers: 1, stages: false, seed: None }
+    }
+}
+
 /// Configuration or object to measure.
-pub(super) enum BenchmarkTarget {
+pub(crate) enum BenchmarkTarget {
     Configuration,
     Object(Box<(Object, Option<String>, Workload, Vec<u32>)>),
 }
 
 /// Result of compilation.
-pub(super) enum CompileOutcome {
+pub(crate) enum CompileOutcome {
     Ready(Box<BenchmarkRunner>),
     /// LLVM's library is missing.
     NoLlvm(String),
 }
 
 /// Returns true if this names an object, not a configuration.
-fn is_object(what: &str) -> bool {
+pub(crate) fn is_object(what: &str) -> bool {
     let path = match what.rsplit_once(':') {
         Some((path, program)) if !program.contains('/') && !Path::new(what).exists() => path,
         _ => what,
@@ -63,21 +117,22 @@ fn is_object(what: &str) -> bool {
 }
 
 impl BenchmarkTarget {
-    pub(super) fn read(args: &BenchUserArgs) -> Result<BenchmarkTarget> {
+    /// Reads an object; a configuration is read when it is compiled.
+    pub(crate) fn read(args: &SubjectArgs, tuning: &CodegenArgs) -> Result<BenchmarkTarget> {
         if !is_object(&args.what) {
             return Ok(BenchmarkTarget::Configuration);
         }
         if let Some(variable) = args.variables.first() {
             return Err(miette!("{variable}: an object has no variables; these are for configurations"));
         }
-        args.tuning.of_objects()?;
+        tuning.of_objects()?;
         let (object, program) = open(&args.what)?;
         let (load, order) = args.feed.workload(&args.what, [INGRESS, INGRESS + 1])?;
         Ok(BenchmarkTarget::Object(Box::new((object, program, load, order))))
     }
 
     /// Packets that devices receive.
-    pub(super) fn traffic(&self, args: &BenchUserArgs) -> Result<TrafficPattern> {
+    pub(crate) fn traffic(&self, args: &SubjectArgs) -> Result<TrafficPattern> {
         Ok(match self {
             BenchmarkTarget::Configuration => {
                 let (frames, from) = match args.feed.recorded()? {
@@ -103,18 +158,14 @@ impl BenchmarkTarget {
         })
     }
 
-    /// Code for so many workers, with its tables.
-    pub(super) fn runner(
-        &self,
-        args: &BenchUserArgs,
-        (workers, stages): (u32, bool),
-        schedule: &Schedule,
-    ) -> Result<CompileOutcome> {
+    /// Code with its tables.
+    pub(crate) fn runner(&self, args: &SubjectArgs, made: CompileRequest<'_>) -> Result<CompileOutcome> {
         let start = Instant::now();
-        let options = NativeOptions { workers, ..args.tuning.options_by(schedule) };
+        let CompileRequest { tuning, schedule, workers, stages, .. } = made;
+        let options = NativeOptions { workers, ..tuning.options_by(schedule) };
         let program = match self {
             BenchmarkTarget::Configuration => {
-                let general = Ablations { stages, ..args.tuning.general() };
+                let general = Ablations { stages, ..tuning.general() };
                 let made = (HandlerWriters::Scripts, general);
                 Some(click::compile_to_ir(Path::new(&args.what), &args.variables, workers, made)?)
             }
@@ -122,7 +173,8 @@ impl BenchmarkTarget {
         };
         let engine = match (self, &program) {
             (BenchmarkTarget::Object(of), _) => {
-                NativeEngine::of_object(&of.0, of.1.as_deref(), &NativeOptions { seed: seed(), ..options })
+                let options = NativeOptions { seed: made.seed.unwrap_or_else(seed), ..options };
+                NativeEngine::of_object(&of.0, of.1.as_deref(), &options)
             }
             (_, Some(program)) => {
                 let (places, prefixes) = (click::element_names(program), click::prefixes(program));
@@ -162,23 +214,23 @@ fn own_packets(program: &ClickProgram) -> Result<Vec<Option<SourcePackets>>> {
 }
 
 /// Compiled code, ready to run.
-pub(super) struct BenchmarkRunner {
+pub(crate) struct BenchmarkRunner {
     program: Option<ClickProgram>,
     /// Packets of sources that are not devices.
     made: Vec<Option<SourcePackets>>,
-    engine: NativeEngine,
+    pub(super) engine: NativeEngine,
     compiled: Duration,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub(super) struct RunMeasurement {
-    pub(super) received: u64,
-    pub(super) sent: u64,
+pub(crate) struct RunMeasurement {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
     /// Includes dropped copies.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
     /// Wall-clock time, processor time, and its share in the program.
-    pub(super) wall: Duration,
+    pub(crate) wall: Duration,
     cpu: Duration,
     busy: Duration,
 }
@@ -210,19 +262,19 @@ impl RunMeasurement {
 }
 
 /// Result of a paced run.
-pub(super) struct PacedMeasurement {
-    pub(super) received: u64,
+pub(crate) struct PacedMeasurement {
+    pub(crate) received: u64,
     /// Packets that found the ring full.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
     /// Worker's time, without that left out.
-    pub(super) time: Duration,
+    pub(crate) time: Duration,
     /// Share of all the time.
-    pub(super) left_out: f64,
-    pub(super) latencies: LatencyHistogram,
+    pub(crate) left_out: f64,
+    pub(crate) latencies: LatencyHistogram,
 }
 
 impl BenchmarkRunner {
-    pub(super) fn workers(&self) -> u32 {
+    pub(crate) fn workers(&self) -> u32 {
         self.engine.workers()
     }
 
@@ -232,49 +284,86 @@ impl BenchmarkRunner {
     }
 
     /// Batch size that it was compiled for.
-    pub(super) fn batch(&self) -> u32 {
+    pub(crate) fn batch(&self) -> u32 {
         self.engine.batch()
     }
 
     /// Schedule that it was compiled with.
-    pub(super) fn schedule(&self) -> CompiledSchedule {
+    pub(crate) fn schedule(&self) -> CompiledSchedule {
         self.engine.schedule.clone()
     }
 
-    pub(super) fn compiled_ms(&self) -> f64 {
+    /// Tables whose template can be chosen, each with its template.
+    pub(crate) fn templates(&self) -> Vec<(String, String)> {
+        let templates = self.engine.templates.iter();
+        templates.map(|chosen| (chosen.table.clone(), chosen.template.clone())).collect()
+    }
+
+    /// Tables whose look-ups are code: name, bytes when full, and entries found by hash or prefix, not by
+    /// index.
+    pub(crate) fn lookup_tables(&mut self) -> Vec<(String, u64, bool)> {
+        let tables = std::mem::take(&mut self.engine.schedule.tables);
+        let mut found = Vec::new();
+        for decision in &tables {
+            let Some(map) = self.engine.map(&decision.table) else { continue };
+            let (bytes, searched) = (map.lookup_bytes(), !matches!(map.spec().kind, MapKind::Array));
+            found.extend(bytes.map(|bytes| (decision.table.clone(), bytes, searched)));
+        }
+        self.engine.schedule.tables = tables;
+        found
+    }
+
+    pub(crate) fn compiled_ms(&self) -> f64 {
         self.compiled.as_secs_f64() * 1e3
     }
 
     /// Returns true if any packets come from outside.
-    pub(super) fn takes_traffic(&self) -> bool {
+    pub(crate) fn takes_traffic(&self) -> bool {
         self.program.is_none() || self.made.iter().any(Option::is_none)
     }
 
     /// Runs so many packets.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         traffic: &TrafficPattern,
         count: u64,
         batch: usize,
     ) -> Result<RunMeasurement> {
         let before = os::processor_ns();
-        let ran = match &self.program {
-            None => self.object(traffic, count, batch),
-            Some(program) => {
-                let (outputs, stages) = (program.targets.len(), program.stages > 1);
-                self.graph(traffic, count, (outputs, stages), batch)
-            }
-        };
+        let ran = self.run_into(traffic, (count, batch), &mut NullSink, &|_| Ok(()));
         let cpu = Duration::from_nanos(os::processor_ns().saturating_sub(before));
         ran.map(|ran| RunMeasurement { cpu, ..ran })
     }
 
-    fn object(&mut self, traffic: &TrafficPattern, count: u64, batch: usize) -> Result<RunMeasurement> {
+    /// Runs so many packets, and hands over what is sent: by an object to `sink`, by a configuration to
+    /// `take`.
+    pub(super) fn run_into(
+        &mut self,
+        traffic: &TrafficPattern,
+        (count, batch): (u64, usize),
+        sink: &mut (dyn PacketSink + Send),
+        take: &(impl Fn(SentPacket<'_>) -> io::Result<()> + Sync),
+    ) -> Result<RunMeasurement> {
+        match &self.program {
+            None => self.object(traffic, (count, batch), sink),
+            Some(program) => {
+                let (outputs, stages) = (program.targets.len(), program.stages > 1);
+                self.graph(traffic, (count, batch), (outputs, stages), take)
+            }
+        }
+    }
+
+    fn object(
+        &mut self,
+        traffic: &TrafficPattern,
+        (count, batch): (u64, usize),
+        sink: &mut (dyn PacketSink + Send),
+    ) -> Result<RunMeasurement> {
         let source = ReplaySource { frames: &traffic.frames, order: &traffic.order, count, stream: None };
         let plan = RunConfig { batch, ingress: INGRESS };
         let ran: ObjectRan = match self.engine.workers() {
-            1 => run_packets(&mut self.engine, &source, &mut NullSink, plan),
-            _ => run_by(&mut self.engine, &source, &mut NullSink, plan, &WorkerHooks { enter: &bind }, None),
+            1 => run_packets(&mut self.engine, &source, sink, plan),
+            _ => run_by(&mut self.engine, &source, sink, plan, &WorkerHooks { enter: &bind }, None),
         }
         .into_diagnostic()?;
         let (received, sent) = (ran.account.received, ran.account.sent());
@@ -291,9 +380,9 @@ impl BenchmarkRunner {
     fn graph(
         &mut self,
         traffic: &TrafficPattern,
-        count: u64,
+        (count, batch): (u64, usize),
         (outputs, stages): (usize, bool),
-        batch: usize,
+        take: &(impl Fn(SentPacket<'_>) -> io::Result<()> + Sync),
     ) -> Result<RunMeasurement> {
         let each = count / self.made.len().max(1) as u64;
         let outside = SourceFrames { frames: &traffic.frames, count: each };
@@ -304,10 +393,10 @@ impl BenchmarkRunner {
             .map(|made| made.as_ref().map_or(outside, |own| with_count(own.feed())))
             .collect();
         let (crew, never) = (WorkerHooks { enter: &bind }, None::<fn(&mut NativeEngine) -> bool>);
-        let (engine, take) = (&mut self.engine, &|_: SentPacket<'_>| Ok(()));
+        let engine = &mut self.engine;
         let ran: GraphRunStats = match engine.workers() {
             _ if stages => run_graph_pipelined(engine, &feeds, outputs, batch, &crew, take, never),
-            1 => run_graph(engine, &feeds, outputs, batch, take),
+            1 => run_graph(engine, &feeds, outputs, batch, |packet: SentPacket<'_>| take(packet)),
             _ => run_graph_by(engine, &feeds, outputs, batch, &crew, take, never),
         }
         .into_diagnostic()?;
@@ -316,8 +405,25 @@ impl BenchmarkRunner {
         Ok(RunMeasurement { received, sent, dropped, wall: ran.total, cpu: Duration::ZERO, busy: ran.busy })
     }
 
+    /// Runs packets of a capture file through a configuration with one source, and writes what is sent into
+    /// another one. Returns the time and the packets.
+    pub(crate) fn run_capture(&mut self, from: &CaptureFile, to: File, batch: usize) -> Result<(Duration, u64)> {
+        let outputs = self.program.as_ref().map_or(1, |program| program.targets.len());
+        let feeds = [SourceFrames { frames: &[], count: u64::MAX }];
+        let streams: [Option<&dyn PacketStreamSource>; 1] = [Some(from)];
+        let sources = GraphSources { streams: &streams, ..GraphSources::from(&feeds) };
+        let mut writer =
+            PcapWriter::new(BufWriter::new(to), PcapHeader::default()).into_diagnostic()?;
+        let ran = run_graph(&mut self.engine, sources, outputs, batch, |packet: SentPacket<'_>| {
+            writer.write(packet.bytes, 0, u32::MAX)
+        });
+        let ran = ran.into_diagnostic()?;
+        writer.finish().into_diagnostic()?;
+        Ok((ran.total, ran.received.iter().sum()))
+    }
+
     /// Runs packets that come at a pace, by one worker.
-    pub(super) fn paced(
+    pub(crate) fn paced(
         &mut self,
         traffic: &TrafficPattern,
         pace: &OfferedLoad,

@@ -3,22 +3,22 @@
 use millstream_programs::packet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN, TCP, UDP, checksum};
 
 /// Frames and their order, which is repeated.
-pub(super) struct TrafficPattern {
-    pub(super) frames: Vec<Vec<u8>>,
-    pub(super) order: Vec<u32>,
-    pub(super) description: String,
+pub(crate) struct TrafficPattern {
+    pub(crate) frames: Vec<Vec<u8>>,
+    pub(crate) order: Vec<u32>,
+    pub(crate) description: String,
 }
 
 impl TrafficPattern {
     /// Mean length of a frame over the order, in bytes.
-    pub(super) fn mean_length(&self) -> f64 {
+    pub(crate) fn mean_length(&self) -> f64 {
         let bytes: usize =
             self.order.iter().filter_map(|&at| self.frames.get(at as usize)).map(Vec::len).sum();
         bytes as f64 / self.order.len().max(1) as f64
     }
 
     /// The same traffic with frames padded to at least so many bytes.
-    pub(super) fn lengthened(&self, bytes: usize) -> TrafficPattern {
+    pub(crate) fn lengthened(&self, bytes: usize) -> TrafficPattern {
         let frames = self.frames.iter().map(|frame| lengthened(frame, bytes)).collect();
         TrafficPattern { frames, order: self.order.clone(), description: self.description.clone() }
     }

@@ -21,6 +21,7 @@ use millstream_object::Object;
 
 use crate::exit::Exit;
 use crate::native::{CodegenArgs, is_llvm_missing};
+use crate::plan::{self, PlanArgs};
 use crate::privileges::{self, RequiredPrivileges};
 use crate::{click, lab, log, native};
 
@@ -52,6 +53,8 @@ pub(crate) struct BuildArgs {
     writable: bool,
     #[command(flatten)]
     tuning: CodegenArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -88,12 +91,18 @@ impl From<TargetCpu> for CodegenCpu {
 /// Runs the command.
 pub(crate) fn run(args: &BuildArgs) -> Result<ExitCode> {
     let start = Instant::now();
-    let workers = args.tuning.workers()?;
-    let options = NativeOptions { cpu: args.cpu.into(), workers, ..args.tuning.options() };
-    let (input, options) = match is_object(&args.input)? {
-        true => (object(args)?, NativeOptions { seed: native::seed(), ..options }),
+    let is_object = is_object(&args.input)?;
+    let hash = || match is_object {
+        true => plan::object_hash(&args.input, args.prog.as_deref()),
+        false => plan::configuration_hash(Path::new(&args.input), &args.variables),
+    };
+    let tuning = args.plan.tuning(&args.tuning, hash)?;
+    let workers = tuning.workers()?;
+    let options = NativeOptions { cpu: args.cpu.into(), workers, ..tuning.options() };
+    let (input, options) = match is_object {
+        true => (object(args, &tuning)?, NativeOptions { seed: native::seed(), ..options }),
         false => {
-            let input = configuration(args)?;
+            let input = configuration(args, &tuning)?;
             let (places, prefixes) = input.known();
             let copies = input.copies();
             (input, NativeOptions { places, prefixes, copies, ..options })
@@ -138,8 +147,8 @@ enum BuildInput {
     Configuration { name: String, program: Box<ClickProgram> },
 }
 
-fn object(args: &BuildArgs) -> Result<BuildInput> {
-    args.tuning.of_objects()?;
+fn object(args: &BuildArgs, tuning: &CodegenArgs) -> Result<BuildInput> {
+    tuning.of_objects()?;
     if args.writable {
         return Err(miette!("--writable is for configurations of Click"));
     }
@@ -151,15 +160,15 @@ fn object(args: &BuildArgs) -> Result<BuildInput> {
     Ok(BuildInput::Object { name: args.input.clone(), object: Box::new(object), program })
 }
 
-fn configuration(args: &BuildArgs) -> Result<BuildInput> {
+fn configuration(args: &BuildArgs, tuning: &CodegenArgs) -> Result<BuildInput> {
     if args.prog.is_some() {
         return Err(miette!("--prog is for objects"));
     }
     let writers = if args.writable { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
-    let (conf, general) = (Path::new(&args.input), args.tuning.general());
+    let (conf, general) = (Path::new(&args.input), tuning.general());
     // Programs in C supply batches of their own, between which no packet waits.
     let general = if matches!(args.emit, EmitKind::Exe) { click::with_clock(general) } else { general };
-    let program = click::compile_to_ir(conf, &args.variables, args.tuning.workers()?, (writers, general))?;
+    let program = click::compile_to_ir(conf, &args.variables, tuning.workers()?, (writers, general))?;
     Ok(BuildInput::Configuration { name: args.input.clone(), program: Box::new(program) })
 }
 
@@ -217,7 +226,7 @@ fn executable(args: &BuildArgs, input: &BuildInput, options: &NativeOptions) -> 
 
 /// Writes an object file and its header and reports it; `None`, with a message to the user, without LLVM.
 fn object_file(args: &BuildArgs, input: &BuildInput, options: &NativeOptions) -> Result<Option<String>> {
-    if args.tuning.workers()? > 1 {
+    if options.workers > 1 {
         return Err(miette!("an object file's program is run by one worker: leave --workers out"));
     }
     let path = args.output.with_extension("h");

@@ -45,6 +45,7 @@ use crate::input;
 use crate::native::live::StopCondition;
 use crate::native::port_options::{self, MetadataMode};
 use crate::native::{CodegenArgs, bind, is_llvm_missing, tables};
+use crate::plan::{self, PlanArgs};
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
 
@@ -57,6 +58,8 @@ pub(crate) struct ClickArgs {
     running: ClickRunArgs,
     #[command(flatten)]
     tuning: CodegenArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
     /// Print the configuration without compound elements, and stop
     #[arg(long)]
     flat: bool,
@@ -164,8 +167,9 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let writers =
         if args.running.control.is_some() { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
-    let workers = args.tuning.workers()?;
-    let general = with_clock(args.tuning.general());
+    let tuning = args.plan.tuning(&args.tuning, || plan::configuration_hash(conf, variables))?;
+    let workers = tuning.workers()?;
+    let general = with_clock(tuning.general());
     let program = args.configuration.program(workers, (writers, general))?;
     let click = start.elapsed();
     if args.ir {
@@ -175,7 +179,7 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
     let (keep_text, places) = (args.llvm_ir.is_some(), element_names(&program));
     let prefixes = prefixes(&program);
     let copies = program.copies;
-    let options = NativeOptions { keep_text, places, prefixes, workers, copies, ..args.tuning.options() };
+    let options = NativeOptions { keep_text, places, prefixes, workers, copies, ..tuning.options() };
     let mut engine = match NativeEngine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -235,6 +239,11 @@ pub(crate) fn compile_to_ir(
         1 => Ok(program),
         _ => program.for_workers().map_err(|all| rendered(&all, &texts)),
     }
+}
+
+/// Text of a configuration with its libraries.
+pub(crate) fn source_text(conf: &Path) -> Result<String> {
+    SourceMap::read(conf).map(|texts| texts.whole)
 }
 
 /// Link types of the capture files that packets come from. A missing file is an error when it is read.

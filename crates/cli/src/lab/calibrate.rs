@@ -8,14 +8,16 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_lab::calibrate::calibrate;
 use millstream_lab::os;
 
+use super::curves;
 use super::{interrupted, is_length, refused};
 use crate::exit::Exit;
+use crate::privileges::RequiredPrivileges;
 use crate::progress::Progress;
 
 /// Flags of `millstream lab calibrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CalibrateArgs {
-    /// Write the table to this file; default: standard output
+    /// Write the table to this file; default: standard output, with --curves the user's cache
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Duration of the measurement, in seconds; it does not depend on the result
@@ -24,12 +26,26 @@ pub(super) struct CalibrateArgs {
     /// CPU to measure on; default: the last one
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
+    /// Measure the curves of memory and I/O in place of instructions, for `millstream model` and
+    /// `millstream tune`: needs LLVM, no root and no kernel
+    #[arg(long)]
+    curves: bool,
+}
+
+impl CalibrateArgs {
+    /// Privileges that the measurement needs.
+    pub(super) fn needs(&self) -> RequiredPrivileges {
+        if self.curves { RequiredPrivileges::Files } else { RequiredPrivileges::Measure }
+    }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &CalibrateArgs) -> Result<ExitCode, miette::Report> {
     if !is_length(args.seconds) {
         return Err(miette!("seconds must be more than zero, and no more than a day"));
+    }
+    if args.curves {
+        return curves::run(args.seconds, args.cpu, args.output.as_deref());
     }
     let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
     let calibration = {

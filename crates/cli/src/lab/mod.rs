@@ -5,6 +5,7 @@
 
 mod calibrate;
 mod compare;
+mod curves;
 mod equal;
 mod run;
 mod text;
@@ -44,8 +45,8 @@ enum LabCommand {
     Compare(compare::CompareArgs),
     /// Compare two objects on random packets and tables, run in the kernel
     Equal(equal::EqualArgs),
-    /// Measure the time of each kind of instruction and call on this machine: the table that predictions rest
-    /// on
+    /// Measure the time of each kind of instruction and call on this machine, or the curves of memory and I/O:
+    /// the tables that predictions rest on
     Calibrate(calibrate::CalibrateArgs),
     /// Remove what killed laboratories left behind
     Clean,
@@ -54,10 +55,10 @@ enum LabCommand {
 impl LabArgs {
     /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> RequiredPrivileges {
-        if matches!(self.command, LabCommand::Equal(_)) {
-            RequiredPrivileges::Kernel
-        } else {
-            RequiredPrivileges::Measure
+        match &self.command {
+            LabCommand::Equal(_) => RequiredPrivileges::Kernel,
+            LabCommand::Calibrate(args) => args.needs(),
+            _ => RequiredPrivileges::Measure,
         }
     }
 }
@@ -82,11 +83,17 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
     /// Replay this capture (pcap or pcapng, plain or gzip) in place of packets drawn from the tables
-    #[arg(long, value_name = "FILE", group = "recorded")]
+    #[arg(long, visible_alias = "traffic", value_name = "FILE", group = "recorded")]
     pcap: Option<PathBuf>,
     /// Send this frame, a file with its bytes, in place of packets drawn from the tables
     #[arg(long, value_name = "FILE", group = "recorded")]
     packet: Option<PathBuf>,
+}
+
+impl Default for TrafficArgs {
+    fn default() -> TrafficArgs {
+        TrafficArgs { tables: None, flows: 10_000, locality: "high".to_owned(), pcap: None, packet: None }
+    }
 }
 
 /// Initial contents of maps, beside generated tables.

@@ -37,6 +37,7 @@ use millstream_native::{
     NativeError, NativeOptions, Schedule, TableTemplate,
 };
 use millstream_object::Object;
+use millstream_plan::PlanSettings;
 use serde::Serialize;
 
 use self::control::MapControlSocket;
@@ -48,6 +49,7 @@ use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::lab::{TrafficArgs, open};
+use crate::plan::{self, PlanArgs};
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
 
@@ -55,7 +57,7 @@ use crate::supervise::SuperviseArgs;
 const USUAL_PACKETS: u64 = 10_000_000;
 
 /// Options for code generation and prefetching.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CodegenArgs {
     /// Schedule of packets through stages, and prefetching: batch=PACKETS at once,
     /// pattern=fit|packets|groups|pipelined-groups, distance=PACKETS between two stages,
@@ -99,6 +101,19 @@ pub(crate) struct CodegenArgs {
     pub(crate) pipeline: Option<u32>,
 }
 
+impl Default for CodegenArgs {
+    fn default() -> CodegenArgs {
+        CodegenArgs {
+            schedule: Schedule::default(),
+            llvm_passes: None,
+            templates: Vec::new(),
+            without: Vec::new(),
+            workers: 1,
+            pipeline: None,
+        }
+    }
+}
+
 impl CodegenArgs {
     /// Number of workers, one per stage of a pipeline.
     pub(crate) fn workers(&self) -> Result<u32> {
@@ -129,6 +144,27 @@ impl CodegenArgs {
         }
         let options = NativeOptions { schedule, llvm_passes, workers, tables, tries, classifiers, ..usual };
         without::options(&self.without, options)
+    }
+
+    /// The same with the settings of a plan. A number of workers or stages that a flag gives wins.
+    ///
+    /// # Errors
+    /// If a template or an optimization is unknown.
+    pub(crate) fn planned(&self, settings: &PlanSettings) -> Result<CodegenArgs> {
+        let mut planned = self.clone();
+        planned.schedule = settings.schedule.apply(&self.schedule);
+        for (table, name) in &settings.templates {
+            let pin = template(&format!("{table}={name}")).map_err(|e| miette!("template: {e}"))?;
+            planned.templates.push(pin);
+        }
+        for name in &settings.without {
+            planned.without.push(without(name).map_err(|e| miette!("without: {e}"))?);
+        }
+        if self.workers == 1 && self.pipeline.is_none() {
+            planned.workers = settings.workers.unwrap_or(1);
+            planned.pipeline = settings.stages.filter(|stages| *stages > 1);
+        }
+        Ok(planned)
     }
 
     /// Optimizations that a configuration leaves out.
@@ -174,6 +210,8 @@ pub(crate) struct NativeArgs {
     running: NativeRunArgs,
     #[command(flatten)]
     tuning: CodegenArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
     /// Use an array of the kernel, made with BPF_F_MMAPABLE, as array NAME: its pin, or `id:N`; may be given
     /// several times
     #[arg(long = "share", value_name = "NAME=PATH|NAME=id:N")]
@@ -386,12 +424,13 @@ pub(crate) fn run(args: &NativeArgs) -> Result<ExitCode> {
     if let Some(code) = args.running.watch.begin()? {
         return Ok(code);
     }
-    args.tuning.of_objects()?;
+    let tuning = args.plan.tuning(&args.tuning, || plan::object_hash(&args.object, args.prog.as_deref()))?;
+    tuning.of_objects()?;
     let (mut object, program) = open(&args.object)?;
     resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;
     let program = args.prog.clone().or(program);
     let (keep_text, lent) = (args.llvm_ir.is_some(), share::open(&object, &args.shares)?);
-    let options = NativeOptions { keep_text, lent, seed: seed(), ..args.tuning.options() };
+    let options = NativeOptions { keep_text, lent, seed: seed(), ..tuning.options() };
     let mut engine = match NativeEngine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {

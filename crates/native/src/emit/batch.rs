@@ -14,7 +14,7 @@ use cranelift_entity::EntityRef;
 use super::{BATCH, BATCH_AHEAD, CodegenUnit, batch_sorting};
 use crate::runtime::packet::DescriptorField;
 use crate::runtime::worker;
-use crate::schedule::{BatchReordering, Schedule, SchedulePattern};
+use millstream_plan::{BatchReordering, Schedule, SchedulePattern};
 
 /// Stage of a packet's processing.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@
 use std::fmt::Write;
 
 use crate::runtime::packet::DescriptorLayout;
-use crate::schedule::{BatchReordering, Schedule};
+use millstream_plan::{BatchReordering, Schedule};
 
 /// The label from which on `%order` has the packets' places.
 pub(super) const SORTED: &str = "sorted";

@@ -39,7 +39,7 @@ use crate::classifier::cuts::CutClassifier;
 use crate::runtime::helpers;
 use crate::runtime::maps::{InlineLookup, RedirectTargets};
 use crate::runtime::packet::{DescriptorField, DescriptorLayout, WORD};
-use crate::schedule::{BatchReordering, CompiledSchedule, PrefetchDecision, Schedule};
+use millstream_plan::{BatchReordering, CompiledSchedule, PrefetchDecision, Schedule};
 
 use debug_lines::{DebugScope, in_scope};
 

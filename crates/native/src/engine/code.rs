@@ -25,8 +25,8 @@ use crate::runtime::maps::NativeMap;
 use crate::runtime::packet::DescriptorLayout;
 use crate::runtime::region::{AddressAllocator, ExternalMemory, FixedAddressBox};
 use crate::runtime::sharing::{SeqlockMap, WorkerEpochs};
-use crate::schedule::{CompiledSchedule, PrefetchPolicy, nearest};
 use crate::templates::{TableHints, TableTemplate};
+use millstream_plan::{CompiledSchedule, PrefetchPolicy, nearest};
 
 /// `BPF_PROG_TYPE_XDP`.
 pub(super) const XDP: u32 = 6;

@@ -22,8 +22,8 @@ use crate::runtime::helpers;
 use crate::runtime::index::HashTemplate;
 use crate::runtime::lpm::LpmTemplate;
 use crate::runtime::packet::DescriptorLayout;
-use crate::schedule::CompiledSchedule;
 use crate::templates::{TableHints, TableTemplate};
+use millstream_plan::CompiledSchedule;
 
 pub(crate) use line_table::LineTable;
 

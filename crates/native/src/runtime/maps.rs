@@ -187,7 +187,7 @@ impl NativeMap {
     }
 
     /// Returns true if programs may write its values.
-    pub(crate) fn is_written(&self) -> bool {
+    pub fn is_written(&self) -> bool {
         self.spec.flags & RDONLY_PROG == 0
     }
 
@@ -237,7 +237,7 @@ impl NativeMap {
     }
 
     /// Bytes that look-ups search in when the map is full, if code can fetch them ahead.
-    pub(crate) fn lookup_bytes(&self) -> Option<u64> {
+    pub fn lookup_bytes(&self) -> Option<u64> {
         match &self.body {
             MapStorage::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
             MapStorage::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),

@@ -2,14 +2,14 @@
 //! lines to fetch ahead.
 //!
 //! One description, [`Schedule`], which a command line writes as one text and a tuner varies. The stages of a
-//! packet are its headers (which are fetched), then the lines of its look-ups, one after the other
-//! ([`crate::prefetch`]), then the program. Batching, sub-batching and prefetching as in the model of
+//! packet are its headers (which are fetched), then the lines of its look-ups, one after the other, then the
+//! program. Batching, sub-batching and prefetching as in the model of
 //! APSys'17 (section 2) and NFMorph (HotNets'18, section 2.2).
 //!
 //! Invariant: no schedule changes the effect of a program. Stages in front of the program leave no trace, and
-//! packets run in order; or in the order of their classes ([`crate::batch_reordering`]) if nobody can tell
-//! the difference.
+//! packets run in order; or in the order of their classes if nobody can tell the difference.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -148,7 +148,8 @@ impl Schedule {
     pub const MOST_UNROLLED: u32 = 8;
 
     /// The schedule for code with this many stages of look-ups, in tables of this many bytes; and the reason.
-    pub(crate) fn fitted(&self, stages: u32, bytes: u64) -> (Schedule, String) {
+    #[must_use]
+    pub fn fitted(&self, stages: u32, bytes: u64) -> (Schedule, String) {
         let with = |pattern| Schedule { pattern, ..self.clone() };
         match self.pattern {
             SchedulePattern::Fit if stages == 0 => {
@@ -169,7 +170,7 @@ impl Schedule {
 
     /// Decides whether look-ups in a table of this name and size, when full, are fetched for; returns the
     /// reason, too.
-    pub(crate) fn fetches(&self, name: &str, bytes: u64) -> (bool, String) {
+    pub fn fetches(&self, name: &str, bytes: u64) -> (bool, String) {
         match &self.fetch {
             PrefetchPolicy::Nothing => (false, "nothing is".to_owned()),
             PrefetchPolicy::Tables(names) if names.iter().any(|known| known == name) => {
@@ -228,7 +229,7 @@ impl Schedule {
 }
 
 /// Keys of a schedule's text, in order.
-const KEYS: [&str; 10] =
+pub(crate) const KEYS: [&str; 10] =
     ["batch", "pattern", "distance", "sub-batch", "unroll", "headers", "fetch", "from", "trials", "classes"];
 
 impl fmt::Display for Schedule {
@@ -269,6 +270,52 @@ impl FromStr for Schedule {
     }
 }
 
+/// Changes of the default schedule: values by key, as its text has them. Every value is valid.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct ScheduleChanges(BTreeMap<&'static str, String>);
+
+impl ScheduleChanges {
+    /// Changes a key.
+    ///
+    /// # Errors
+    /// If there is no such key, or the value is none of its values.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        Schedule::default().set(key, value)?;
+        if let Some(known) = KEYS.iter().find(|known| **known == key) {
+            self.0.insert(known, value.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Value of a key, if it is changed.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// Changed keys and their values, in the order of a schedule's text.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        KEYS.iter().filter_map(|key| Some((*key, self.get(key)?)))
+    }
+
+    /// The schedule with these changes.
+    pub fn apply(&self, schedule: &Schedule) -> Schedule {
+        let mut changed = schedule.clone();
+        for (key, value) in self.iter() {
+            // Values were checked when they were set.
+            let _ = changed.set(key, value);
+        }
+        changed
+    }
+}
+
+impl fmt::Display for ScheduleChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
 fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, String> {
     if let Some((_, known)) = words.iter().find(|(word, _)| *word == value) {
         return Ok(*known);
@@ -291,7 +338,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// The name with the fewest edits from the given one, if they are few.
-pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
+pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let near = names.iter().map(|name| (strsim::osa_distance(written, name), *name)).min()?;
     (near.0 <= 1 + near.1.len() / 4).then_some(near.1)
 }
