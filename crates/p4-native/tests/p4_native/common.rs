@@ -32,6 +32,12 @@ pub(crate) fn own_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4-switch/tests/programs")
 }
 
+/// Folders of programs of others, as the environment names them.
+pub(crate) fn extra_folders() -> Vec<PathBuf> {
+    let folders = std::env::var("MILLSTREAM_P4_PROGRAMS").unwrap_or_default();
+    folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect()
+}
+
 /// Files of a folder and those below it with an extension, sorted.
 pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let found = walkdir::WalkDir::new(folder).sort_by_file_name().into_iter().filter_map(Result::ok);

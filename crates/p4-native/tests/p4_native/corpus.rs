@@ -3,11 +3,11 @@
 //! `MILLSTREAM_P4_PROGRAMS=FOLDER:FOLDER MILLSTREAM_PACKETS=N` adds the programs of folders, and sends N
 //! packets through each program. A program's STF file gives packets to begin with.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use millstream_p4_switch::stf::{StfCommand, parse_stf};
 
-use crate::common::{files, lowered, own_folder};
+use crate::common::{extra_folders, files, lowered, own_folder};
 use crate::comparison::{Comparison, ComparisonResult};
 
 /// Packets of the STF file of a program.
@@ -25,11 +25,9 @@ fn samples(program: &Path) -> Vec<Vec<u8>> {
 
 #[test]
 fn random_packets_and_entries_have_the_same_results_in_the_interpreter_and_natively() {
-    let extra = std::env::var("MILLSTREAM_P4_PROGRAMS").unwrap_or_default();
     let packets = std::env::var("MILLSTREAM_PACKETS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
-    let folders = extra.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let (mut compared, mut sent, mut left, mut differences) = (0, 0, 0, Vec::new());
-    for path in folders.chain([own_folder()]).flat_map(|folder| files(&folder, "p4")) {
+    for path in extra_folders().into_iter().chain([own_folder()]).flat_map(|folder| files(&folder, "p4")) {
         // Programs that are not supported are tests of other parts.
         let Ok(program) = lowered(&path, None) else { continue };
         match Comparison::new(&program, samples(&path)).and_then(|mut both| both.run(packets)) {
