@@ -38,8 +38,11 @@ use crate::templates::TableTemplate;
 use millstream_plan::{CompiledSchedule, Schedule};
 
 mod code;
+mod stages;
 
-use code::{CompiledCode, choose, layout, make_code, make_maps, places, reached_order};
+pub use stages::{StageEngine, StageError, StageMemory};
+
+use code::{CompiledCode, EntryPoints, choose, layout, make_code, make_maps, places, reached_order};
 
 /// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -316,7 +319,8 @@ impl NativeEngine {
         entry: Func,
         options: &NativeOptions,
     ) -> Result<NativeEngine, NativeError> {
-        let made = make_code(module, entry, options, &mut AddressAllocator::Anywhere, None)?;
+        let made =
+            make_code(module, EntryPoints::Batch(entry), options, &mut AddressAllocator::Anywhere, None)?;
         let start = Instant::now();
         let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
         let (code, addresses) = made.compiler.link(&made.object, &names)?;
@@ -356,7 +360,8 @@ impl NativeEngine {
         entry: Func,
         options: &NativeOptions,
     ) -> Result<NativeImage, NativeError> {
-        let made = make_code(module, entry, options, &mut AddressAllocator::fixed(0), None)?;
+        let made =
+            make_code(module, EntryPoints::Batch(entry), options, &mut AddressAllocator::fixed(0), None)?;
         let image = NativeImage::link(&made.object, &made.symbols, made.loops, options.cpu)?;
         let CompiledCode { shapes: maps, initial, names, templates, schedule, layout, .. } = made;
         let (seed, workers) = (options.seed, options.workers);
@@ -416,7 +421,13 @@ impl NativeEngine {
             let description = (linkage.describe)(&with(maps, made, layout));
             ProgramExport { symbol: linkage.symbol.to_owned(), description }
         };
-        let made = make_code(module, entry, options, &mut AddressAllocator::fixed(area), Some(&described))?;
+        let made = make_code(
+            module,
+            EntryPoints::Batch(entry),
+            options,
+            &mut AddressAllocator::fixed(area),
+            Some(&described),
+        )?;
         Ok((made.object.bytes, with(&made.shapes, &made.initial, made.layout)))
     }
 

@@ -26,7 +26,10 @@ mod templates;
 
 pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
-pub use engine::{CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeError, NativeOptions};
+pub use engine::{
+    CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeError, NativeOptions, StageEngine,
+    StageError, StageMemory,
+};
 pub use fields::DescriptorFieldSet;
 pub use image::table::{ExportTable, LinkedCode};
 pub use image::{CodegenCpu, ImageLinkError, ImageLoadError, ImageMapSpec as MapShape, NativeImage};

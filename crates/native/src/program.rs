@@ -6,11 +6,12 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::time::Instant;
 
 use crate::crash::{self, CodeDebugInfo, RunningBatch};
-use crate::engine::{NativeEngine, WorkerState};
+use crate::engine::{NativeEngine, StageEngine, WorkerState};
 use crate::llvm;
 use crate::runtime::worker::Worker;
 
@@ -81,10 +82,49 @@ impl NativeProgram {
     }
 }
 
+type RunStage = extern "C" fn(*mut Worker, *mut u8, *mut u8, *mut u8) -> u64;
+
+/// Functions of a pipeline in memory.
+pub(crate) struct StageCode {
+    functions: Vec<RunStage>,
+    _kept: CodeOwner,
+}
+
+impl StageCode {
+    /// Functions at these addresses.
+    pub(crate) fn new(addresses: &[usize], kept: CodeOwner) -> StageCode {
+        // SAFETY: the symbols are functions of this type (`emit`), and live as long as `kept`.
+        let function = |at: &usize| unsafe { std::mem::transmute::<usize, RunStage>(*at) };
+        StageCode { functions: addresses.iter().map(function).collect(), _kept: kept }
+    }
+
+    /// Runs a function on the packet that begins at `start` of the buffer; gives the place of the packet
+    /// afterwards, which may be outside of the buffer. `None` if there is no such function.
+    pub(crate) fn run(
+        &self,
+        at: usize,
+        worker: &mut Worker,
+        state: &mut [u8],
+        buffer: &mut [u8],
+        start: usize,
+    ) -> Option<Range<usize>> {
+        let function = self.functions.get(at)?;
+        let Range { start: first, end } = buffer.as_mut_ptr_range();
+        let data = first.wrapping_add(start);
+        worker.bounds = [data as u64, end as u64];
+        function(worker, state.as_mut_ptr(), data, end);
+        let [from, to] = worker.bounds.map(|address| (address as usize).checked_sub(first as usize));
+        Some(from?..to?)
+    }
+}
+
 // SAFETY: an engine owns everything it points to (maps, workers, code), and shares none of it: no other code
 // has the same linker, since the compiler that made both is gone. LLVM's handles are used by one thread at a
 // time, whichever that is.
 unsafe impl Send for NativeEngine {}
+
+// SAFETY: as for `NativeEngine`.
+unsafe impl Send for StageEngine {}
 
 // SAFETY: by shared reference an engine gives out addresses of code, and maps under their locks
 // (`runtime::sharing`). LLVM's handles are used when it is made and when it is dropped.

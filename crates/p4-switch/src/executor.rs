@@ -71,6 +71,8 @@ impl InterpreterExecutor {
     pub fn new(program: Arc<LoweredProgram>) -> InterpreterExecutor {
         let mut machine = MachineState::new(ContextKind::Raw);
         machine.fuel = FUEL;
+        // The clock stands still until it is set, as in other engines.
+        machine.env.tick = 0;
         machine.packet.reserve_headroom(program.pipeline.headroom as usize);
         let interpreter = IrInterpreter::new(&program.module, &mut machine);
         let maps = program.module.maps.keys().filter_map(|map| Some((map, interpreter.map(map)?))).collect();

@@ -5,10 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, miette};
+use millstream_native::llvm::LlvmCompiler;
 use millstream_p4::CompileOptions;
-use millstream_p4_lower::lower;
-use millstream_p4_switch::stf::{parse_stf, run_stf};
-use millstream_p4_switch::{InterpreterExecutor, Switch};
+use millstream_p4_lower::{LoweredProgram, lower};
+use millstream_p4_native::NativeExecutor;
+use millstream_p4_switch::stf::{StfLine, parse_stf, run_stf};
+use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchExecutor};
+use millstream_passes::{PassError, PassPipeline, PassSession, TargetInfo};
 use serde::Serialize;
 
 use super::PreprocessorArgs;
@@ -26,21 +29,34 @@ pub(crate) struct P4TestArgs {
     program: Option<PathBuf>,
     #[command(flatten)]
     preprocessor: PreprocessorArgs,
-    /// Execution to test
-    #[arg(long, value_name = "EXECUTION", default_value = "interpreter")]
-    on: TestExecution,
+    /// Executions to test, with commas between them
+    #[arg(long, value_name = "EXECUTION", default_value = "interpreter", value_delimiter = ',')]
+    on: Vec<TestExecution>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 /// Executions of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum TestExecution {
     /// The interpreter of the IR, on the program as it was lowered
     Interpreter,
     /// The same after the static passes, each of which the IR's verifier checks
     Optimized,
+    /// Native code, by LLVM 19
+    Native,
+}
+
+impl TestExecution {
+    fn text(self) -> &'static str {
+        match self {
+            TestExecution::Interpreter => "interpreter",
+            TestExecution::Optimized => "optimized",
+            TestExecution::Native => "native",
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -58,6 +74,7 @@ struct StfResult {
     file: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     program: Option<String>,
+    on: TestExecution,
     verdict: StfVerdict,
     /// First difference, or reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,32 +107,32 @@ impl StfVerdict {
 
 pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
     let files = super::files(&args.paths, "stf")?;
+    if args.on.contains(&TestExecution::Native)
+        && let Err(error) = LlvmCompiler::new(&[], None)
+    {
+        errln!("{error}");
+        return Ok(Exit::NotPermitted.into());
+    }
     let options = args.preprocessor.options();
     let mut report =
         P4TestReport { schema: 1, passed: 0, failed: 0, refused: 0, unusable: 0, tests: Vec::new() };
     for test in files {
         let program = args.program.clone().map_or_else(|| program_of(&test), Ok);
-        let ran = match &program {
-            Ok(program) => test_one(&test, program, &options, args.on),
+        let prepared = match &program {
+            Ok(program) => PreparedTest::read(&test, program, &options),
             Err(error) => Err(miette!("{error}")),
         };
         // One that cannot be used does not keep the others from being run.
-        let (verdict, reason) = ran.unwrap_or_else(|error| {
+        let prepared = prepared.unwrap_or_else(|error| {
             let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-            (StfVerdict::Unusable, Some(causes.join(": ")))
+            PreparedTest::Decided(StfVerdict::Unusable, causes.join(": "))
         });
-        match verdict {
-            StfVerdict::Passed => report.passed += 1,
-            StfVerdict::Failed => report.failed += 1,
-            StfVerdict::Refused => report.refused += 1,
-            StfVerdict::Unusable => report.unusable += 1,
+        let program = program.ok().map(|path| path.display().to_string());
+        for on in &args.on {
+            let (verdict, reason) = prepared.run(*on);
+            let file = test.display().to_string();
+            report.add(StfResult { file, program: program.clone(), on: *on, verdict, reason }, args);
         }
-        if !args.json {
-            let reason = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-            outln!("{}: {}{reason}", test.display(), verdict.text());
-        }
-        let (file, program) = (test.display().to_string(), program.ok().map(|p| p.display().to_string()));
-        report.tests.push(StfResult { file, program, verdict, reason });
     }
     match args.json {
         true => outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
@@ -132,6 +149,24 @@ pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
     .into())
 }
 
+impl P4TestReport {
+    /// Counts a result, and prints it unless the report will be JSON.
+    fn add(&mut self, result: StfResult, args: &P4TestArgs) {
+        match result.verdict {
+            StfVerdict::Passed => self.passed += 1,
+            StfVerdict::Failed => self.failed += 1,
+            StfVerdict::Refused => self.refused += 1,
+            StfVerdict::Unusable => self.unusable += 1,
+        }
+        if !args.json {
+            let reason = result.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+            let on = if args.on.len() > 1 { format!(" ({})", result.on.text()) } else { String::new() };
+            outln!("{}{on}: {}{reason}", result.file, result.verdict.text());
+        }
+        self.tests.push(result);
+    }
+}
+
 /// The program of a test: of the same name, less an ending `-bmv2` or `_ubpf`, as the reference compiler's
 /// tests have.
 fn program_of(test: &Path) -> Result<PathBuf> {
@@ -142,43 +177,77 @@ fn program_of(test: &Path) -> Result<PathBuf> {
     found.ok_or_else(|| miette!("there is no {stem}.p4 beside it; --program names the program of a test"))
 }
 
-/// Runs a test, and gives the verdict with its reason.
-///
-/// # Errors
-/// If a file cannot be read, or the test's is not STF.
-fn test_one(
-    test: &Path,
-    program: &Path,
-    options: &CompileOptions,
-    on: TestExecution,
-) -> Result<(StfVerdict, Option<String>)> {
-    let text = crate::bounded_read::text(test)
-        .map_err(|error| miette!("cannot read {}: {error}", test.display()))?;
-    let commands = parse_stf(&text).map_err(|error| miette!("{error}"))?;
-    let checked = super::read(program, options)?;
-    if let Some(error) = checked.diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
-        return Ok((StfVerdict::Refused, Some(error.render(&checked.sources).to_string())));
-    }
-    let mut lowered = match lower(&checked) {
-        Ok(lowered) => lowered,
-        Err(error) => return Ok((StfVerdict::Refused, Some(error.render(&checked.sources)))),
-    };
-    if on == TestExecution::Optimized {
-        let mut session = millstream_passes::PassSession::new(millstream_passes::TargetInfo::native());
-        session.verify = true;
-        let ran = millstream_passes::PassPipeline::default_o2().run(&mut lowered.module, &mut session);
-        if let Err(error) = ran {
-            return Ok((StfVerdict::Failed, Some(error.to_string())));
+/// A test and its program, for any execution.
+enum PreparedTest {
+    /// Verdict that no execution changes, and its reason.
+    Decided(StfVerdict, String),
+    Ready {
+        commands: Vec<StfLine>,
+        program: Arc<LoweredProgram>,
+    },
+}
+
+impl PreparedTest {
+    /// Reads a test, and compiles its program.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the test's is not STF.
+    fn read(test: &Path, program: &Path, options: &CompileOptions) -> Result<PreparedTest> {
+        let text = crate::bounded_read::text(test)
+            .map_err(|error| miette!("cannot read {}: {error}", test.display()))?;
+        let commands = parse_stf(&text).map_err(|error| miette!("{error}"))?;
+        let checked = super::read(program, options)?;
+        let refused = |reason| Ok(PreparedTest::Decided(StfVerdict::Refused, reason));
+        if let Some(error) = checked.diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
+            return refused(error.render(&checked.sources).to_string());
+        }
+        match lower(&checked) {
+            Ok(lowered) => Ok(PreparedTest::Ready { commands, program: Arc::new(lowered) }),
+            Err(error) => refused(error.render(&checked.sources)),
         }
     }
-    let lowered = Arc::new(lowered);
-    let executor = InterpreterExecutor::new(Arc::clone(&lowered));
-    let mut switch = match Switch::new(lowered, executor) {
+
+    /// Runs the test, and gives the verdict with its reason.
+    fn run(&self, on: TestExecution) -> (StfVerdict, Option<String>) {
+        let (commands, program) = match self {
+            PreparedTest::Decided(verdict, reason) => return (*verdict, Some(reason.clone())),
+            PreparedTest::Ready { commands, program } => (commands, program),
+        };
+        match on {
+            TestExecution::Interpreter => {
+                run_on(Arc::clone(program), InterpreterExecutor::new(Arc::clone(program)), commands)
+            }
+            TestExecution::Optimized => match optimized(program) {
+                Ok(program) => run_on(Arc::clone(&program), InterpreterExecutor::new(program), commands),
+                Err(error) => (StfVerdict::Failed, Some(error.to_string())),
+            },
+            TestExecution::Native => match NativeExecutor::new(program) {
+                Ok(executor) => run_on(Arc::clone(program), executor, commands),
+                Err(error) => (StfVerdict::Refused, Some(error.to_string())),
+            },
+        }
+    }
+}
+
+fn optimized(program: &LoweredProgram) -> Result<Arc<LoweredProgram>, PassError> {
+    let mut program = program.clone();
+    let mut session = PassSession::new(TargetInfo::native());
+    session.verify = true;
+    PassPipeline::default_o2().run(&mut program.module, &mut session)?;
+    Ok(Arc::new(program))
+}
+
+fn run_on<E: SwitchExecutor>(
+    program: Arc<LoweredProgram>,
+    executor: E,
+    commands: &[StfLine],
+) -> (StfVerdict, Option<String>) {
+    let mut switch = match Switch::new(program, executor) {
         Ok(switch) => switch,
-        Err(error) => return Ok((StfVerdict::Refused, Some(error.to_string()))),
+        Err(error) => return (StfVerdict::Refused, Some(error.to_string())),
     };
-    Ok(match run_stf(&mut switch, &commands) {
+    match run_stf(&mut switch, commands) {
         Ok(()) => (StfVerdict::Passed, None),
         Err(failure) => (StfVerdict::Failed, Some(failure.to_string())),
-    })
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::priority::PriorityList;
+use super::priority::PriorityIndex;
 use super::{MapConfig, MapKind};
 use crate::helpers::{EINVAL, ENOENT, EOPNOTSUPP};
 
@@ -17,7 +17,7 @@ pub(super) enum MapIndex {
     /// Prefixes.
     Lpm(LpmTrieIndex),
     /// Masks and ranges with priorities.
-    Priority(PriorityList),
+    Priority(PriorityIndex),
     /// No keys: queue or stack.
     Queue { items: VecDeque<Vec<u8>>, lifo: bool },
     /// No keys: a set of values.
@@ -48,7 +48,7 @@ impl MapIndex {
                 MapIndex::Hash(HashMapIndex { lru: Some(LruList::default()), ..HashMapIndex::default() })
             }
             MapKind::LpmTrie => MapIndex::Lpm(LpmTrieIndex::new(spec.key_size)),
-            MapKind::Priority => MapIndex::Priority(PriorityList::new(spec.key_size)),
+            MapKind::Priority => MapIndex::Priority(PriorityIndex::new(spec.key_size)),
             MapKind::Queue => MapIndex::Queue { items: VecDeque::new(), lifo: false },
             MapKind::Stack => MapIndex::Queue { items: VecDeque::new(), lifo: true },
             MapKind::BloomFilter => MapIndex::Bloom(FxHashSet::default()),

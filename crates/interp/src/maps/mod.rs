@@ -20,7 +20,7 @@ use crate::helpers::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use index::MapIndex;
 use slab::Slab;
 
-pub use priority::{ByteRange, PriorityEntry};
+pub use priority::{ByteRange, PriorityEntry, PriorityIndex};
 
 /// Insert or replace.
 pub const BPF_ANY: u64 = 0;

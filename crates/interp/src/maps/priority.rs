@@ -3,6 +3,11 @@
 //! A program looks up plain keys. A control program names an entry by [`PriorityEntry::encode`]. The kernel
 //! has no such map.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
 /// Condition on a run of bytes of a key, as numbers in network order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ByteRange {
@@ -65,72 +70,223 @@ impl PriorityEntry {
         let value = value.iter().zip(mask).map(|(v, m)| v & m).collect();
         Some(PriorityEntry { priority: u32::from_le_bytes(*priority), value, mask: mask.to_vec(), ranges })
     }
-
-    fn matches(&self, key: &[u8]) -> bool {
-        let masked = key.iter().zip(&self.value).zip(&self.mask).all(|((k, v), m)| (k ^ v) & m == 0);
-        masked
-            && self.ranges.iter().all(|range| {
-                let from = usize::from(range.offset);
-                let part = key.get(from..from + range.low.len());
-                part.is_some_and(|part| range.low.as_slice() <= part && part <= range.high.as_slice())
-            })
-    }
 }
 
-/// Entries with their slots, greatest priority first.
+/// An entry of a [`PriorityIndex`], without value and mask.
 #[derive(Clone, Debug)]
-pub(super) struct PriorityList {
-    key_size: usize,
-    entries: Vec<(PriorityEntry, u32)>,
+struct RankedEntry {
+    priority: u32,
+    /// Number of entries that were added before.
+    age: u64,
+    ranges: Vec<ByteRange>,
+    slot: u32,
 }
 
-impl PriorityList {
-    pub(super) fn new(key_size: u32) -> PriorityList {
-        PriorityList { key_size: key_size as usize, entries: Vec::new() }
+impl RankedEntry {
+    fn is_before(&self, other: &RankedEntry) -> bool {
+        (other.priority, self.age) < (self.priority, other.age)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
+    fn has_in_ranges(&self, key: &[u8]) -> bool {
+        self.ranges.iter().all(|range| {
+            let from = usize::from(range.offset);
+            let part = key.get(from..from + range.low.len());
+            part.is_some_and(|part| range.low.as_slice() <= part && part <= range.high.as_slice())
+        })
+    }
+}
+
+/// Entries with the same mask.
+#[derive(Clone, Debug)]
+struct MaskTuple {
+    mask: Box<[u8]>,
+    /// Number of entries of each priority.
+    priorities: BTreeMap<u32, u32>,
+    /// Entries by value, the greatest priority and the oldest first.
+    entries: FxHashMap<Box<[u8]>, Vec<RankedEntry>>,
+}
+
+impl MaskTuple {
+    fn greatest(&self) -> u32 {
+        self.priorities.last_key_value().map_or(0, |(priority, _)| *priority)
+    }
+
+    /// The first entry that a key matches.
+    fn best(&self, key: &[u8]) -> Option<&RankedEntry> {
+        let mut short = [0; SHORT_KEY];
+        let mut long = Vec::new();
+        let masked = match short.get_mut(..key.len()) {
+            Some(masked) => masked,
+            None => {
+                long.resize(key.len(), 0);
+                &mut long[..]
+            }
+        };
+        for (to, (byte, mask)) in masked.iter_mut().zip(key.iter().zip(&self.mask)) {
+            *to = byte & mask;
+        }
+        self.entries.get(&*masked)?.iter().find(|entry| entry.has_in_ranges(key))
+    }
+}
+
+/// Bytes of keys that are masked on the stack.
+const SHORT_KEY: usize = 64;
+
+/// The index of a map with priorities: slots by entry.
+///
+/// Entries with the same mask share a hash table (tuple space search: Srinivasan, Suri and Varghese, "Packet
+/// Classification using Tuple Space Search", 1999). Masks are tried by descending priority, until no later
+/// one can win. Entries that differ only in ranges are tried one after the other.
+#[derive(Clone, Debug)]
+pub struct PriorityIndex {
+    key_size: usize,
+    /// By descending greatest priority.
+    tuples: Vec<MaskTuple>,
+    len: usize,
+    /// Number of entries that were ever added.
+    added: u64,
+}
+
+impl PriorityIndex {
+    /// An empty index for keys of `key_size` bytes.
+    pub fn new(key_size: u32) -> PriorityIndex {
+        PriorityIndex { key_size: key_size as usize, tuples: Vec::new(), len: 0, added: 0 }
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Slot of the first entry that a key matches.
-    pub(super) fn best(&self, key: &[u8]) -> Option<u32> {
-        self.entries.iter().find(|(entry, _)| entry.matches(key)).map(|(_, slot)| *slot)
+    pub fn best(&self, key: &[u8]) -> Option<u32> {
+        if key.len() != self.key_size {
+            return None;
+        }
+        let mut best: Option<&RankedEntry> = None;
+        for tuple in &self.tuples {
+            if best.is_some_and(|best| best.priority > tuple.greatest()) {
+                break;
+            }
+            match tuple.best(key) {
+                Some(found) if best.is_none_or(|best| found.is_before(best)) => best = Some(found),
+                _ => {}
+            }
+        }
+        best.map(|entry| entry.slot)
     }
 
     /// Tells if the name of an entry is well formed.
-    pub(super) fn accepts(&self, name: &[u8]) -> bool {
+    pub fn accepts(&self, name: &[u8]) -> bool {
         PriorityEntry::decode(name, self.key_size).is_some()
     }
 
-    fn position(&self, name: &[u8]) -> Option<usize> {
-        let wanted = PriorityEntry::decode(name, self.key_size)?;
-        self.entries.iter().position(|(entry, _)| *entry == wanted)
+    /// Places of an entry: tuple, and number among the entries of its value.
+    fn position(&self, entry: &PriorityEntry) -> Option<(usize, usize)> {
+        let at = self.tuples.iter().position(|tuple| *tuple.mask == *entry.mask)?;
+        let same = self.tuples[at].entries.get(&*entry.value)?;
+        let is_it = |other: &RankedEntry| other.priority == entry.priority && other.ranges == entry.ranges;
+        same.iter().position(is_it).map(|number| (at, number))
     }
 
     /// Slot of the entry of this name.
-    pub(super) fn named(&self, name: &[u8]) -> Option<u32> {
-        self.position(name).map(|at| self.entries[at].1)
+    pub fn named(&self, name: &[u8]) -> Option<u32> {
+        let entry = PriorityEntry::decode(name, self.key_size)?;
+        let (at, number) = self.position(&entry)?;
+        self.tuples[at].entries.get(&*entry.value)?.get(number).map(|entry| entry.slot)
     }
 
-    pub(super) fn put(&mut self, name: &[u8], slot: u32) {
+    /// Adds an entry that is not there. A name that is not well formed is ignored.
+    pub fn put(&mut self, name: &[u8], slot: u32) {
         let Some(entry) = PriorityEntry::decode(name, self.key_size) else { return };
-        let at = self.entries.partition_point(|(other, _)| other.priority >= entry.priority);
-        self.entries.insert(at, (entry, slot));
+        let PriorityEntry { priority, value, mask, ranges } = entry;
+        let mut tuple = match self.tuples.iter().position(|tuple| *tuple.mask == *mask) {
+            Some(at) if self.tuples[at].greatest() >= priority => {
+                let tuple = &mut self.tuples[at];
+                (self.len, self.added) = (self.len + 1, self.added + 1);
+                return tuple.add(value, RankedEntry { priority, age: self.added, ranges, slot });
+            }
+            Some(at) => self.tuples.remove(at),
+            None => {
+                let (priorities, entries) = (BTreeMap::new(), FxHashMap::default());
+                MaskTuple { mask: mask.into(), priorities, entries }
+            }
+        };
+        (self.len, self.added) = (self.len + 1, self.added + 1);
+        tuple.add(value, RankedEntry { priority, age: self.added, ranges, slot });
+        self.insert_tuple(tuple);
     }
 
-    pub(super) fn redirect(&mut self, name: &[u8], slot: u32) {
-        if let Some(at) = self.position(name) {
-            self.entries[at].1 = slot;
+    fn insert_tuple(&mut self, tuple: MaskTuple) {
+        let at = self.tuples.partition_point(|other| other.greatest() >= tuple.greatest());
+        self.tuples.insert(at, tuple);
+    }
+
+    /// Points an entry to another slot.
+    pub fn redirect(&mut self, name: &[u8], slot: u32) {
+        let Some(entry) = PriorityEntry::decode(name, self.key_size) else { return };
+        let Some((at, number)) = self.position(&entry) else { return };
+        let same = self.tuples[at].entries.get_mut(&*entry.value);
+        if let Some(entry) = same.and_then(|same| same.get_mut(number)) {
+            entry.slot = slot;
         }
     }
 
-    pub(super) fn remove(&mut self, name: &[u8]) -> Option<u32> {
-        self.position(name).map(|at| self.entries.remove(at).1)
+    /// Removes an entry and gives its slot.
+    pub fn remove(&mut self, name: &[u8]) -> Option<u32> {
+        let entry = PriorityEntry::decode(name, self.key_size)?;
+        let (at, number) = self.position(&entry)?;
+        let tuple = &mut self.tuples[at];
+        let greatest = tuple.greatest();
+        let same = tuple.entries.get_mut(&*entry.value)?;
+        let removed = same.remove(number);
+        if same.is_empty() {
+            tuple.entries.remove(&*entry.value);
+        }
+        if let Some(count) = tuple.priorities.get_mut(&entry.priority) {
+            *count -= 1;
+            if *count == 0 {
+                tuple.priorities.remove(&entry.priority);
+            }
+        }
+        self.len -= 1;
+        if tuple.entries.is_empty() {
+            self.tuples.remove(at);
+        } else if tuple.greatest() < greatest {
+            let tuple = self.tuples.remove(at);
+            self.insert_tuple(tuple);
+        }
+        Some(removed.slot)
     }
 
-    pub(super) fn names(&self) -> Vec<Vec<u8>> {
-        self.entries.iter().map(|(entry, _)| entry.encode()).collect()
+    /// Names of all entries, greatest priority first, among equal ones the oldest.
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        let mut ranked = Vec::new();
+        for tuple in &self.tuples {
+            for (value, same) in &tuple.entries {
+                ranked.extend(same.iter().map(|entry| (tuple, value, entry)));
+            }
+        }
+        ranked.sort_unstable_by_key(|(_, _, entry)| (Reverse(entry.priority), entry.age));
+        let name = |(tuple, value, entry): (&MaskTuple, &Box<[u8]>, &RankedEntry)| {
+            let (value, mask) = (value.to_vec(), tuple.mask.to_vec());
+            PriorityEntry { priority: entry.priority, value, mask, ranges: entry.ranges.clone() }.encode()
+        };
+        ranked.into_iter().map(name).collect()
+    }
+}
+
+impl MaskTuple {
+    fn add(&mut self, value: Vec<u8>, entry: RankedEntry) {
+        *self.priorities.entry(entry.priority).or_default() += 1;
+        let same = self.entries.entry(value.into()).or_default();
+        let at = same.partition_point(|other| other.priority >= entry.priority);
+        same.insert(at, entry);
     }
 }
 
@@ -144,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_greatest_priority_wins_and_among_equals_the_oldest() {
-        let mut list = PriorityList::new(2);
+        let mut list = PriorityIndex::new(2);
         list.put(&entry(1, &[1, 0], &[0xff, 0]).encode(), 10);
         list.put(&entry(2, &[1, 2], &[0xff, 0xff]).encode(), 11);
         list.put(&entry(1, &[0, 0], &[0, 0]).encode(), 12);
@@ -159,7 +315,7 @@ mod tests {
     fn ranges_compare_as_numbers() {
         let range = ByteRange { offset: 0, low: vec![0, 200], high: vec![1, 10] };
         let entry = PriorityEntry { ranges: vec![range], ..entry(0, &[0, 0], &[0, 0]) };
-        let mut list = PriorityList::new(2);
+        let mut list = PriorityIndex::new(2);
         list.put(&entry.encode(), 1);
         for (key, expected) in [([0, 199], None), ([0, 200], Some(1)), ([1, 10], Some(1)), ([1, 11], None)] {
             assert_eq!(list.best(&key), expected);
@@ -168,9 +324,68 @@ mod tests {
 
     #[test]
     fn malformed_names_are_refused() {
-        let list = PriorityList::new(2);
+        let list = PriorityIndex::new(2);
         assert!(!list.accepts(&[0; 7]));
         assert!(list.accepts(&[0; 8]));
         assert!(!list.accepts(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0]));
+    }
+
+    /// The entry that wins among all, one by one.
+    fn winner(entries: &[(PriorityEntry, u32)], key: &[u8]) -> Option<u32> {
+        let matches = |entry: &PriorityEntry| {
+            let masked = key.iter().zip(&entry.value).zip(&entry.mask).all(|((k, v), m)| (k ^ v) & m == 0);
+            let in_range = |range: &ByteRange| {
+                let from = usize::from(range.offset);
+                let part = &key[from..from + range.low.len()];
+                *range.low <= *part && *part <= *range.high
+            };
+            masked && entry.ranges.iter().all(in_range)
+        };
+        let mut best: Option<&(PriorityEntry, u32)> = None;
+        for entry in entries.iter().filter(|(entry, _)| matches(entry)) {
+            if best.is_none_or(|(best, _)| best.priority < entry.0.priority) {
+                best = Some(entry);
+            }
+        }
+        best.map(|(_, slot)| *slot)
+    }
+
+    #[test]
+    fn the_search_by_masks_finds_what_a_linear_one_finds() {
+        let mut state = 7u64;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let mut index = PriorityIndex::new(3);
+        let mut entries: Vec<(PriorityEntry, u32)> = Vec::new();
+        for round in 0..4000 {
+            let mask: Vec<u8> = (0..3).map(|_| [0, 0, 3, 0xff][below(4) as usize]).collect();
+            let value = mask.iter().map(|mask| below(4) as u8 & mask).collect();
+            let (low, high) = (vec![below(3) as u8], vec![below(4) as u8]);
+            let ranges = if below(3) == 0 { vec![ByteRange { offset: 1, low, high }] } else { Vec::new() };
+            let entry = PriorityEntry { priority: below(5) as u32, value, mask, ranges };
+            match entries.iter().position(|(other, _)| *other == entry) {
+                Some(at) if below(2) == 0 => {
+                    assert_eq!(index.remove(&entry.encode()), Some(entries.remove(at).1));
+                }
+                Some(at) => assert_eq!(index.named(&entry.encode()), Some(entries[at].1)),
+                None if entries.len() < 200 => {
+                    index.put(&entry.encode(), round);
+                    entries.push((entry, round));
+                }
+                None => {
+                    let at = below(entries.len() as u64) as usize;
+                    let (gone, slot) = entries.remove(at);
+                    assert_eq!(index.remove(&gone.encode()), Some(slot));
+                }
+            }
+            let key: Vec<u8> = (0..3).map(|_| below(5) as u8).collect();
+            assert_eq!(index.best(&key), winner(&entries, &key), "{key:?}");
+        }
+        let mut names: Vec<_> = entries.iter().map(|(entry, _)| entry.encode()).collect();
+        let mut listed = index.names();
+        (names.sort(), listed.sort());
+        assert_eq!((names.len(), names), (index.len(), listed));
     }
 }

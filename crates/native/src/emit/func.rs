@@ -27,6 +27,10 @@ pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
 !7 = !{}
 ";
 
+/// Bytes of stack objects of a pipeline's function that are in its frame; the others have memory of their
+/// own, since a pipeline has one worker and its functions do not call themselves.
+const MOST_FRAME_BYTES: u32 = 128 << 10;
+
 /// Iterations that a `may_goto` allows.
 const MAY_GOTO_BUDGET: u64 = 1 << 23;
 
@@ -45,6 +49,8 @@ pub(super) struct FunctionEmitter<'a> {
     pub(super) code: LlvmTextBuilder,
     /// Allocations, which belong in the function's entry block.
     entry: String,
+    /// Objects that are not in the function's frame.
+    globals: String,
     allocations: u32,
     edges: BTreeMap<Block, Vec<PhiIncoming>>,
     pub(super) seams: StoreBoundaries,
@@ -86,6 +92,7 @@ impl<'a> FunctionEmitter<'a> {
             stage: None,
             code: LlvmTextBuilder::default(),
             entry: String::new(),
+            globals: String::new(),
             allocations: 0,
             edges: BTreeMap::new(),
             seams: StoreBoundaries::new(func),
@@ -108,10 +115,7 @@ impl FunctionEmitter<'_> {
 
     fn function(&mut self) -> Result<String, EmitError> {
         let params = self.func.blocks[self.func.entry()].params.clone();
-        for (at, slot) in self.func.slots.values().enumerate() {
-            let (size, align) = (slot.size.max(1), slot.align.max(1));
-            let _ = writeln!(self.entry, "  %s{at} = alloca [{size} x i8], align {align}");
-        }
+        self.slots();
         let order = Cfg::new(self.func).rpo;
         let mut bodies = Vec::new();
         for &block in &order {
@@ -129,7 +133,8 @@ impl FunctionEmitter<'_> {
         }
         let list: String = params.iter().map(|&p| format!(", {} {}", self.type_of(p), name(p))).collect();
         let scope = if self.unit.located { self.scope().attached() } else { String::new() };
-        let mut out = format!("define internal i64 @{}(ptr %w{list}) nounwind{scope} {{\n", self.symbol);
+        let mut out = std::mem::take(&mut self.globals);
+        let _ = writeln!(out, "define internal i64 @{}(ptr %w{list}) nounwind{scope} {{", self.symbol);
         out.push_str(&self.entry);
         let _ = writeln!(out, "  br label %{}", label(self.func.entry()));
         for (block, body) in order.iter().zip(bodies) {
@@ -140,6 +145,27 @@ impl FunctionEmitter<'_> {
         out.push_str("}\n");
         out.push_str(&self.callback(&params));
         Ok(out)
+    }
+
+    /// Makes the stack objects.
+    fn slots(&mut self) {
+        let mut used = 0u32;
+        for (at, slot) in self.func.slots.values().enumerate() {
+            let (size, align) = (slot.size.max(1), slot.align.max(1));
+            let object = format!("[{size} x i8]");
+            used = used.saturating_add(size.next_multiple_of(u32::from(align)));
+            let _ = match self.unit.is_pipeline() && used > MOST_FRAME_BYTES {
+                true => {
+                    let name = format!("@{}s{at}", self.symbol);
+                    let _ = writeln!(
+                        self.globals,
+                        "{name} = internal global {object} zeroinitializer, align {align}"
+                    );
+                    writeln!(self.entry, "  %s{at} = getelementptr i8, ptr {name}, i64 0")
+                }
+                false => writeln!(self.entry, "  %s{at} = alloca {object}, align {align}"),
+            };
+        }
     }
 
     fn scope(&self) -> DebugScope {
@@ -384,6 +410,8 @@ impl FunctionEmitter<'_> {
             (Some(Type::Ptr(Prov::Btf)), Op::Load { .. }) => {
                 return Err(self.cannot(&data.op, "it reads a kernel object"));
             }
+            // The state of a packet is plain memory.
+            (Some(Type::Ptr(Prov::Ctx)), _) if self.unit.is_pipeline() => {}
             (Some(Type::Ptr(Prov::Ctx)), Op::Load { size, offset, .. }) => {
                 let field = DescriptorField::of_context(*offset).filter(|_| *size == Size::W);
                 return self.field(

@@ -121,8 +121,11 @@ pub(crate) enum TableSearch {
 pub(crate) struct CodegenUnit<'a> {
     pub(crate) module: &'a Module,
     pub(crate) maps: &'a SecondaryMap<Map, Option<MapCodegenInfo>>,
-    /// Program that batches run.
+    /// Program that batches run; the first function of a pipeline.
     pub(crate) entry: Func,
+    /// Functions of a pipeline, which are called with a packet's state as their context; empty for a program
+    /// of batches.
+    pub(crate) stages: &'a [Func],
     /// Programs that tail calls can reach.
     pub(crate) others: &'a [Func],
     /// Order of packets and stages.
@@ -157,16 +160,23 @@ impl CodegenUnit<'_> {
     /// The loops over a batch.
     pub(crate) fn loops(&self) -> &'static [&'static str] {
         match self.slice {
+            _ if self.is_pipeline() => &[],
             None => &[BATCH],
             Some(_) if !self.schedule.trials => &[BATCH_AHEAD],
             Some(_) => &[BATCH, BATCH_AHEAD],
         }
     }
 
-    /// The loops, then the programs that tail calls reach.
+    /// The loops, then the programs that tail calls reach; or the functions of a pipeline.
     pub(crate) fn symbols(&self) -> Vec<String> {
         let programs = self.others.iter().map(|&f| program_symbol(f));
-        self.loops().iter().map(|name| (*name).to_owned()).chain(programs).collect()
+        let stages = self.stages.iter().map(|&f| stage_symbol(f));
+        self.loops().iter().map(|name| (*name).to_owned()).chain(programs).chain(stages).collect()
+    }
+
+    /// Returns true if contexts are the state of a packet, memory of the caller.
+    fn is_pipeline(&self) -> bool {
+        !self.stages.is_empty()
     }
 
     /// Offset in a packet's descriptor where code notes the progress of fetching for a look-up in this map.
@@ -236,12 +246,18 @@ pub(crate) fn program_symbol(func: Func) -> String {
     format!("ms_program{}", func.index())
 }
 
+/// Name of a function of a pipeline in native code.
+fn stage_symbol(func: Func) -> String {
+    format!("ms_stage{}", func.index())
+}
+
 /// Writes the module.
 ///
 /// # Errors
 /// [`EmitError`] for unsupported constructs.
 pub(crate) fn emit(unit: &CodegenUnit<'_>) -> Result<String, EmitError> {
-    let funcs = reachable(unit.module, unit.entry, unit.others);
+    let others: Vec<Func> = unit.others.iter().chain(unit.stages).copied().collect();
+    let funcs = reachable(unit.module, unit.entry, &others);
     let mut out = String::new();
     out.push_str("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n");
     out.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
@@ -293,6 +309,14 @@ pub(crate) fn emit(unit: &CodegenUnit<'_>) -> Result<String, EmitError> {
             f.index()
         );
         out.push_str(&unit.scoped(program, DebugScope::Caller(f)));
+    }
+    for &f in unit.stages {
+        let symbol = stage_symbol(f);
+        let call = format!("call i64 @fn{}(ptr %w, ptr %s, ptr %d, ptr %e)", f.index());
+        let stage = format!(
+            "define i64 @{symbol}(ptr %w, ptr %s, ptr %d, ptr %e) {{\n  %r = {call}\n  ret i64 %r\n}}\n"
+        );
+        out.push_str(&unit.scoped(stage, DebugScope::Caller(f)));
     }
     if let Some(slice) = unit.slice {
         for stage in 1..=unit.stages() {

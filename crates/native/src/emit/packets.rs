@@ -90,6 +90,14 @@ impl FunctionEmitter<'_> {
     }
 
     fn set_bounds(&mut self, packet: Value, data: Value, end: Value) {
+        if self.unit.is_pipeline() {
+            for (value, offset) in [data, end].into_iter().zip([worker::BOUNDS, worker::BOUNDS + 8]) {
+                let value = self.int(value);
+                let at = self.code.value(&format!("getelementptr i8, ptr %w, i64 {offset}"));
+                self.code.line(&format!("store i64 {value}, ptr {at}, align 8"));
+            }
+            return;
+        }
         let packet = self.ptr(packet);
         for (value, offset) in [data, end].into_iter().zip(self.unit.layout.bounds()) {
             let value = self.int(value);

@@ -97,6 +97,7 @@ pub(super) fn layout(
     options: &NativeOptions,
 ) -> Result<DescriptorLayout, NativeError> {
     let expanded = optimize(&mut module, options)?;
+    let entry = EntryPoints::Batch(entry);
     Ok(CodegenInput::of(&module, entry, options, &mut AddressAllocator::Anywhere, &expanded)?.layout)
 }
 
@@ -134,7 +135,7 @@ impl CodegenInput {
     /// Makes the maps, and lays out descriptors.
     fn of(
         module: &Module,
-        entry: Func,
+        entries: EntryPoints<'_>,
         options: &NativeOptions,
         place: &mut AddressAllocator,
         expanded: &ExpandedTables,
@@ -160,30 +161,63 @@ impl CodegenInput {
             let guarded = options.workers > 1 && changed[at];
             known[at] = map.as_mut().map(|map| MapCodegenInfo { guarded, ..info(map, options) });
         }
-        let others = reached_by_tail_calls(module);
-        let slice = way(module, entry, &known);
+        let (others, slice, fields) = match entries {
+            EntryPoints::Batch(entry) => {
+                let others = reached_by_tail_calls(module);
+                let fields = DescriptorFieldSet::of(module, others.iter().copied().chain([entry]));
+                (others, way(module, entry, &known), fields)
+            }
+            EntryPoints::Stages(_) => (Vec::new(), None, DescriptorFieldSet::NONE),
+        };
         let ahead = known.values().flatten().filter(|info: &&MapCodegenInfo| info.ahead).count();
-        let fields = DescriptorFieldSet::of(module, others.iter().copied().chain([entry]));
         let layout = options.descriptors.layout(fields, if slice.is_some() { ahead } else { 0 });
         let layout = layout.copying(options.copies);
         Ok(CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout })
     }
 }
 
+/// Functions that others call.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EntryPoints<'f> {
+    /// The program that batches run.
+    Batch(Func),
+    /// Functions of a pipeline, at least one. Each takes the state of a packet, its first byte and its end.
+    Stages(&'f [Func]),
+}
+
+impl EntryPoints<'_> {
+    fn first(self) -> Option<Func> {
+        match self {
+            EntryPoints::Batch(entry) => Some(entry),
+            EntryPoints::Stages(stages) => stages.first().copied(),
+        }
+    }
+
+    fn stages(&self) -> &[Func] {
+        match self {
+            EntryPoints::Batch(_) => &[],
+            EntryPoints::Stages(stages) => stages,
+        }
+    }
+}
+
 /// Runs the passes, makes the maps, and has LLVM compile; if `described`, makes code for others to link.
 pub(super) fn make_code(
     mut module: Module,
-    entry: Func,
+    entries: EntryPoints<'_>,
     options: &NativeOptions,
     place: &mut AddressAllocator,
     described: Option<ExportBuilder<'_>>,
 ) -> Result<CompiledCode, NativeError> {
     let mut timings = CompileTimings::default();
+    let Some(entry) = entries.first() else {
+        return Err(NativeError::Choose("the pipeline has no function".to_owned()));
+    };
     let start = Instant::now();
     let expanded = optimize(&mut module, options)?;
     timings.passes = start.elapsed();
     let CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout } =
-        CodegenInput::of(&module, entry, options, place, &expanded)?;
+        CodegenInput::of(&module, entries, options, place, &expanded)?;
     let ExpandedTables { initial, matches, .. } = expanded;
 
     let start = Instant::now();
@@ -199,6 +233,7 @@ pub(super) fn make_code(
         module,
         maps: maps_known,
         entry,
+        stages: entries.stages(),
         others: &others,
         schedule: &options.schedule,
         layout,

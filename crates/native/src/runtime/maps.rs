@@ -16,6 +16,7 @@ use rustc_hash::FxHashSet;
 use super::hash::{HashLayout, HashTable, HashTableParams};
 use super::index::HashTemplate;
 use super::lpm::{self, LpmLayout, LpmTable, LpmTemplate};
+use super::priority::PriorityTable;
 use super::region::{AddressAllocator, ExternalMemory, MemoryRegion};
 use super::sharing::WorkerEpochs;
 use super::values::{ValueStorage, spare};
@@ -50,6 +51,7 @@ enum MapStorage {
     },
     Hash(HashTable),
     Lpm(Box<LpmTable>),
+    Priority(Box<PriorityTable>),
     Queue {
         items: VecDeque<Vec<u8>>,
         lifo: bool,
@@ -127,8 +129,7 @@ impl NativeMap {
             K::BloomFilter => MapStorage::Bloom(FxHashSet::default()),
             K::PerfEventArray | K::Ringbuf => MapStorage::Ring { used: 0 },
             K::Priority => {
-                let reason = format!("map {name}: native code has no maps with priorities");
-                return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+                MapStorage::Priority(Box::new(PriorityTable::new(key, value, entries, spare, place)?))
             }
         };
         Ok(NativeMap { name: name.to_owned(), spec, workers, body, lent: false })
@@ -265,6 +266,8 @@ impl NativeMap {
             MapStorage::Hash(hash) => hash.find(key, touch),
             MapStorage::Lpm(lpm) if touch => lpm.longest(key),
             MapStorage::Lpm(lpm) => lpm.exact(key),
+            MapStorage::Priority(table) if touch => table.best(key),
+            MapStorage::Priority(table) => table.named(key),
             _ => None,
         }
     }
@@ -274,6 +277,7 @@ impl NativeMap {
             MapStorage::Array { values, .. } => Some(values),
             MapStorage::Hash(hash) => Some(&hash.values),
             MapStorage::Lpm(lpm) => Some(&lpm.values),
+            MapStorage::Priority(table) => Some(&table.values),
             _ => None,
         }
     }
@@ -283,6 +287,7 @@ impl NativeMap {
             MapStorage::Array { values, .. } => Some(values),
             MapStorage::Hash(hash) => Some(&mut hash.values),
             MapStorage::Lpm(lpm) => Some(&mut lpm.values),
+            MapStorage::Priority(table) => Some(&mut table.values),
             _ => None,
         }
     }
@@ -328,7 +333,11 @@ impl NativeMap {
     /// Sets a value, of one worker or of all, with the flags of `bpf_map_update_elem`; returns 0 or the
     /// kernel's error.
     pub fn update(&mut self, key: &[u8], value: &[u8], flags: u64, worker: Option<u32>) -> i64 {
-        if flags > EXIST || key.len() != self.spec.key_size as usize || value.len() != self.value_size() {
+        let fits = match &self.body {
+            MapStorage::Priority(table) => table.accepts(key),
+            _ => key.len() == self.spec.key_size as usize,
+        };
+        if flags > EXIST || !fits || value.len() != self.value_size() {
             return EINVAL;
         }
         match self.find(key, false) {
@@ -343,6 +352,7 @@ impl NativeMap {
         let slot = match &mut self.body {
             MapStorage::Hash(hash) if !in_place => hash.renew(key),
             MapStorage::Lpm(lpm) => lpm.renew(key, value),
+            MapStorage::Priority(table) => table.renew(key),
             _ => Some(slot),
         };
         self.put(slot, value, worker)
@@ -377,6 +387,8 @@ impl NativeMap {
                 (_, true) => return ENOSPC,
                 _ => lpm.insert(key, value),
             },
+            MapStorage::Priority(table) if table.is_full() => return ENOSPC,
+            MapStorage::Priority(table) => table.insert(key),
             _ => return EINVAL,
         };
         self.put(slot, value, worker)
@@ -395,6 +407,7 @@ impl NativeMap {
             MapStorage::Hash(hash) => found(hash.remove(key)),
             MapStorage::Lpm(lpm) if !lpm.accepts(key) => EINVAL,
             MapStorage::Lpm(lpm) => found(lpm.remove(key)),
+            MapStorage::Priority(table) => found(table.remove(key)),
             _ => EOPNOTSUPP,
         }
     }
@@ -408,6 +421,7 @@ impl NativeMap {
                 .collect(),
             MapStorage::Hash(hash) => hash.keys(),
             MapStorage::Lpm(lpm) => lpm.keys(),
+            MapStorage::Priority(table) => table.names(),
             _ => Vec::new(),
         }
     }
@@ -421,6 +435,7 @@ impl NativeMap {
             }
             MapStorage::Hash(hash) => hash.len() as usize,
             MapStorage::Lpm(lpm) => lpm.len() as usize,
+            MapStorage::Priority(table) => table.len(),
             MapStorage::Queue { items, .. } => items.len(),
             MapStorage::Bloom(set) => set.len(),
             MapStorage::Ring { .. } => 0,

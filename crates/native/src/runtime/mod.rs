@@ -7,6 +7,7 @@ pub(crate) mod index;
 pub(crate) mod lpm;
 pub(crate) mod maps;
 pub(crate) mod packet;
+mod priority;
 pub(crate) mod region;
 pub(crate) mod sharing;
 mod values;

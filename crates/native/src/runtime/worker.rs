@@ -67,6 +67,8 @@ pub(crate) struct Worker {
     /// Descriptors for copies: the next one, and the number left.
     pub(crate) spare: *mut u32,
     pub(crate) spares: u64,
+    /// Addresses of the first byte of the packet that a pipeline has, and of its end.
+    pub(crate) bounds: [u64; 2],
     /// The interface or source of all packets of the batch; 0 if there are several.
     pub(crate) ingress: u32,
     /// Held packets, by queue.
@@ -96,6 +98,8 @@ pub(crate) const COARSE: usize = std::mem::offset_of!(Worker, coarse);
 pub(crate) const NUMBER: usize = std::mem::offset_of!(Worker, number);
 /// Offset of [`Worker::tail_calls`].
 pub(crate) const TAIL_CALLS: usize = std::mem::offset_of!(Worker, tail_calls);
+/// Offset of [`Worker::bounds`].
+pub(crate) const BOUNDS: usize = std::mem::offset_of!(Worker, bounds);
 
 /// Offset of [`Worker::sent`].
 pub(crate) const SENT: usize = std::mem::offset_of!(Worker, sent);
@@ -116,6 +120,7 @@ impl Worker {
             held: 0,
             spare: std::ptr::null_mut(),
             spares: 0,
+            bounds: [0; 2],
             ingress: 0,
             queues: BTreeMap::new(),
             layout,

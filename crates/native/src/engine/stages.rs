@@ -1,0 +1,149 @@
+//! Functions of a pipeline as native code: they are called one by one, with a packet and its state.
+//!
+//! The state is memory of the caller. Between two functions the caller may change the packet and the state,
+//! and decides which function runs next. There is one worker.
+
+use millstream_ir::{Func, Map, Module};
+
+use super::code::{CompiledCode, EntryPoints, make_code};
+use super::{CompileTimings, EngineMaps, NativeError, NativeOptions};
+use crate::program::{CodeOwner, StageCode};
+use crate::runtime::helpers;
+use crate::runtime::maps::{EINVAL, NativeMap};
+use crate::runtime::region::{AddressAllocator, FixedAddressBox};
+use crate::runtime::sharing::SeqlockMap;
+use crate::runtime::worker::{ClockSource, ProgramEvent, Worker};
+
+/// Failure of a function of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StageError {
+    /// The pipeline does not have the function.
+    #[error("the pipeline has no function {0}")]
+    Missing(Func),
+    /// The state is shorter than the functions assume.
+    #[error("the state of a packet has {given} bytes, not {wanted}")]
+    ShortState {
+        /// Bytes that were given.
+        given: usize,
+        /// Bytes that the functions access.
+        wanted: usize,
+    },
+    /// The function moved the packet's ends out of its buffer.
+    #[error("the packet was moved out of its buffer")]
+    Bounds,
+}
+
+/// Sizes of what functions of a pipeline access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StageMemory {
+    /// Bytes of a packet's state.
+    pub state: usize,
+    /// Bytes in front of a packet that functions may extend it to.
+    pub headroom: usize,
+}
+
+/// Functions of a pipeline, with their maps.
+pub struct StageEngine {
+    functions: Vec<Func>,
+    code: StageCode,
+    maps: EngineMaps,
+    worker: Box<Worker>,
+    memory: StageMemory,
+    buffer: Vec<u8>,
+    /// Times of compilation.
+    pub timings: CompileTimings,
+}
+
+impl StageEngine {
+    /// Compiles functions that take the state of a packet, its first byte and its end.
+    ///
+    /// # Errors
+    /// [`NativeError`] if something is missing or unsupported.
+    pub fn new(
+        module: Module,
+        functions: &[Func],
+        memory: StageMemory,
+        options: &NativeOptions,
+    ) -> Result<StageEngine, NativeError> {
+        let options = &NativeOptions { workers: 1, ..options.clone() };
+        let entries = EntryPoints::Stages(functions);
+        let made = make_code(module, entries, options, &mut AddressAllocator::Anywhere, None)?;
+        let CompiledCode { maps, layout, compiler, object, symbols, timings, .. } = made;
+        let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
+        let (code, addresses) = compiler.link(&object, &names)?;
+        let code = StageCode::new(&addresses, CodeOwner::Linked { _code: code });
+        let worker = Box::new(Worker::new(0, options.seed, layout));
+        let functions = functions.to_vec();
+        Ok(StageEngine { functions, code, maps, worker, memory, buffer: Vec::new(), timings })
+    }
+
+    /// Runs a function on a packet and its state; both are changed in place.
+    ///
+    /// # Errors
+    /// [`StageError`]; the packet is then as before.
+    pub fn run(&mut self, func: Func, state: &mut [u8], packet: &mut Vec<u8>) -> Result<(), StageError> {
+        let at = self.functions.iter().position(|known| *known == func);
+        let at = at.ok_or(StageError::Missing(func))?;
+        let StageMemory { state: wanted, headroom } = self.memory;
+        if state.len() < wanted {
+            return Err(StageError::ShortState { given: state.len(), wanted });
+        }
+        self.buffer.clear();
+        self.buffer.resize(headroom, 0);
+        self.buffer.extend_from_slice(packet);
+        let moved = self.code.run(at, &mut self.worker, state, &mut self.buffer, headroom);
+        let bytes = moved.and_then(|range| self.buffer.get(range)).ok_or(StageError::Bounds)?;
+        packet.clear();
+        packet.extend_from_slice(bytes);
+        self.worker.records.clear();
+        for map in self.maps.iter_mut().flatten().filter(|map| map.is_ring()) {
+            map.get_mut().quiesce();
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, map: Map) -> Option<&mut NativeMap> {
+        let map: Option<&mut FixedAddressBox<SeqlockMap>> =
+            self.maps.get_mut(map.as_u32() as usize).and_then(Option::as_mut);
+        map.map(|map| map.get_mut())
+    }
+
+    /// A value of a map.
+    pub fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>> {
+        self.map(map)?.get(key)
+    }
+
+    /// Inserts or replaces a value; returns 0 or the kernel's error number.
+    pub fn set(&mut self, map: Map, key: &[u8], value: &[u8]) -> i64 {
+        self.changed(map, |map| map.update(key, value, 0, None))
+    }
+
+    /// Removes a value; returns 0 or the kernel's error number.
+    pub fn delete(&mut self, map: Map, key: &[u8]) -> i64 {
+        self.changed(map, |map| map.delete(key))
+    }
+
+    /// Changes a map while no function runs, so that replaced values may be reused at once.
+    fn changed(&mut self, map: Map, change: impl FnOnce(&mut NativeMap) -> i64) -> i64 {
+        let Some(map) = self.map(map) else { return EINVAL };
+        let result = change(map);
+        map.quiesce();
+        result
+    }
+
+    /// All keys of a map.
+    pub fn keys(&mut self, map: Map) -> Vec<Vec<u8>> {
+        self.map(map).map_or_else(Vec::new, |map| map.keys())
+    }
+
+    /// Sets the clock that functions read, in nanoseconds.
+    pub fn set_time(&mut self, nanoseconds: u64) {
+        self.worker.clock = ClockSource::Fixed(nanoseconds);
+        helpers::tick(&mut self.worker);
+    }
+
+    /// Takes the records that functions have put into rings since the last call.
+    pub fn take_events(&mut self) -> Vec<ProgramEvent> {
+        std::mem::take(&mut self.worker.events)
+    }
+}

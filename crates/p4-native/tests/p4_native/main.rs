@@ -1,0 +1,6 @@
+//! Programs as native code, beside the interpreter.
+
+mod common;
+mod comparison;
+mod corpus;
+mod programs;
