@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use millstream_click::{GraphSink, GraphSource, Handler, HandlerAccess};
+use millstream_click::{GraphSink, GraphSource, SummaryInput, Handler, HandlerAccess};
 use millstream_native::{LONGEST, MapShape};
 
 use crate::{PayloadKind, ProgramPayload};
@@ -44,6 +44,10 @@ pub fn header(symbol: &str, payload: &ProgramPayload) -> String {
     if let PayloadKind::Click { program, .. } = &payload.kind {
         let sources = program.sources.iter().map(|source| match source {
             GraphSource::Device(name) | GraphSource::File(name) => name.clone(),
+            GraphSource::Summary(summary) => match &summary.input {
+                SummaryInput::File(name) => name.clone(),
+                SummaryInput::Text(_) => "lines of the configuration".to_owned(),
+            },
             GraphSource::Constant(..) => "one packet, over and over".to_owned(),
             GraphSource::Frames(frames, _) => format!("{} packets, over and over", frames.len()),
         });

@@ -18,7 +18,7 @@ pub struct PrintOutput(RwLock<OpenOutputs>);
 #[derive(Default)]
 struct OpenOutputs {
     printers: Vec<PacketPrinter>,
-    files: BTreeMap<String, Mutex<BufWriter<File>>>,
+    files: BTreeMap<String, Mutex<BufWriter<Box<dyn Write + Send>>>>,
 }
 
 impl PrintOutput {
@@ -36,13 +36,18 @@ impl PrintOutput {
     ///
     /// # Errors
     /// As for [`PrintOutput::open`].
-    pub fn replace(&self, program: &ClickProgram) -> io::Result<()> {
+    pub fn replace<'p>(&self, program: &'p ClickProgram) -> io::Result<()> {
         let mut open = self.0.write().map_err(|_| failed())?;
-        for name in program.printers.iter().filter_map(|printer| printer.file.as_ref()) {
+        let named = |printer: &'p PacketPrinter| Some((printer.file.as_ref()?, &printer.header));
+        for (name, header) in program.printers.iter().filter_map(named) {
             if !open.files.contains_key(name) {
-                let file =
-                    File::create(name).map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
-                open.files.insert(name.clone(), Mutex::new(BufWriter::new(file)));
+                let named = |e: io::Error| io::Error::new(e.kind(), format!("{name}: {e}"));
+                let mut file: BufWriter<Box<dyn Write + Send>> = BufWriter::new(match name.as_str() {
+                    "-" => Box::new(io::stdout()),
+                    _ => Box::new(File::create(name).map_err(named)?),
+                });
+                file.write_all(header.as_bytes()).map_err(named)?;
+                open.files.insert(name.clone(), Mutex::new(file));
             }
         }
         open.printers.clone_from(&program.printers);

@@ -46,7 +46,7 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
         .map(|source| match source {
             GraphSource::Constant(bytes, limit) => (vec![bytes.clone()], limit.unwrap_or(10_000)),
             GraphSource::Frames(frames, limit) => (frames.clone(), limit.unwrap_or(10_000)),
-            GraphSource::File(_) | GraphSource::Device(_) => (frames.to_vec(), frames.len() as u64),
+            GraphSource::File(_) | GraphSource::Device(_) | GraphSource::Summary(_) => (frames.to_vec(), frames.len() as u64),
         })
         .collect();
     let feeds: Vec<SourceFrames<'_>> =

@@ -3,6 +3,7 @@
 use millstream_isa::{AluOp, Cond};
 
 use super::generators::limit;
+use super::red::QueueLength;
 use millstream_click::arguments::{boolean, seconds, string, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
@@ -140,16 +141,6 @@ const TABLE: &[ArgumentSpec] = &[
     moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), super::querier::ONE_WAITS),
     refused("TIMEOUT", "it is an argument of the queriers that name the table"),
 ];
-const QUEUE_THRESHOLDS: &[ArgumentSpec] = &[
-    at("MIN_THRESH"),
-    at("MAX_THRESH"),
-    at("MAX_P"),
-    moot("QUEUES", IgnoredValueKind::Any, NEVER_EARLY),
-    moot("STABILITY", COUNT, NEVER_EARLY),
-    moot("GENTLE", IgnoredValueKind::Truth, NEVER_EARLY),
-];
-const NEVER_EARLY: &str =
-    "queues are empty whenever a packet comes; where one holds any, the class is refused";
 
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
@@ -245,6 +236,8 @@ pub(super) const CLASSES: &[ElementClass] = &[
     }
     .and(at("TICKETS")),
     passing("Null", "Passes packets on.", "1/1", "a/a", &[]),
+    passing("PushNull", "Passes packets on that are pushed.", "1/1", "h/h", &[]),
+    passing("PullNull", "Passes packets on that are pulled.", "1/1", "l/l", &[]),
     passing(
         "MarkMACHeader",
         "Passes packets on: where their Ethernet header is nobody asks.",
@@ -282,16 +275,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
             moot("FAIL", IgnoredValueKind::Truth, NO_DPDK_POOL),
         ],
     ),
-    ElementClass {
-        make: red,
-        ..passing(
-            "RED",
-            "Passes packets on: none is dropped early, since queues are empty.",
-            "1/1-2",
-            "a/ah",
-            QUEUE_THRESHOLDS,
-        )
-    },
     passing(
         "Pipeliner",
         "Passes packets on: workers need no queue between them.",
@@ -489,6 +472,10 @@ fn pass(_: &mut ElementSetup<'_>) -> ElementResult {
     Ok(Box::new(PassThrough))
 }
 
+/// Classes of queues.
+pub(super) const QUEUES: &[&str] =
+    &["Queue", "SimpleQueue", "ThreadSafeQueue", "FullNoteQueue", "FrontDropQueue"];
+
 /// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
 fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
     let said = setup.arguments.next("CAPACITY");
@@ -498,6 +485,7 @@ fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
         let capacity = setup.setting("capacity", SettingType::Number(0, MOST_CAPACITY as i64), capacity);
         let [length, highest] = ["length", "highwater_length"].map(|name| setup.counter(name));
         let dropped = setup.number();
+        setup.publish(QueueLength(length));
         for name in ["reset", "reset_counts"] {
             setup.resets(name, vec![highest, dropped]);
         }
@@ -521,18 +509,6 @@ fn remembered(setup: &mut ElementSetup<'_>, name: &'static str, said: Option<Spa
         Ok(number) => drop(setup.setting(name, SettingType::Number(0, i64::MAX), number as i64)),
         Err(text) => setup.handler(name, HandlerAccess::Text(text.text)),
     }
-}
-
-fn red(setup: &mut ElementSetup<'_>) -> ElementResult {
-    for (argument, handler) in [("MIN_THRESH", "min_thresh"), ("MAX_THRESH", "max_thresh")] {
-        let said = setup.arguments.next(argument);
-        remembered(setup, handler, said, 0);
-    }
-    if let Some(text) = setup.arguments.next("MAX_P") {
-        setup.handler("max_p", HandlerAccess::Text(text.text));
-    }
-    setup.handler("avg_queue_size", HandlerAccess::Text("0".to_owned()));
-    pass(setup)
 }
 
 /// Passes packets that were pulled, and counts them.
@@ -694,7 +670,7 @@ fn idle(setup: &mut ElementSetup<'_>) -> ElementResult {
     Ok(Box::new(DropPacket { reason: "idle", counter }))
 }
 
-fn nothing(setup: &mut ElementSetup<'_>) -> ElementResult {
+pub(super) fn nothing(setup: &mut ElementSetup<'_>) -> ElementResult {
     // Declarations about other elements are read when these are made.
     setup.arguments.rest();
     Ok(Box::new(PassThrough))

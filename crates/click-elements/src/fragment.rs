@@ -32,6 +32,8 @@ pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
 
 /// The input, not part of the graph, at which the rest of a packet comes back.
 const REST: u32 = u32::MAX;
+/// A header and eight bytes; RFC 791 demands more of a link, but a configuration need not be about one.
+const LEAST_MTU: i64 = HEADER + 8;
 const DONT_FRAGMENT: i64 = 0x4000;
 const MORE_FRAGMENTS: i64 = 0x2000;
 
@@ -43,8 +45,9 @@ struct IpFragmenter {
 fn fragmenter(setup: &mut ElementSetup<'_>) -> ElementResult {
     let text = setup.arguments.need("MTU")?;
     let mtu = unsigned(&text, 65_535)? as i64;
-    if mtu < 68 {
-        return Err(Error::new(text.span, "an MTU is 68 bytes at least (RFC 791)"));
+    if mtu < LEAST_MTU {
+        let message = format!("with an MTU below {LEAST_MTU} bytes, a fragment would have no room for data");
+        return Err(Error::new(text.span, message));
     }
     let honor = setup.arguments.or("HONOR_DF", true, boolean)?;
     Ok(Box::new(IpFragmenter { mtu, honor }))

@@ -6,6 +6,7 @@
 //! Architecture Invariant: no I/O and no back end. Elements use the public interface of `millstream-click`, as
 //! anybody's own elements would.
 
+mod aggregates;
 mod basic;
 mod bpf;
 mod capture_filter;
@@ -23,6 +24,7 @@ mod ip6_error;
 mod ip6_neighbours;
 mod ip_check;
 mod ip_filter;
+mod ip_marks;
 mod ip_options;
 mod latency;
 mod lengths;
@@ -32,11 +34,15 @@ mod match_table;
 mod meter;
 mod output_switches;
 mod paint;
+mod ping;
 mod print;
 mod querier;
+mod red;
 mod rewrite;
 mod sketch;
 mod span_tree;
+mod strips;
+mod summaries;
 mod switch;
 mod timed;
 mod translate;
@@ -54,6 +60,7 @@ pub use span_tree::bridge_text;
 
 /// All classes, by topic.
 const TABLES: &[&[ElementClass]] = &[
+    aggregates::CLASSES,
     basic::CLASSES,
     bpf::CLASSES,
     classify::CLASSES,
@@ -69,6 +76,7 @@ const TABLES: &[&[ElementClass]] = &[
     ip6_error::CLASSES,
     ip6_neighbours::CLASSES,
     ip_filter::CLASSES,
+    ip_marks::CLASSES,
     ip_options::CLASSES,
     ip_check::CLASSES,
     latency::CLASSES,
@@ -76,12 +84,16 @@ const TABLES: &[&[ElementClass]] = &[
     lookup::CLASSES,
     meter::CLASSES,
     paint::CLASSES,
+    ping::CLASSES,
     print::CLASSES,
     querier::CLASSES,
+    red::CLASSES,
     rewrite::CLASSES,
     sketch::CLASSES,
     span_tree::CLASSES,
     output_switches::CLASSES,
+    strips::CLASSES,
+    summaries::CLASSES,
     switch::CLASSES,
     timed::CLASSES,
     translate::CLASSES,

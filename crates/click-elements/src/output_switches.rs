@@ -6,10 +6,10 @@ use millstream_isa::{AluOp, Cond};
 
 use super::span_tree::SpanTreeState;
 use super::timed::{BURST_TWICE, bandwidth, burst_size};
-use millstream_click::arguments::{SECOND, seconds, unsigned};
+use millstream_click::arguments::{SECOND, boolean, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
-use millstream_click::keyword::{ArgumentSpec, at, key};
+use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, key, moot};
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, HandlerAccess, SettingType, SettingValue};
 
@@ -55,6 +55,19 @@ pub(super) const CLASSES: &[ElementClass] = &[
         passes_all: false,
         ..switch("Suppressor", "Passes packets of those inputs that are active.", &[], suppressor)
     },
+    ElementClass {
+        ports: "1-2/1-2",
+        processing: "a/a",
+        ..switch(
+            "Bypass",
+            "Sends packets the other way round while it is active.",
+            &[
+                at("ACTIVE"),
+                moot("INLINE", IgnoredValueKind::Truth, "connections are jumps, with or without it"),
+            ],
+            bypass,
+        )
+    },
     splitting("RatedSplitter", "Sends packets beyond a rate to output 1.", RATED, |setup| {
         splitter(setup, false)
     }),
@@ -84,6 +97,29 @@ fn out_by(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, number: Value
         code.check_int(Cond::Ne, number, i64::from(port), |code| code.out(port, packet));
     }
     code.out(0, packet);
+}
+
+/// Sends packets of input 0 to output 1 while it is active; those that come back there go on.
+struct BypassSwitch(SettingValue);
+
+fn bypass(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let active = setup.arguments.or("ACTIVE", false, boolean)?;
+    let active = setup.setting("active", SettingType::Truth, i64::from(active));
+    if setup.outputs < 2 && !matches!(active, SettingValue::Fixed(0)) {
+        let message = "an active `Bypass` without output 1 would leave packets of input 0 where they are";
+        return Err(Error::new(setup.element.span, message));
+    }
+    Ok(Box::new(BypassSwitch(active)))
+}
+
+impl ElementCodegen for BypassSwitch {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
+        if port == 0 && code.connected(1) {
+            let active = code.setting(self.0);
+            code.check_int(Cond::Eq, active, 0, |code| code.out(1, packet));
+        }
+        code.out(0, packet);
+    }
 }
 
 struct AtRandom {

@@ -83,6 +83,8 @@ struct PrintPacket {
     /// is said.
     most: Option<i64>,
     cpu: bool,
+    /// True if packets may end here.
+    ends: bool,
 }
 
 impl ElementCodegen for PrintPacket {
@@ -97,6 +99,9 @@ impl ElementCodegen for PrintPacket {
                     Vec::new()
                 });
             }
+        }
+        if self.ends && !code.connected(0) {
+            return code.drop(packet, "written");
         }
         code.out(0, packet);
     }
@@ -127,8 +132,9 @@ impl PrintPacket {
         };
         let cpu = if self.cpu { code.worker() } else { zero };
         let printer = code.number_of(self.printer);
-        let (paint, tag) = (packet.note(Annotation::Paint), packet.note(Annotation::Tag));
-        let words: [Value; WORDS] = [printer, cpu, network, length, in_front, paint, tag];
+        let [paint, tag, aggregate] =
+            [Annotation::Paint, Annotation::Tag, Annotation::Aggregate].map(|note| packet.note(note));
+        let words: [Value; WORDS] = [printer, cpu, network, length, in_front, paint, tag, aggregate];
         code.record(self.map, (self.scratch, &words), packet, (from, bytes));
     }
 }
@@ -154,18 +160,47 @@ fn made(
     form: PrintForm,
     most: Option<i64>,
 ) -> ElementResult {
-    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    let active = setup.setting("active", SettingType::Truth, i64::from(active));
     let file = setup.arguments.keyword("OUTFILE").map(|text| string(&text));
     let label = label.map_or_else(Vec::new, |text| unquote(&text.text));
+    printing_element(setup, PrintOptions { label, form, most, file, header: String::new() })
+}
+
+/// Properties of an element that prints.
+pub(super) struct PrintOptions {
+    pub(super) label: Vec<u8>,
+    pub(super) form: PrintForm,
+    /// Bytes of packets that it needs, if not all from the network header on.
+    pub(super) most: Option<i64>,
+    pub(super) file: Option<String>,
+    pub(super) header: String,
+}
+
+impl Default for PrintOptions {
+    fn default() -> Self {
+        PrintOptions {
+            label: Vec::new(),
+            form: PrintForm::Ip6(None),
+            most: None,
+            file: None,
+            header: String::new(),
+        }
+    }
+}
+
+/// An element that prints, and may have an argument ACTIVE.
+pub(super) fn printing_element(setup: &mut ElementSetup<'_>, options: PrintOptions) -> ElementResult {
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let active = setup.setting("active", SettingType::Truth, i64::from(active));
+    let PrintOptions { label, form, most, file, header } = options;
     let map = events(setup);
     let scratch = setup.number();
     for _ in 1..WORDS {
         setup.number();
     }
     let cpu = matches!(form, PrintForm::Packet { cpu: true, .. });
-    let printer = setup.printer(PacketPrinter { label, form, file }) as i64;
-    Ok(Box::new(PrintPacket { printer, map, scratch, active, most, cpu }))
+    let ends = matches!(form, PrintForm::Summary { .. });
+    let printer = setup.printer(PacketPrinter { label, form, file, header }) as i64;
+    Ok(Box::new(PrintPacket { printer, map, scratch, active, most, cpu, ends }))
 }
 
 /// Refuses an argument about a property of packets that is not known here, unless it is false.

@@ -11,6 +11,7 @@
 mod apply;
 mod errors;
 mod ftp;
+mod mapper;
 mod spec;
 
 use millstream_ir::{Block, Size, Value};
@@ -139,6 +140,8 @@ pub(super) const CLASSES: &[ElementClass] = &[
     },
     errors::CLASS,
     ftp::CLASS,
+    mapper::ROUND_ROBIN,
+    mapper::SOURCE_HASH,
 ];
 
 /// Part of a packet that tells flows apart and is changed.
@@ -400,7 +403,7 @@ impl MappingEntry {
 
 impl ElementCodegen for IpRewriter {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
-        let spec = self.inputs.get(port as usize).copied().unwrap_or(InputSpec::Drop);
+        let spec = self.inputs.get(port as usize).cloned().unwrap_or(InputSpec::Drop);
         let header = header(code, packet);
         let protocol = code.byte(header, 9);
         let kind = self.flows.kind;
@@ -445,6 +448,16 @@ impl ElementCodegen for IpRewriter {
             InputSpec::Flow { pattern, outputs } => {
                 let flow = FlowTuple { addresses: self.flows.sides()[0].of(code, addresses), ports };
                 self.begin(code, &passage, flow, pattern, outputs);
+            }
+            InputSpec::Mapped(ref mapper) => {
+                let flow = FlowTuple { addresses: self.flows.sides()[0].of(code, addresses), ports };
+                let blocks: Vec<Block> = mapper.patterns.iter().map(|_| code.block()).collect();
+                let source = code.word(header, 12);
+                mapper.choose(code, source, &blocks);
+                for ((pattern, outputs), block) in mapper.patterns.iter().zip(blocks) {
+                    code.switch_to_block(block);
+                    self.begin(code, &passage, flow, *pattern, *outputs);
+                }
             }
         }
         code.switch_to_block(apply);

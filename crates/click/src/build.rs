@@ -612,6 +612,11 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         self.param(block, Type::I64)
     }
 
+    /// An address in the packet as a parameter of a block.
+    pub fn packet_param(&mut self, block: Block) -> Value {
+        self.param(block, Type::Ptr(Prov::Packet))
+    }
+
     /// An address in a map's value.
     pub fn offset(&mut self, value: Value, offset: i64, map: Map) -> Value {
         let offset = self.int(offset);

@@ -35,6 +35,7 @@ use crate::printing::PacketPrinter;
 use crate::queueing::{self, ByteRange, ElementQueue, QueueingNetwork};
 use crate::resolve;
 use crate::script::{Script, ScriptCall, ScriptStep};
+use crate::summary::SummarySource;
 
 mod published;
 mod setup;
@@ -61,6 +62,8 @@ pub enum GraphSource {
     Device(String),
     /// A capture file.
     File(String),
+    /// Packets that lines describe.
+    Summary(SummarySource),
     /// This packet, again and again: so often, or without end.
     Constant(Vec<u8>, Option<u64>),
     /// These packets, from the first again behind the last: so many, or without end.
@@ -72,7 +75,7 @@ impl GraphSource {
     pub fn limit(&self) -> Option<u64> {
         match self {
             GraphSource::Constant(_, limit) | GraphSource::Frames(_, limit) => *limit,
-            GraphSource::Device(_) | GraphSource::File(_) => None,
+            GraphSource::Device(_) | GraphSource::File(_) | GraphSource::Summary(_) => None,
         }
     }
 
@@ -81,6 +84,7 @@ impl GraphSource {
         match self {
             GraphSource::Constant(bytes, _) if !active => GraphSource::Constant(bytes, Some(0)),
             GraphSource::Frames(frames, _) if !active => GraphSource::Frames(frames, Some(0)),
+            GraphSource::Summary(_) if !active => GraphSource::Frames(Vec::new(), Some(0)),
             other => other,
         }
     }
@@ -359,10 +363,6 @@ pub fn compile(
     if let Some(first) = graph.elements.first().filter(|_| !waits.pulls.is_empty()) {
         alone.push(Error::new(first.span, "sources that are pulled by turns are for one worker"));
     }
-    let early = early_drops(graph, &waits);
-    if !early.is_empty() {
-        return Err(early);
-    }
     let mut compiler = GraphCompiler::written(
         graph,
         behaviours,
@@ -430,34 +430,6 @@ fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
-}
-
-/// Elements that would drop packets early from queues that hold some.
-fn early_drops(graph: &Graph, waits: &QueueingNetwork) -> Vec<Error> {
-    let near = |element: usize, downstream: bool| {
-        let (mut open, mut seen) = (vec![element], FxHashSet::default());
-        let mut found = None;
-        while let Some(at) = open.pop().filter(|_| found.is_none()) {
-            let lane = waits.lanes.iter().find(|lane| lane.element == graph.elements[at].name);
-            found = lane.filter(|lane| lane.queue.is_some()).map(|lane| lane.element.as_str());
-            let next = graph.connections.iter().filter_map(|c| match downstream {
-                true => (c.from.element == at).then_some(c.to.element),
-                false => (c.to.element == at).then_some(c.from.element),
-            });
-            open.extend(next.filter(|next| seen.insert(*next)));
-        }
-        found
-    };
-    let early = |(at, element): (usize, &Element)| {
-        let queue = near(at, true).or_else(|| near(at, false))?;
-        let message = format!(
-            "`{}` is not supported where a queue holds packets: `{queue}` does, for an element of time",
-            element.class
-        );
-        Some(Error::new(element.span, message).help("a queue that is full drops what comes"))
-    };
-    let all = graph.elements.iter().enumerate().filter(|(_, element)| element.class == "RED");
-    all.filter_map(early).collect()
 }
 
 /// The counter of packets that a full queue drops.
@@ -710,7 +682,7 @@ impl<'g> GraphCompiler<'g> {
         let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
         let packet = PacketValues::of(&[
-            handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero,
+            handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero, zero, zero,
         ]);
         match sources {
             // All packets go on at this input: no test is needed.

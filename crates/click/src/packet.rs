@@ -32,6 +32,10 @@ pub enum Annotation {
     Destination4,
     /// The tag of a VLAN, in host order; 0 for none.
     Tag,
+    /// Bytes that were taken away in front, for somebody to give them back.
+    Skipped,
+    /// The aggregate that it belongs to; 0 for none.
+    Aggregate,
 }
 
 /// The four words of a destination of IPv6.
@@ -46,7 +50,7 @@ pub const BROADCAST: i64 = 1;
 pub const MULTICAST: i64 = 2;
 
 /// Number of annotations.
-pub const NOTES: usize = 12;
+pub const NOTES: usize = 14;
 
 /// Their names, in order.
 pub const NOTE_NAMES: [&str; NOTES] = [
@@ -62,6 +66,8 @@ pub const NOTE_NAMES: [&str; NOTES] = [
     "destination, third word",
     "destination, last word",
     "VLAN tag",
+    "skipped bytes",
+    "aggregate",
 ];
 
 /// The place of the first one in [`TYPES`].
@@ -77,6 +83,8 @@ pub const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::I64,
     Type::I64,
     Type::I1,
+    Type::I64,
+    Type::I64,
     Type::I64,
     Type::I64,
     Type::I64,
@@ -102,6 +110,8 @@ pub const NOTE_SIZES: [Size; NOTES] = [
     Size::W,
     Size::W,
     Size::H,
+    Size::H,
+    Size::W,
 ];
 
 /// A packet.

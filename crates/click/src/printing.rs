@@ -7,11 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::summary::{PacketNotes, SummaryField, summary_line};
+
 /// The event array with the records of all elements.
 pub const PRINTS: &str = "click.prints";
 
 /// Numbers in front of the bytes, 64 bits each, in the machine's order: see [`PrintRecord`].
-pub const WORDS: usize = 7;
+pub const WORDS: usize = 8;
 /// Value for the network header if there is none.
 pub const NO_NETWORK: i64 = i64::MIN;
 
@@ -54,7 +56,7 @@ pub struct IpForm {
     pub length: bool,
     /// The paint.
     pub paint: bool,
-    /// The aggregate, which no element sets.
+    /// The aggregate.
     pub aggregate: bool,
     /// The tag of a VLAN.
     pub vlan: bool,
@@ -63,7 +65,7 @@ pub struct IpForm {
 }
 
 /// Parts of a packet that an element prints.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PrintForm {
     /// `Print`: length and bytes.
     Packet {
@@ -85,6 +87,13 @@ pub enum PrintForm {
         /// When the packet came.
         timestamp: bool,
     },
+    /// `ToIPSummaryDump`.
+    Summary {
+        /// The fields of each line.
+        fields: Vec<SummaryField>,
+        /// True if packets that are cut off have a line in front that says so.
+        careful: bool,
+    },
 }
 
 /// An element that prints.
@@ -94,8 +103,10 @@ pub struct PacketPrinter {
     pub label: Vec<u8>,
     /// Parts of the packet that it prints.
     pub form: PrintForm,
-    /// The file that it prints to; else standard error.
+    /// The file that it prints to, or `-` for standard output; else standard error.
     pub file: Option<String>,
+    /// Text at the beginning of the file.
+    pub header: String,
 }
 
 /// A packet as code has written it down.
@@ -107,6 +118,7 @@ struct PrintRecord<'r> {
     length: usize,
     paint: u64,
     tag: u64,
+    aggregate: u32,
     /// Offset of the packet in `bytes`.
     data: usize,
     /// Bytes of the packet and, if its network header is in front of it, from that on.
@@ -117,12 +129,12 @@ struct PrintRecord<'r> {
 fn parsed(record: &[u8]) -> Option<(usize, PrintRecord<'_>)> {
     let (words, bytes) = record.split_at_checked(8 * WORDS)?;
     let word = |at: usize| words[8 * at..].first_chunk().map_or(0, |word| i64::from_ne_bytes(*word));
-    let [number, cpu, distance, length, data, paint, tag] = [0, 1, 2, 3, 4, 5, 6].map(word);
+    let [number, cpu, distance, length, data, paint, tag, aggregate] = [0, 1, 2, 3, 4, 5, 6, 7].map(word);
     let data = usize::try_from(data).ok()?;
     let network = if distance == NO_NETWORK { None } else { data.checked_add_signed(distance as isize) };
     let length = usize::try_from(length).ok()?;
-    let record =
-        PrintRecord { cpu: cpu as u64, network, length, paint: paint as u64, tag: tag as u64, data, bytes };
+    let (cpu, paint, tag, aggregate) = (cpu as u64, paint as u64, tag as u64, aggregate as u32);
+    let record = PrintRecord { cpu, network, length, paint, tag, aggregate, data, bytes };
     Some((usize::try_from(number).ok()?, record))
 }
 
@@ -152,8 +164,8 @@ impl PacketPrinter {
             }
             text
         };
-        match self.form {
-            PrintForm::Packet { contents, most, timestamp, cpu } => {
+        match &self.form {
+            &PrintForm::Packet { contents, most, timestamp, cpu } => {
                 let mut text = labelled("");
                 let mut separator = if text.is_empty() { "" } else { ": " };
                 if cpu {
@@ -175,7 +187,7 @@ impl PacketPrinter {
             PrintForm::Ip(form) => {
                 let network = record.network?;
                 let mut text = labelled(": ");
-                text.extend(ip(&form, record, network, time));
+                text.extend(ip(form, record, network, time));
                 Some(text)
             }
             PrintForm::Ip6(shown) => {
@@ -184,7 +196,7 @@ impl PacketPrinter {
                 let (from, to) = (ip6_address(&header[8..24]), ip6_address(&header[24..40]));
                 let (length, next, hops) = (half(header, 4), header[6], header[7]);
                 text.extend(format!("{from} -> {to} plen {length}, next {next}, hlim {hops}\n").bytes());
-                if let Some(most) = shown {
+                if let Some(most) = *shown {
                     text.extend(b"  ");
                     let packet = record.packet();
                     for (at, byte) in packet[..packet.len().min(most)].iter().enumerate() {
@@ -200,7 +212,7 @@ impl PacketPrinter {
                 }
                 Some(text)
             }
-            PrintForm::Arp { timestamp } => {
+            &PrintForm::Arp { timestamp } => {
                 let network = record.network?;
                 let mut text = labelled(": ");
                 if timestamp {
@@ -209,11 +221,24 @@ impl PacketPrinter {
                 text.extend(arp(record.bytes.get(network..).unwrap_or_default())?.bytes());
                 Some(text)
             }
+            PrintForm::Summary { fields, careful } => Some(record.summary(fields, *careful, time)),
         }
     }
 }
 
 impl<'r> PrintRecord<'r> {
+    /// A line of a summary, or two.
+    fn summary(&self, fields: &[SummaryField], careful: bool, time: u64) -> Vec<u8> {
+        let packet = self.network.and_then(|network| self.bytes.get(network..));
+        let is_cut = packet.is_some_and(|packet| {
+            packet.first().is_some_and(|first| first >> 4 == 4) && packet.len() < usize::from(half(packet, 2))
+        });
+        let mut text = if careful && is_cut { b"!bad truncated IP length\n".to_vec() } else { Vec::new() };
+        let about = PacketNotes { time, paint: self.paint as u8, aggregate: self.aggregate };
+        text.extend(summary_line(fields, packet, &about));
+        text
+    }
+
     fn packet(&self) -> &'r [u8] {
         self.bytes.get(self.data..).unwrap_or_default()
     }
@@ -352,7 +377,7 @@ fn ip(form: &IpForm, record: &PrintRecord<'_>, network: usize, time: u64) -> Vec
         text += &format!("{}: ", seconds(time));
     }
     if form.aggregate {
-        text += "#0";
+        text += &format!("#{}", record.aggregate);
     }
     if form.vlan {
         text += &format!(" VLAN:{}", (record.tag as u16).swap_bytes());

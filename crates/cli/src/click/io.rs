@@ -17,6 +17,7 @@ use millstream_rng::Rng;
 
 use super::device_ports::devices;
 use super::gates::SourceGates;
+use super::summary::{PacketFile, SummaryFile};
 use crate::capture::CaptureFile;
 use crate::output;
 
@@ -33,7 +34,7 @@ const FLOWS: usize = 1024;
 pub(crate) struct SourcePackets {
     frames: Vec<Vec<u8>>,
     /// File to read them from instead, and the read position if they are read here.
-    file: Option<CaptureFile>,
+    file: Option<PacketFile>,
     reading: Option<Box<dyn PacketStream>>,
     count: u64,
     pub(crate) description: String,
@@ -70,7 +71,7 @@ impl SourcePackets {
 
     /// File that they are read from, if they are not in memory.
     pub(super) fn origin(&self) -> Option<&dyn PacketStreamSource> {
-        self.file.as_ref().map(|file| file as &dyn PacketStreamSource)
+        self.file.as_ref().map(PacketFile::stream)
     }
 
     /// The same packets in memory, at most [`MOST_FRAMES`] of a file.
@@ -98,7 +99,7 @@ impl SourcePackets {
         if let Some(file) = &self.file {
             let stream = match &mut self.reading {
                 Some(stream) => stream,
-                none => none.insert(PacketStreamSource::open(file)?),
+                none => none.insert(file.stream().open()?),
             };
             while *next < end && *next - begin < most as u64 {
                 let Some(record) = stream.next()? else { break };
@@ -198,6 +199,11 @@ pub(crate) fn source_packets(
     let packets = match source {
         GraphSource::Device(_) => nothing(),
         GraphSource::File(path) => file(path, None, false)?,
+        GraphSource::Summary(summary) => {
+            let file = Some(PacketFile::Summary(SummaryFile::open(summary)?));
+            let count = if gate.is_some() || count.is_none() { u64::MAX } else { default_count(count) };
+            SourcePackets { file, count, description: "a summary".into(), ..nothing() }
+        }
         GraphSource::Constant(bytes, limit) => {
             let (frames, count) = (vec![bytes.clone()], limited(limit));
             SourcePackets { frames, count, description: "one packet".into(), ..nothing() }
@@ -253,7 +259,7 @@ fn file(path: &str, count: Option<u64>, of_device: bool) -> Result<SourcePackets
     let file = if of_device { CaptureFile::of_ethernet(path)? } else { CaptureFile::open(path)? };
     let count = count.unwrap_or(u64::MAX);
     let description = if of_device { path.to_owned() } else { "a capture".to_owned() };
-    Ok(SourcePackets { file: Some(file), count, description, ..nothing() })
+    Ok(SourcePackets { file: Some(PacketFile::Capture(file)), count, description, ..nothing() })
 }
 
 /// 64-byte packets of so many flows between random addresses.

@@ -11,6 +11,7 @@ mod io;
 mod live;
 mod report;
 mod source_map;
+mod summary;
 mod synthetic_source;
 
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use millstream_built::handlers::number;
-use millstream_click::{ClickProgram, DropCounter, GraphSink, GraphSource};
+use millstream_click::{ClickProgram, DropCounter, GraphSink, GraphSource, SummaryInput};
 use millstream_native::io::DropReason;
 use millstream_native::io::graph::GraphRunStats;
 use millstream_native::{CompiledSchedule, NativeEngine, TableTemplate};
@@ -242,6 +242,10 @@ fn named(source: &GraphSource) -> String {
     let limit = |limit: &Option<u64>| limit.map_or(String::new(), |limit| format!(", {limit} in all"));
     match source {
         GraphSource::Device(name) | GraphSource::File(name) => name.clone(),
+        GraphSource::Summary(summary) => match &summary.input {
+            SummaryInput::File(name) => name.clone(),
+            SummaryInput::Text(_) => "lines of the configuration".to_owned(),
+        },
         GraphSource::Constant(bytes, most) => format!("a packet of {} bytes{}", bytes.len(), limit(most)),
         GraphSource::Frames(frames, most) => format!("generated packets: {}{}", frames.len(), limit(most)),
     }

@@ -228,7 +228,7 @@ fn decimal(code: &mut ElementBuilder<'_, '_>, at: Value, number: Value) -> Value
 impl ElementCodegen for FtpPortMapper {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let rewriter = code.published_by::<IpRewriter>(&self.data);
-        let spec = rewriter.as_ref().and_then(|rewriter| rewriter.inputs.get(self.input as usize).copied());
+        let spec = rewriter.as_ref().and_then(|rewriter| rewriter.inputs.get(self.input as usize).cloned());
         let (Some(rewriter), Some(InputSpec::Flow { pattern, outputs })) = (rewriter, spec) else {
             // Data that begin no flow there need no mapping.
             return code.out(0, packet);

@@ -1,11 +1,12 @@
 //! Arguments of a rewriter: the treatment of packets that belong to no flow.
 
 use super::FlowKeyKind;
+use super::mapper::{self, PatternMapper};
 use millstream_click::arguments::{ip, prefix, unsigned};
 use millstream_click::{ElementSetup, Error, SpannedText, words};
 
 /// Treatment of packets of an input that belong to no flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum InputSpec {
     Drop,
     /// They leave as they are.
@@ -15,6 +16,8 @@ pub(super) enum InputSpec {
         pattern: RewritePattern,
         outputs: [u32; 2],
     },
+    /// A flow begins, by one of several patterns.
+    Mapped(PatternMapper),
 }
 
 /// New form of a flow; fields that are not given stay.
@@ -85,7 +88,8 @@ pub(super) fn spec(
     let wrong = || {
         Error::new(
             argument.span,
-            "expected drop, pass [OUTPUT], keep OUTPUT REPLY_OUTPUT, or pattern ... OUTPUT REPLY_OUTPUT",
+            "expected drop, pass [OUTPUT], keep OUTPUT REPLY_OUTPUT, pattern ... OUTPUT REPLY_OUTPUT, or the name \
+             of a mapper",
         )
     };
     let most = u64::from(setup.outputs.max(1) - 1);
@@ -100,20 +104,44 @@ pub(super) fn spec(
             Ok(InputSpec::Flow { pattern: RewritePattern::default(), outputs })
         }
         ["pattern" | "xpattern", .., _, _] if all.len() >= 4 => {
-            let (pattern, ports) = all[1..].split_at(all.len() - 3);
             let own = format!("{}.{input}", setup.element.name);
-            let known = setup.patterns.get(&pattern[0].text).filter(|_| pattern.len() == 1).cloned();
-            let (words, name) = match &known {
-                Some(words) => (&words[..], pattern[0].text.clone()),
-                None => (pattern, own),
-            };
-            let next = setup.shared_number(&format!("pattern {name}"));
-            let pattern = RewritePattern { next, ..self::pattern(setup, argument, words)? };
-            pattern.fits(kind, setup, argument)?;
-            Ok(InputSpec::Flow { pattern, outputs: [output(&ports[0])?, output(&ports[1])?] })
+            let (pattern, outputs) = flow_spec(setup, kind, &own, argument, &all[1..])?;
+            Ok(InputSpec::Flow { pattern, outputs })
         }
+        [name] => match mapper::named(setup, name) {
+            Some(named) => Ok(InputSpec::Mapped(mapper::read(setup, kind, &named)?)),
+            None => Err(wrong()),
+        },
         _ => Err(wrong()),
     }
+}
+
+/// Reads a pattern, which may be a name, and the outputs of a flow and of its answers behind it. `own` is the
+/// name of a pattern without one.
+pub(super) fn flow_spec(
+    setup: &mut ElementSetup<'_>,
+    kind: FlowKeyKind,
+    own: &str,
+    argument: &SpannedText,
+    all: &[SpannedText],
+) -> Result<(RewritePattern, [u32; 2]), Error> {
+    let most = u64::from(setup.outputs.max(1) - 1);
+    let output = |text: &SpannedText| Ok::<u32, Error>(unsigned(text, most)? as u32);
+    let [pattern @ .., forward, reply] = all else {
+        return Err(Error::new(argument.span, "expected a pattern, OUTPUT and REPLY_OUTPUT"));
+    };
+    let [first, ..] = pattern else {
+        return Err(Error::new(argument.span, "expected a pattern in front of OUTPUT and REPLY_OUTPUT"));
+    };
+    let known = setup.patterns.get(&first.text).filter(|_| pattern.len() == 1).cloned();
+    let (words, name) = match &known {
+        Some(words) => (&words[..], first.text.as_str()),
+        None => (pattern, own),
+    };
+    let next = setup.shared_number(&format!("pattern {name}"));
+    let pattern = RewritePattern { next, ..self::pattern(setup, argument, words)? };
+    pattern.fits(kind, setup, argument)?;
+    Ok((pattern, [output(forward)?, output(reply)?]))
 }
 
 /// `SADDR SPORT DADDR DPORT`, `SADDR DADDR SPORT` or `SADDR DADDR`; a minus keeps the packet's value.

@@ -168,6 +168,17 @@ impl ElementSetup<'_> {
         &self.graph.captures
     }
 
+    /// Elements that the outputs of the element of this name lead to, or else that its inputs come from.
+    pub fn neighbours(&self, name: &str, downstream: bool) -> Vec<&Element> {
+        let all = &self.graph.elements;
+        let is_it = |element: usize| all.get(element).is_some_and(|element| element.name == name);
+        let next = self.graph.connections.iter().filter_map(|c| match downstream {
+            true => is_it(c.from.element).then_some(c.to.element),
+            false => is_it(c.to.element).then_some(c.from.element),
+        });
+        next.filter_map(|element| all.get(element)).collect()
+    }
+
     /// The element that a name in the arguments means: one of the same compound element, or else of those
     /// around it.
     pub fn named(&self, name: &str) -> Option<&Element> {

@@ -1,0 +1,106 @@
+//! Packets made of the fields of a line.
+
+/// Fields of a packet that is to be made; a header has zeros where nothing is said.
+#[derive(Clone, Default)]
+pub(super) struct PacketFields {
+    pub(super) addresses: [u32; 2],
+    pub(super) ports: [u16; 2],
+    pub(super) protocol: u8,
+    pub(super) service: u8,
+    pub(super) hops: u8,
+    pub(super) id: u16,
+    /// Flags and offset of a fragment.
+    pub(super) fragment: u16,
+    pub(super) length: Option<u16>,
+    pub(super) sequence: u32,
+    pub(super) acknowledgement: u32,
+    pub(super) flags: u16,
+    pub(super) window: u16,
+    pub(super) urgent: u16,
+    pub(super) udp_length: Option<u16>,
+    pub(super) icmp_type: u8,
+    pub(super) icmp_code: u8,
+    /// The two halves behind the checksum of an ICMP message.
+    pub(super) icmp_rest: [u16; 2],
+    pub(super) payload: Vec<u8>,
+}
+
+const HEADER: usize = 20;
+
+impl PacketFields {
+    /// The packet, with right checksums.
+    pub(super) fn packet(&self) -> Vec<u8> {
+        let mut carried = self.transport();
+        carried.extend_from_slice(&self.payload);
+        let length = self.length.map_or(HEADER + carried.len(), usize::from);
+        if length > HEADER + carried.len() {
+            carried.resize(length - HEADER, 0);
+        }
+        self.complete(&mut carried);
+        let length = u16::try_from(length).unwrap_or(u16::MAX);
+        let mut packet = vec![0x45, self.service];
+        packet.extend([length, self.id, self.fragment].map(u16::to_be_bytes).as_flattened());
+        packet.extend([self.hops, self.protocol, 0, 0]);
+        packet.extend(self.addresses.map(u32::to_be_bytes).as_flattened());
+        let sum = complement(&packet, 0);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet.extend(carried);
+        packet
+    }
+
+    /// The transport header, without length and checksum; none in later fragments.
+    fn transport(&self) -> Vec<u8> {
+        if self.fragment & 0x1fff != 0 {
+            return Vec::new();
+        }
+        let ports = self.ports.map(u16::to_be_bytes).concat();
+        match self.protocol {
+            6 => {
+                let numbers = [self.sequence, self.acknowledgement].map(u32::to_be_bytes).concat();
+                let rest = [5 << 12 | self.flags, self.window, 0, self.urgent].map(u16::to_be_bytes).concat();
+                [ports, numbers, rest].concat()
+            }
+            17 => [ports, vec![0; 4]].concat(),
+            1 => {
+                let rest = self.icmp_rest.map(u16::to_be_bytes).concat();
+                [vec![self.icmp_type, self.icmp_code, 0, 0], rest].concat()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Writes the length of UDP and the checksum.
+    fn complete(&self, carried: &mut [u8]) {
+        if self.fragment & 0x1fff != 0 {
+            return;
+        }
+        let length = carried.len() as u32;
+        let halves: u32 = self.addresses.iter().map(|address| (address >> 16) + (address & 0xffff)).sum();
+        let pseudo = halves + u32::from(self.protocol) + length;
+        let (at, start) = match self.protocol {
+            6 => (16, pseudo),
+            17 => {
+                let own = self.udp_length.unwrap_or(length as u16);
+                carried[4..6].copy_from_slice(&own.to_be_bytes());
+                (6, pseudo)
+            }
+            1 => (2, 0),
+            _ => return,
+        };
+        let sum = match complement(carried, start) {
+            0 if self.protocol == 17 => u16::MAX,
+            sum => sum,
+        };
+        carried[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// The checksum of bytes, on top of a sum. Source: RFC 1071.
+fn complement(bytes: &[u8], sum: u32) -> u16 {
+    let word = |pair: &[u8]| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
+    let mut sum = u64::from(sum) + bytes.chunks(2).map(word).sum::<u64>();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
