@@ -37,6 +37,13 @@ pub(crate) struct ExitError {
     pub(crate) exit: Exit,
 }
 
+impl ExitError {
+    /// An error with the code that the command ends with.
+    pub(crate) fn new(message: String, exit: Exit) -> ExitError {
+        ExitError { message, exit }
+    }
+}
+
 impl miette::Diagnostic for ExitError {}
 
 /// An error whose code is known.
