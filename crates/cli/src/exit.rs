@@ -37,13 +37,6 @@ pub(crate) struct ExitError {
     pub(crate) exit: Exit,
 }
 
-impl ExitError {
-    /// An error with the code that the command ends with.
-    pub(crate) fn new(message: String, exit: Exit) -> ExitError {
-        ExitError { message, exit }
-    }
-}
-
 impl miette::Diagnostic for ExitError {}
 
 /// An error whose code is known.
@@ -74,6 +67,15 @@ pub(crate) fn of(report: &miette::Report) -> Exit {
     let mut refused = report.chain().filter_map(|error| error.downcast_ref().and_then(errno));
     let is_lacking = |errno: i32| [libc::EPERM, libc::ENOSYS].contains(&errno);
     if refused.any(is_lacking) { Exit::NotPermitted } else { Exit::Input }
+}
+
+impl WithExitCode for millstream_lab::virtual_kernel::VirtualKernelError {
+    fn exit(&self) -> Exit {
+        match self {
+            millstream_lab::virtual_kernel::VirtualKernelError::NoAnswer { .. } => Exit::Unknown,
+            _ => Exit::NotPermitted,
+        }
+    }
 }
 
 impl WithExitCode for millstream_lab::Error {

@@ -228,7 +228,8 @@ pub(crate) fn run(mut args: OptArgs) -> Result<ExitCode> {
         None => {}
     }
     let mut object = args.common.section.read(input)?;
-    let settled = args.loading.apply(&mut object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+    let settled =
+        args.loading.apply(&mut object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     let team = crate::rules::prove_rule_files(&args.rules, &args.common.solving)?;
     let rules: CustomRuleSet = team.terms.clone();
     if args.instruction_set == Some(InstructionSet::Auto) {

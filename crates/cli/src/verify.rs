@@ -76,7 +76,8 @@ impl VerifyArgs {
 
     /// Flags for the same command in a virtual machine.
     fn guest_flags(&self) -> Vec<String> {
-        let mut flags: Vec<String> = self.prog.iter().flat_map(|p| ["--prog".to_owned(), p.clone()]).collect();
+        let mut flags: Vec<String> =
+            self.prog.iter().flat_map(|p| ["--prog".to_owned(), p.clone()]).collect();
         flags.extend(self.all.then(|| "--all".to_owned()));
         let kind = self.program_type.as_ref().and_then(clap::ValueEnum::to_possible_value);
         flags.extend(kind.map(|kind| format!("--type={}", kind.get_name())));

@@ -1,25 +1,19 @@
 //! `millstream verify --kernels`: the verdicts of other kernels, in virtual machines.
 //!
-//! Each kernel is booted once by `scripts/vmrun`, with this binary and the objects inside, and runs `millstream
-//! verify --json` on each object. Kernels are folders with `vmlinuz` and `lib/modules`.
+//! Each kernel is booted once, with this binary and the objects inside, and runs `millstream verify --json` on
+//! each object.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result};
+use millstream_lab::virtual_kernel::VirtualKernel;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::VerifyArgs;
-use crate::exit::{Exit, ExitError};
+use crate::exit::{self, Exit};
 use crate::progress::Progress;
-
-/// Variable that names the program that runs a command in a virtual machine.
-const VMRUN: &str = "MILLSTREAM_VMRUN";
-/// Variable that names the folder of kernels.
-const KERNELS: &str = "MILLSTREAM_KERNELS";
-/// Seconds that a machine may take.
-const LIMIT: &str = "1800";
 
 /// The answer of one kernel about one program.
 #[derive(Debug, Serialize)]
@@ -48,32 +42,13 @@ struct ObjectAnswers {
     programs: Vec<ProgramAnswers>,
     /// Kernels on which no program could be tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<KernelFailure>,
-}
-
-#[derive(Debug, Serialize)]
-struct KernelFailure {
-    kernel: String,
-    reason: String,
-}
-
-#[derive(Debug, Serialize)]
-struct KernelsReport<'a> {
-    schema: u32,
-    kernels: &'a [String],
-    objects: &'a [ObjectAnswers],
-}
-
-/// A kernel that can be booted.
-struct BootableKernel {
-    name: String,
-    folder: PathBuf,
+    errors: Vec<KernelAnswer>,
 }
 
 /// Asks each kernel about each object.
 pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode> {
-    let vmrun = vmrun()?;
-    let kernels = args.kernels.iter().map(|name| kernel(name, &vmrun)).collect::<Result<Vec<_>>>()?;
+    let kernels = args.kernels.iter().map(|name| VirtualKernel::find(name).map_err(exit::ended));
+    let kernels = kernels.collect::<Result<Vec<_>>>()?;
     let objects: Vec<GuestObject> =
         args.objects.iter().map(|path| GuestObject::new(path)).collect::<Result<_>>()?;
     let mut answers: Vec<ObjectAnswers> = args
@@ -88,15 +63,15 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode> {
     let bar = Progress::open("virtual machines");
     for kernel in &kernels {
         let out = tempfile::tempdir().into_diagnostic()?;
-        boot(&vmrun, kernel, &objects, args, out.path())?;
+        boot(kernel, &objects, args, out.path())?;
         for (n, answer) in answers.iter_mut().enumerate() {
-            read_answer(&kernel.name, out.path(), n, answer)?;
+            read_answer(&kernel.name, out.path(), n, answer);
         }
     }
     drop(bar);
     if args.json {
-        let report = KernelsReport { schema: 1, kernels: &args.kernels, objects: &answers };
-        outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+        let report = serde_json::json!({ "schema": 1, "kernels": args.kernels, "objects": answers });
+        outln!("{report:#}");
     } else {
         answers.iter().for_each(|answer| out!("{}", text(answer, &args.kernels)));
     }
@@ -105,74 +80,6 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode> {
         o.errors.is_empty() && answers.into_iter().all(|k| k.verdict == "accepted")
     };
     Ok(if answers.iter().all(accepted) { Exit::Done } else { Exit::Negative }.into())
-}
-
-fn missing(message: String) -> miette::Report {
-    ExitError::new(message, Exit::NotPermitted).into()
-}
-
-/// The program that runs virtual machines: named by the variable, or in the repository around the current
-/// folder.
-fn vmrun() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(VMRUN) {
-        return Ok(path.into());
-    }
-    let here = std::env::current_dir().into_diagnostic()?;
-    let found = here.ancestors().map(|folder| folder.join("scripts/vmrun")).find(|path| path.is_file());
-    found.ok_or_else(|| {
-        missing(format!("there is no scripts/vmrun above this folder: run it in the repository, or set {VMRUN}"))
-    })
-}
-
-fn cache() -> PathBuf {
-    if let Some(folder) = std::env::var_os(KERNELS) {
-        return folder.into();
-    }
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map_or_else(PathBuf::new, |home| PathBuf::from(home).join(".cache"));
-    base.unwrap_or_else(home).join("millstream/kernels")
-}
-
-/// The kernel of a version in the cache; if it is not there, the script beside `vmrun` fetches it.
-fn kernel(name: &str, vmrun: &Path) -> Result<BootableKernel> {
-    let cache = cache();
-    if let Some(folder) = kernel_folder(&cache, name) {
-        return Ok(BootableKernel { name: name.to_owned(), folder });
-    }
-    let fetcher = vmrun.with_file_name("kernels");
-    if fetcher.is_file() {
-        let parts = tempfile::tempdir().into_diagnostic()?;
-        let known = ["5.10", "6.1", "6.12"].contains(&name);
-        errln!("fetching kernel {name} into {}", cache.display());
-        let done = Command::new(&fetcher)
-            .arg("--unpack")
-            .arg(parts.path())
-            .arg(if known { name } else { "sid" })
-            .stdout(Stdio::null())
-            .status();
-        done.into_diagnostic()?;
-    }
-    let folder = kernel_folder(&cache, name).ok_or_else(|| {
-        missing(format!("there is no kernel {name} in {}: scripts/kernels fetches 5.10, 6.1, 6.12 and the newest", cache.display()))
-    })?;
-    Ok(BootableKernel { name: name.to_owned(), folder })
-}
-
-/// The folder of a kernel: of this name, or of another one with modules of this version.
-fn kernel_folder(cache: &Path, name: &str) -> Option<PathBuf> {
-    let own = cache.join(name);
-    if own.join("vmlinuz").is_file() {
-        return Some(own);
-    }
-    let is_version = |version: &str| {
-        version.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    let folders = std::fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path());
-    let mut bootable = folders.filter(|folder| folder.join("vmlinuz").is_file());
-    bootable.find(|folder| {
-        let modules = std::fs::read_dir(folder.join("lib/modules")).into_iter().flatten().flatten();
-        modules.into_iter().any(|entry| is_version(&entry.file_name().to_string_lossy()))
-    })
 }
 
 /// An object as it is in the machine.
@@ -207,13 +114,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// Boots a kernel and has it verify all objects; the answers are in files of the folder `out`.
-fn boot(
-    vmrun: &Path,
-    kernel: &BootableKernel,
-    objects: &[GuestObject],
-    args: &VerifyArgs,
-    out: &Path,
-) -> Result<()> {
+fn boot(kernel: &VirtualKernel, objects: &[GuestObject], args: &VerifyArgs, out: &Path) -> Result<()> {
     let files = tempfile::tempdir().into_diagnostic()?;
     let mut script = String::from("cd /ms/objects\n");
     let flags: Vec<String> = args.guest_flags().iter().map(|word| quoted(word)).collect();
@@ -232,32 +133,21 @@ fn boot(
     }
     script += "true\n";
     let binary = std::env::current_exe().into_diagnostic()?;
-    let done = Command::new(vmrun)
-        .args(["-t", LIMIT, "-o"])
-        .arg(out)
-        .arg("-i")
-        .arg(format!("{}:/ms/millstream", binary.display()))
-        .arg("-i")
-        .arg(format!("{}:/ms/objects", files.path().display()))
-        .arg(&kernel.folder)
-        .arg(&script)
-        .output()
-        .map_err(|e| missing(format!("cannot run {}: {e}", vmrun.display())))?;
-    if !done.status.success() {
-        let why = String::from_utf8_lossy(&done.stderr);
-        let why = why.lines().last().unwrap_or("it gave no reason").to_owned();
-        let message = format!("the virtual machine with kernel {} gave no answer: {why}", kernel.name);
-        return Err(ExitError::new(message, Exit::Unknown).into());
-    }
-    Ok(())
+    let inputs = [(binary.as_path(), "/ms/millstream"), (files.path(), "/ms/objects")];
+    kernel.run(&inputs, &script, out).map_err(exit::ended)
 }
 
-fn read_answer(kernel: &str, out: &Path, n: usize, answers: &mut ObjectAnswers) -> Result<()> {
+fn read_answer(kernel: &str, out: &Path, n: usize, answers: &mut ObjectAnswers) {
     let text = |ending: &str| std::fs::read_to_string(out.join(format!("{n}.{ending}"))).unwrap_or_default();
     let Ok(report) = serde_json::from_str::<Value>(&text("json")) else {
-        let reason = text("err").trim().to_owned();
-        answers.errors.push(KernelFailure { kernel: kernel.to_owned(), reason });
-        return Ok(());
+        let (verdict, reason) = ("unusable".to_owned(), Some(text("err").trim().to_owned()));
+        answers.errors.push(KernelAnswer {
+            kernel: kernel.to_owned(),
+            verdict,
+            verified_insns: None,
+            reason,
+        });
+        return;
     };
     let string = |row: &Value, key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     for row in report.get("programs").and_then(Value::as_array).into_iter().flatten() {
@@ -274,7 +164,6 @@ fn read_answer(kernel: &str, out: &Path, n: usize, answers: &mut ObjectAnswers) 
             None => answers.programs.push(ProgramAnswers { name, section, kernels: vec![answer] }),
         }
     }
-    Ok(())
 }
 
 /// One line a program: instructions that each kernel's verifier walked, and its verdict if it is not yes.
@@ -297,11 +186,16 @@ fn text(answers: &ObjectAnswers, kernels: &[String]) -> String {
         kernels.iter().for_each(|kernel| text += &format!("  {:>11}", cell(program, kernel)));
         text.push('\n');
         for answer in program.kernels.iter().filter(|a| a.verdict != "accepted") {
-            text += &format!("  {}: {}\n", answer.kernel, answer.reason.as_deref().unwrap_or(&answer.verdict));
+            text +=
+                &format!("  {}: {}\n", answer.kernel, answer.reason.as_deref().unwrap_or(&answer.verdict));
         }
     }
     for failure in &answers.errors {
         text += &format!("  {}: {}\n", failure.kernel, failure.reason);
     }
     text
+}
+
+fn reason(answer: &KernelAnswer) -> String {
+    format!("  {}: {}\n", answer.kernel, answer.reason.as_deref().unwrap_or(&answer.verdict))
 }

@@ -126,7 +126,8 @@ fn loads(object: &Object, tag: &str) {
         Ok(out) if out.status.success() => {}
         Ok(out) => {
             let why = String::from_utf8_lossy(&out.stderr).into_owned();
-            let forbidden = why.contains("Operation not permitted") || why.contains("No such file or directory");
+            let forbidden =
+                why.contains("Operation not permitted") || why.contains("No such file or directory");
             assert!(forbidden && std::env::var("CI").is_err(), "{tag}: {why}");
             eprintln!("skipped: bpftool cannot load here: {why}");
         }
