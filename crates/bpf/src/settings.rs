@@ -18,7 +18,9 @@ pub(crate) fn fold_settings(object: &Object, func: &mut Function) {
     }
     let order: Vec<Inst> = func.insts_in_order().map(|(_, inst)| inst).collect();
     for inst in order {
-        let Some((result, value)) = func.result(inst).zip(settled_value(object, func, inst)) else { continue };
+        let Some((result, value)) = func.result(inst).zip(settled_value(object, func, inst)) else {
+            continue;
+        };
         let data = &mut func.insts[inst];
         data.op = Op::Const { value };
         data.args.clear();

@@ -32,7 +32,9 @@ pub enum ValueError {
         known: String,
     },
     /// The text is not the bytes of a value.
-    #[error("its {size} bytes are written as {digits} hexadecimal digits, in the order of memory; this is `{text}`")]
+    #[error(
+        "its {size} bytes are written as {digits} hexadecimal digits, in the order of memory; this is `{text}`"
+    )]
     NoBytes {
         /// The text.
         text: String,
@@ -69,7 +71,12 @@ impl Btf {
 
     fn enumerator(&self, e: &Enum, text: &str) -> Result<Vec<u8>, ValueError> {
         if let Some(v) = e.values.iter().find(|v| self.str(v.name) == text) {
-            return v.value.to_le_bytes().get(..e.size as usize).map(<[u8]>::to_vec).ok_or(ValueError::NoForm);
+            return v
+                .value
+                .to_le_bytes()
+                .get(..e.size as usize)
+                .map(<[u8]>::to_vec)
+                .ok_or(ValueError::NoForm);
         }
         let numeric = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         if numeric {

@@ -69,6 +69,15 @@ pub(crate) fn of(report: &miette::Report) -> Exit {
     if refused.any(is_lacking) { Exit::NotPermitted } else { Exit::Input }
 }
 
+impl WithExitCode for millstream_lab::virtual_kernel::VirtualKernelError {
+    fn exit(&self) -> Exit {
+        match self {
+            millstream_lab::virtual_kernel::VirtualKernelError::NoAnswer { .. } => Exit::Unknown,
+            _ => Exit::NotPermitted,
+        }
+    }
+}
+
 impl WithExitCode for millstream_lab::Error {
     fn exit(&self) -> Exit {
         use millstream_lab::Error as E;

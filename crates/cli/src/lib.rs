@@ -252,7 +252,7 @@ impl CliCommand {
             Lab(args) => args.needs(),
             Click(args) => args.needs(),
             Native(args) => args.needs(),
-            Verify(_) => RequiredPrivileges::Kernel,
+            Verify(args) => args.needs(),
             Run(_) | Daemon(_) => RequiredPrivileges::Attach,
             // The switch's tender uses packet sockets.
             Control(_) | Demo(_) | Doctor(_) => RequiredPrivileges::Measure,

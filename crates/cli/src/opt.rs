@@ -14,9 +14,9 @@ use millstream_isa::generation::{KernelRange, VerifierGeneration, VersionError};
 use millstream_lab::environment::mitigations;
 use millstream_object::Object;
 use millstream_opt::{
-    CheckedObject, FunctionOutcome, FunctionReport, KernelFeatures, OptimizationGoal, OptimizationResult,
-    OptimizeOptions, PassReport, ProgramCosts, ProgramReport, ProofReport, PruneReport, SettledVariable,
-    StepReport, ValidationResult,
+    CheckedObject, FunctionOutcome, FunctionReport, InstructionSet, KernelFeatures, OptimizationGoal,
+    OptimizationResult, OptimizeOptions, PassReport, ProgramCosts, ProgramReport, ProofReport, PruneReport,
+    SettledVariable, StepReport, ValidationResult,
 };
 use millstream_passes::registry;
 use millstream_passes::rules::RuleSet;
@@ -109,42 +109,6 @@ enum ProofScope {
     Passes,
 }
 
-/// Instruction set version.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum InstructionSet {
-    /// The one in which the object is smallest.
-    Auto,
-    /// This one.
-    Version(u8),
-}
-
-/// A text that is no instruction set version.
-#[derive(Debug, thiserror::Error)]
-#[error("there are v1, v2, v3 and v4 (or 1 to 4), and auto")]
-struct UnknownInstructionSet;
-
-impl FromStr for InstructionSet {
-    type Err = UnknownInstructionSet;
-
-    fn from_str(text: &str) -> Result<InstructionSet, UnknownInstructionSet> {
-        let number = || text.strip_prefix('v').unwrap_or(text).parse().ok().filter(|n| (1..=4).contains(n));
-        match text {
-            "auto" => Ok(InstructionSet::Auto),
-            _ => number().map(InstructionSet::Version).ok_or(UnknownInstructionSet),
-        }
-    }
-}
-
-impl InstructionSet {
-    /// The number; 0 if it is not chosen yet.
-    fn version(self) -> u8 {
-        match self {
-            InstructionSet::Auto => 0,
-            InstructionSet::Version(n) => n,
-        }
-    }
-}
-
 /// A team's rules.
 type CustomRuleSet = Option<Arc<RuleSet>>;
 
@@ -228,7 +192,8 @@ pub(crate) fn run(mut args: OptArgs) -> Result<ExitCode> {
         None => {}
     }
     let mut object = args.common.section.read(input)?;
-    let settled = args.loading.apply(&mut object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+    let settled =
+        args.loading.apply(&mut object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     let team = crate::rules::prove_rule_files(&args.rules, &args.common.solving)?;
     let rules: CustomRuleSet = team.terms.clone();
     if args.instruction_set == Some(InstructionSet::Auto) {

@@ -1,5 +1,7 @@
 //! `millstream verify`: loads every program of an object into the kernel, and reports its answer.
 
+mod kernels;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::input::{ReadError, SectionArgs};
+use crate::privileges::RequiredPrivileges;
 use crate::progress::Progress;
 
 /// Flags of `millstream verify`.
@@ -31,6 +34,11 @@ pub(crate) struct VerifyArgs {
     program_type: Option<ProgramTypeArg>,
     #[command(flatten)]
     section: SectionArgs,
+    /// Ask these kernels in place of this machine's, each in a virtual machine: `5.10,6.1,6.12,7.2`. Kernels
+    /// are folders with `vmlinuz` and `lib/modules` in MILLSTREAM_KERNELS, by default the cache of
+    /// `scripts/kernels`, which fetches those that are missing
+    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
+    kernels: Vec<String>,
     /// Lines of the verifier's log to show for each rejection
     #[arg(long, value_name = "N", default_value_t = 12)]
     log_lines: usize,
@@ -57,6 +65,24 @@ impl ProgramTypeArg {
             ProgramTypeArg::Tc => (ProgramType::SCHED_CLS, AttachType::NONE),
             ProgramTypeArg::Socket => (ProgramType::SOCKET_FILTER, AttachType::NONE),
         }
+    }
+}
+
+impl VerifyArgs {
+    /// Privileges that the command needs.
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        if self.kernels.is_empty() { RequiredPrivileges::Kernel } else { RequiredPrivileges::Files }
+    }
+
+    /// Flags for the same command in a virtual machine.
+    fn guest_flags(&self) -> Vec<String> {
+        let mut flags: Vec<String> =
+            self.prog.iter().flat_map(|p| ["--prog".to_owned(), p.clone()]).collect();
+        flags.extend(self.all.then(|| "--all".to_owned()));
+        let kind = self.program_type.as_ref().and_then(clap::ValueEnum::to_possible_value);
+        flags.extend(kind.map(|kind| format!("--type={}", kind.get_name())));
+        flags.push(format!("--log-lines={}", self.log_lines));
+        flags
     }
 }
 
@@ -160,6 +186,9 @@ struct UnusableObject {
 
 /// Runs the command.
 pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, miette::Report> {
+    if !args.kernels.is_empty() {
+        return kernels::run(&args);
+    }
     let many = args.objects.len() > 1;
     let mut all =
         VerifySummary { schema: 1, accepted: 0, failed: 0, objects: Vec::new(), errors: Vec::new() };

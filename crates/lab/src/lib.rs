@@ -28,6 +28,7 @@ pub mod stale_resources;
 pub mod stats;
 pub mod subject;
 pub mod verify;
+pub mod virtual_kernel;
 pub mod workload;
 
 pub use error::{Error, Result};

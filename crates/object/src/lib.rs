@@ -54,7 +54,6 @@ mod raw_form;
 mod read;
 mod remove;
 mod section;
-mod settings;
 mod write;
 
 pub use error::{ElfPart, ObjectError};
@@ -64,4 +63,3 @@ pub use millstream_isa::MapType;
 pub use model::*;
 pub use raw_form::{RawFiles, RawInput};
 pub use section::SectionKind;
-pub use settings::SettledBytes;

@@ -4,7 +4,6 @@
 //! stay valid for the life of the object. A removed function keeps its place and is marked.
 
 use crate::section::SectionKind;
-use crate::settings::SettledBytes;
 use millstream_btf::{Btf, CoreKind, StrOff, TypeId};
 use millstream_isa::MapType;
 use millstream_isa::RawInsn;
@@ -65,6 +64,15 @@ pub struct Object {
     /// Constants that no loader sets any more.
     pub settled: Vec<SettledBytes>,
     pub(crate) image: crate::image::ObjectImage,
+}
+
+/// Bytes of constant data that have their final value: see [`Object::settle`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SettledBytes {
+    /// The map that holds them.
+    pub map: MapId,
+    /// Their offsets in the map's value.
+    pub range: std::ops::Range<u32>,
 }
 
 /// An entry program: a function that a loader loads by itself.

@@ -1,6 +1,6 @@
 //! Removing maps and sections of data from the file.
 //!
-//! What a loader reads stays consistent: definitions of maps that remain close up, for cilium/ebpf wants no
+//! The result is consistent for loaders: definitions of maps that remain close up, for cilium/ebpf wants no
 //! bytes between them; symbols and initial values move with them; the BTF names no variable without a place.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,8 @@ impl Object {
     /// places in it. Without a name, all variables of the section.
     fn remove_names(&mut self, names: &BTreeSet<(String, Option<String>)>) -> Result<(), ObjectError> {
         let Some((btf, n)) = self.btf.as_ref().zip(self.image.elf.find(".BTF")) else { return Ok(()) };
-        let data = without_variables(btf, names).map_err(|error| ObjectError::Btf { section: ".BTF", error })?;
+        let data =
+            without_variables(btf, names).map_err(|error| ObjectError::Btf { section: ".BTF", error })?;
         let elf = &mut self.image.elf;
         elf.sections[n].set_data(data);
         for s in elf.sections.iter_mut().filter(|s| s.is_relocations() && s.info as usize == n) {
@@ -112,7 +113,11 @@ fn without_variables(btf: &Btf, names: &BTreeSet<(String, Option<String>)>) -> R
 fn moved(removed: &RemovedParts, place: u64) -> Option<u64> {
     let before = removed.iter().take_while(|(at, _)| *at <= place);
     let inside = |(at, size): &(u64, u64)| place < at + size;
-    before.clone().last().is_none_or(|part| !inside(part)).then(|| place - before.map(|(_, s)| s).sum::<u64>())
+    before
+        .clone()
+        .last()
+        .is_none_or(|part| !inside(part))
+        .then(|| place - before.map(|(_, s)| s).sum::<u64>())
 }
 
 /// Removes parts of a section of map definitions; what is behind them moves up.

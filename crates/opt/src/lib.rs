@@ -13,6 +13,7 @@ mod compile;
 mod contract;
 mod costs;
 mod host;
+mod instruction_set;
 mod kernels;
 mod prove;
 mod prune;
@@ -42,6 +43,7 @@ pub use millstream_bpf::cost::OptimizationGoal;
 pub use check::{CheckedObject, check, check_each};
 pub use costs::{CostSummary, ProgramCosts, costs};
 pub use host::{KernelFeatures, running_kernels};
+pub use instruction_set::{InstructionSet, UnknownInstructionSet, smallest_instruction_set};
 pub use kernels::oldest_kernel;
 pub use millstream_search::{
     PeepholeRule as WindowRule, PeepholeRuleSet as WindowRules, RuleCandidate, SearchAblation, SearchEngine,
@@ -203,28 +205,6 @@ pub struct OptimizationResult {
 /// [`OptError`]; the input is unchanged then.
 pub fn optimize(object: &Object, options: &OptimizeOptions) -> Result<OptimizationResult, OptError> {
     optimize_marked(object, None, options)
-}
-
-/// The instruction set version, of those that all target kernels have, in which the optimized object has the
-/// fewest slots; the oldest of several.
-///
-/// # Errors
-/// As [`optimize`].
-pub fn smallest_instruction_set(object: &Object, options: &OptimizeOptions) -> Result<u8, OptError> {
-    let newest = match (options.kernels, options.host) {
-        (Some(kernels), _) => kernels.oldest().isa(),
-        (None, Some(host)) if host.isa_v4 => 4,
-        _ => oldest_kernel(object).isa(),
-    };
-    let mut best = None;
-    for isa in 1..=newest.max(isa_version(object)) {
-        let options = OptimizeOptions { isa, dump_after: None, ..options.clone() };
-        let slots = optimize(object, &options)?.slots();
-        if best.is_none_or(|(fewest, _)| slots < fewest) {
-            best = Some((slots, isa));
-        }
-    }
-    Ok(best.map_or(0, |(_, isa)| isa))
 }
 
 /// The same of an object with marks in place of source lines, and the same object with its own.

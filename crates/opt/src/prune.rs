@@ -126,7 +126,8 @@ fn live_functions(object: &Object) -> BTreeSet<usize> {
                 }
             }
         }
-        let reached = targets.iter().filter(|(f, map, slot)| !live.contains(&f.index()) && calls.reach((*map, *slot)));
+        let reached =
+            targets.iter().filter(|(f, map, slot)| !live.contains(&f.index()) && calls.reach((*map, *slot)));
         work.extend(reached.map(|(f, ..)| *f));
         if work.is_empty() {
             return live;

@@ -31,12 +31,12 @@ pub enum SettingError {
     #[error("`{0}` is no setting: write NAME=VALUE")]
     NoValue(String),
     /// No constant has this name.
-    #[error("there is no constant `{name}`{}", nearest.as_ref().map_or_else(String::new, |n| format!(": the nearest is {n}")))]
+    #[error("there is no constant `{name}`{nearest}")]
     NoVariable {
         /// The name.
         name: String,
-        /// The most similar variable and its type.
-        nearest: Option<String>,
+        /// The most similar constant and its type, as the end of the sentence; empty if there is none.
+        nearest: String,
     },
     /// The variable can change while programs run.
     #[error("`{name}` is in section {section}: only constants (.rodata, `const volatile`) can be set")]
@@ -76,8 +76,9 @@ impl std::str::FromStr for LoadSetting {
 
     fn from_str(text: &str) -> Result<LoadSetting, SettingError> {
         let parts = text.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
-        let (name, value) =
-            parts.filter(|(name, _)| !name.is_empty()).ok_or_else(|| SettingError::NoValue(text.to_owned()))?;
+        let (name, value) = parts
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| SettingError::NoValue(text.to_owned()))?;
         Ok(LoadSetting { name: name.to_owned(), value: value.to_owned() })
     }
 }
@@ -139,7 +140,10 @@ fn find_constant<'a>(object: &'a Object, name: &str) -> Result<DataVariable<'a>,
         return Err(SettingError::Ambiguous { name: name.to_owned(), first, second });
     }
     if variable.origin != MapOrigin::Rodata {
-        return Err(SettingError::NotConstant { name: name.to_owned(), section: variable.section.to_owned() });
+        return Err(SettingError::NotConstant {
+            name: name.to_owned(),
+            section: variable.section.to_owned(),
+        });
     }
     Ok(variable)
 }
@@ -178,15 +182,17 @@ fn type_text(object: &Object, variable: &DataVariable<'_>) -> String {
 }
 
 /// The constant whose name takes the fewest edits, with its type, if that are not most of its letters.
-fn nearest(object: &Object, name: &str) -> Option<String> {
+fn nearest(object: &Object, name: &str) -> String {
     let constants = data_variables(object).filter(|v| v.origin == MapOrigin::Rodata);
     let closeness = |v: &DataVariable<'_>| {
         let contained = !name.is_empty() && v.name.contains(name);
         (if contained { 0 } else { edits(v.name, name) }, v.name.len())
     };
-    let best = constants.min_by_key(closeness)?;
-    let close = closeness(&best).0 <= name.len().max(best.name.len()) / 2;
-    close.then(|| format!("`{}` of type {}", best.name, type_text(object, &best)))
+    let close = |v: &DataVariable<'_>| closeness(v).0 <= name.len().max(v.name.len()) / 2;
+    let best = constants.min_by_key(closeness).filter(close);
+    best.map_or_else(String::new, |v| {
+        format!(": the nearest is `{}` of type {}", v.name, type_text(object, &v))
+    })
 }
 
 /// Number of insertions, deletions and substitutions between two names (Levenshtein).

@@ -196,7 +196,10 @@ impl SymbolicExecutor<'_, '_> {
                 self.read_space(state, MemorySpace::Kernel, None, address, count)
             }
             ValueKind::Pointer(PointerRegion::In(space, object), offset) => {
-                self.read_space(state, space, Some(object), offset, count)
+                match self.read_settled(space, object, offset, count) {
+                    Some(bytes) => Ok(bytes),
+                    None => self.read_space(state, space, Some(object), offset, count),
+                }
             }
             ValueKind::Pointer(PointerRegion::Stack(frame), offset) => {
                 self.read_stack(state, frame, offset, count)
@@ -214,6 +217,21 @@ impl SymbolicExecutor<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Constants that have their final value.
+    fn read_settled(
+        &mut self,
+        space: MemorySpace,
+        object: TermId,
+        offset: TermId,
+        count: u64,
+    ) -> Option<Vec<TermId>> {
+        let MemorySpace::Map(map) = space else { return None };
+        let place = self.w.terms.value(object).zip(self.w.terms.value(offset));
+        let (_, offset) = place.filter(|(object, _)| *object == 0)?;
+        let bytes = self.w.maps.get(map as usize)?.settled_bytes(offset, count)?.to_vec();
+        Some(bytes.into_iter().map(|byte| self.w.terms.constant(8, byte.into())).collect())
     }
 
     /// Returns true for a small number, through which no access can go.

@@ -156,7 +156,7 @@ impl<'a> InputGenerator<'a> {
             let entries = map.max_entries.clamp(1, 8) as usize;
             // Arrays have entries that are never missed; programs and maps stored in some are not made up.
             let held = !matches!(map.number, 1 | 2 | 5 | 6 | 9 | 10 | 14 | 16 | 25);
-            let kept = map.data.is_some() && self.rng.below(2) == 0;
+            let kept = map.data.is_some() && (!map.settled.is_empty() || self.rng.below(2) == 0);
             if held || kept || map.key_size != 4 || map.value_size == 0 {
                 continue;
             }

@@ -1,9 +1,11 @@
 //! Linked programs as the subjects of proofs, with maps and externs by name, so that two objects can be
 //! compared.
 
+use std::ops::Range;
+
 use millstream_btf::{Btf, CoreKind, TypeId, TypeKind};
 use millstream_isa::{Insn, RawInsn, Size, decode};
-use millstream_object::{ExternKind, FuncId, Object, RelocKind, Variable};
+use millstream_object::{ExternKind, FuncId, MapId, Object, RelocKind, Variable};
 use rustc_hash::FxHashMap;
 
 use crate::ProofError;
@@ -30,6 +32,19 @@ pub(crate) struct MapSignature {
     /// Initial contents of global data, and its variables.
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) variables: Vec<Variable>,
+    /// Offsets in global data whose initial contents are final.
+    pub(crate) settled: Vec<Range<u32>>,
+}
+
+impl MapSignature {
+    /// Initial contents at an offset, if they are final.
+    pub(crate) fn settled_bytes(&self, offset: u64, count: u64) -> Option<&[u8]> {
+        let end = offset.checked_add(count)?;
+        let is_settled =
+            |at: u64| self.settled.iter().any(|r| (u64::from(r.start)..u64::from(r.end)).contains(&at));
+        let bytes = self.data.as_ref()?.get(usize::try_from(offset).ok()?..usize::try_from(end).ok()?)?;
+        (count <= 8 && (offset..end).all(is_settled)).then_some(bytes)
+    }
 }
 
 /// Reference of an instruction.
@@ -96,7 +111,7 @@ impl ProofProgram {
         let linked = object.link(func).map_err(|e| ProofError::new(e.to_string()))?;
         let insns = decoded(&linked.insns)?;
         let mut by_id = Vec::new();
-        for map in &object.maps {
+        for (id, map) in (0..).map(MapId).zip(&object.maps) {
             let inner = map.inner.as_ref().map(|i| (i.map_type.0, i.key_size, i.value_size, i.max_entries));
             // libbpf names maps of global data after the object's file, which differs between objects.
             let name = if map.origin.is_global() { map.section.clone() } else { map.name.clone() };
@@ -111,6 +126,7 @@ impl ProofProgram {
                 flags: s.flags,
                 data: map.data.clone(),
                 variables: map.variables.clone(),
+                settled: object.settled.iter().filter(|s| s.map == id).map(|s| s.range.clone()).collect(),
             };
             by_id.push(maps.add(info)?);
         }

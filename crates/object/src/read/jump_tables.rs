@@ -93,7 +93,8 @@ impl Object {
                     expanded.extend(references.values().map(|r| r.place));
                     self.image.table_references.remove(&id);
                     let name = &self.functions[n].name;
-                    self.notes.push(format!("function {name}: a jump table is read as a tree of comparisons"));
+                    self.notes
+                        .push(format!("function {name}: a jump table is read as a tree of comparisons"));
                 }
                 Err(what) => self.keep(id, format!("its jump table: {what}"), false),
             }

@@ -2,6 +2,7 @@
 
 mod common;
 mod hostile;
+mod jump_tables;
 mod kept;
 mod read;
 mod write;
