@@ -14,7 +14,7 @@ use crate::{bounded_read, click};
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The flag of commands that take a plan.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArgs {
     /// Take the schedule, the templates of tables, the optimizations to leave out and the number of workers
     /// from this plan, which `millstream tune` wrote

@@ -138,7 +138,9 @@ fn memory_ns(table: &[u64], sub_batch: u32, length: Duration) -> f64 {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 *place = ((state >> 33) % lines * WORDS) as usize;
             }
-            let sum = group.iter().fold(0, |sum: u64, place| sum.wrapping_add(table.get(*place).copied().unwrap_or(0)));
+            let sum = group
+                .iter()
+                .fold(0, |sum: u64, place| sum.wrapping_add(table.get(*place).copied().unwrap_or(0)));
             // The table holds zeros, which the processor does not know: the next group waits.
             state = state.wrapping_add(sum);
         }
@@ -166,9 +168,7 @@ impl BareProgram {
         let subject = SubjectArgs::of_configuration(&conf);
         let target = BenchmarkTarget::read(&subject, &tuning)?;
         Ok(match target.runner(&subject, CompileRequest::of(&tuning))? {
-            CompileOutcome::Ready(runner) => {
-                Some(BareProgram { runner, batch, folder: folder.to_owned() })
-            }
+            CompileOutcome::Ready(runner) => Some(BareProgram { runner, batch, folder: folder.to_owned() }),
             CompileOutcome::NoLlvm(why) => {
                 errln!("{why}");
                 None

@@ -64,7 +64,7 @@ impl LabArgs {
 }
 
 /// Traffic and tables for programs.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TrafficArgs {
     /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME
     /// of router, switch, firewall, nat, balancer. This is the default for built-in data planes

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::{environment, os};
-use millstream_prove::cache::ProofCache;
+use millstream_prove::ProofCache;
 use millstream_tune::{BoundShares, IoKind, MachineCurves, ModelPoint, ProgramDemand};
 use serde::Serialize;
 
