@@ -133,7 +133,7 @@ const FIRST: u64 = 1 << 14;
 /// Runs the command.
 pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
     os::catch_interrupts();
-    let tuning = args.plan.tuning(&args.tuning, || args.subject.program_hash())?.into_owned();
+    let tuning = args.tuning.with_plan(&args.plan, || args.subject.program_hash())?.into_owned();
     let args = &BenchUserArgs { tuning, ..args.clone() };
     args.schedules
         .iter()

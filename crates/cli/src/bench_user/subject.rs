@@ -64,7 +64,7 @@ impl SubjectArgs {
     pub(crate) fn program_hash(&self) -> Result<u64> {
         match is_object(&self.what) {
             true => plan::object_hash(&self.what, None),
-            false => plan::configuration_hash(Path::new(&self.what), &self.variables),
+            false => click::configuration_hash(Path::new(&self.what), &self.variables),
         }
     }
 

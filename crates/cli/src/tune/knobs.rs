@@ -9,7 +9,7 @@ use super::protocol::TemplateFacts;
 /// Optimizations whose absence can pay: they trade work for other work.
 const LEFT_OUT: [&str; 5] = ["lookups", "descriptors", "if-convert", "hoist", "jump-threading"];
 
-/// What a program offers to the search.
+/// Choices that a program offers to the search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramChoices {
     /// Tables with templates.

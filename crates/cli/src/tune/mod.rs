@@ -5,7 +5,7 @@
 
 mod knobs;
 mod process;
-pub(crate) mod protocol;
+mod protocol;
 mod report;
 mod trials;
 mod worker;
@@ -280,8 +280,10 @@ fn decide(
     }
     let check = match judge.check(until) {
         Err(CandidateFailure::Over) if os::interrupted() => return Ok((TuningVerdict::Interrupted, None)),
-        Err(CandidateFailure::Over) => return Ok((TuningVerdict::NoAnswer, None)),
-        checked => checked?,
+        Err(failure @ CandidateFailure::NoLlvm(_)) => return Err(failure),
+        // The best candidate does not repeat what it did.
+        Err(_) => return Ok((TuningVerdict::NoAnswer, None)),
+        Ok(check) => check,
     };
     let noisy = judge.disturbed_share() > TOO_DISTURBED || judge.has_no_times();
     Ok(match check {

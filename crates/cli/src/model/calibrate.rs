@@ -12,7 +12,7 @@ use millstream_native::Schedule;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_tune::{IoCurvePoint, IoKind, MachineCurves, MemoryCurvePoint};
 
-use super::interrupted;
+use super::{curves_file, demand};
 use crate::bench_user::subject::{
     BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs,
 };
@@ -20,7 +20,7 @@ use crate::bench_user::traffic::TrafficPattern;
 use crate::capture::CaptureFile;
 use crate::click::random_frames;
 use crate::exit::Exit;
-use crate::model::{curves_file, demand};
+use crate::lab::{CurveRequest, interrupted, is_length};
 use crate::native::CodegenArgs;
 use crate::progress::Progress;
 
@@ -39,7 +39,12 @@ const CAPTURED: u32 = 20_000;
 const WORDS: u64 = 8;
 
 /// Measures the curves for about so many seconds, and writes them.
-pub(super) fn run(seconds: f64, cpu: Option<usize>, output: Option<&Path>) -> Result<ExitCode> {
+pub(crate) fn run(request: CurveRequest<'_>) -> Result<ExitCode> {
+    let CurveRequest { seconds, cpu, output } = request;
+    if !is_length(seconds) {
+        return Err(miette!("seconds must be more than zero, and no more than a day"));
+    }
+    os::catch_interrupts();
     let path = output.map(Path::to_owned).or_else(curves_file).ok_or_else(|| {
         miette!("there is no cache (neither XDG_CACHE_HOME nor HOME is set): name a file with --output")
     })?;
