@@ -36,6 +36,10 @@ library: ## Build the library that programs in C link with what `millstream buil
 bench-userspace: ## Take the measurements of PacketMill's evaluation (FASTCLICK=PATH, ROUTES=FILE.gz, MILLSTREAM_DPDK=PATH ...: bench/run.sh says which)
 	@bench/run.sh userspace
 
+.PHONY: bench-tune
+bench-tune: ## Tune NFMorph's pipeline for two workloads, and measure each plan on both (TUNE_ROUTES=FILE: lines that begin with a prefix; alone)
+	bench/run.sh tune
+
 .PHONY: bless
 bless: ## Write what the file tests and the page of Click classes are now as what is expected (read it before you commit it)
 	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-filetests

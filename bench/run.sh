@@ -13,6 +13,7 @@
 #   L2FWD=PATH, L3FWD=PATH            DPDK's examples (bench/dpdk.py)                   dpdk, their part
 #   FASTCLICK_DPDK=PATH, FASTCLICK_EMBEDDED=DIRECTORY   FastClick with DPDK, and after PacketMill's source passes    dpdk, their part
 #   ROUTES=FILE.gz                    prefixes of the Internet, one a line            userspace, one case; tables
+#   TUNE_ROUTES=FILE                  routes, one a line that begins with a prefix    tune
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
@@ -272,6 +273,12 @@ kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} MILLSTREAM_STEPS=${MILLSTREAM_STEPS:-300} tests -p millstream --test run kill
 }
 
+# NFMorph's pipeline, tuned for two workloads; BUDGET is the time of each search (60s).
+tune() {
+	[ -n "${TUNE_ROUTES:-}" ] || { echo "tune: TUNE_ROUTES names no file" >&2; return 0; }
+	script tune bench/tune.py --routes "$TUNE_ROUTES" --budget "${BUDGET:-60s}"
+}
+
 # Each instruction's terms against the kernel.
 semantics() {
 	MILLSTREAM_CASES=${MILLSTREAM_CASES:-1000000} tests -p millstream-prove --test semantics
@@ -288,7 +295,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

@@ -274,7 +274,10 @@ impl CliCommand {
             CliCommand::Exec(args) => exec::run(&args),
             CliCommand::Opt(args) => opt::run(args),
             CliCommand::Inspect(args) => inspect::run(&args),
-            CliCommand::Lab(args) => lab::run(&args),
+            CliCommand::Lab(args) => match args.curves() {
+                Some(request) => model::calibrate::run(request),
+                None => lab::run(&args),
+            },
             CliCommand::Demo(args) => demo::run(&args),
             CliCommand::Prove(args) => prove::run(&args),
             CliCommand::Learn(args) => learn::run(&args),

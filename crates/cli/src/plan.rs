@@ -1,20 +1,18 @@
 //! `--plan`: settings that change speed and not behaviour, from a file that `millstream tune` wrote.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::environment;
-use millstream_plan::{Plan, PlanMismatch, fingerprint};
+use millstream_plan::{Plan, PlanMismatch, PlanSettings, fingerprint};
 
-use crate::native::CodegenArgs;
-use crate::{bounded_read, click};
+use crate::bounded_read;
 
 /// Version that plans name.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The flag of commands that take a plan.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArgs {
     /// Take the schedule, the templates of tables, the optimizations to leave out and the number of workers
     /// from this plan, which `millstream tune` wrote
@@ -22,22 +20,25 @@ pub(crate) struct PlanArgs {
     plan: Option<PathBuf>,
 }
 
+/// A plan that was read, and its file.
+pub(crate) struct PlanFile {
+    /// File.
+    pub(crate) path: PathBuf,
+    /// Settings.
+    pub(crate) settings: PlanSettings,
+}
+
 impl PlanArgs {
-    /// The options with the plan's settings, if there is one; `hash` is that of the program. Says where the
-    /// plan does not fit.
+    /// The plan, if there is one; `hash` is that of the program. Warns if the plan was made for something
+    /// else.
     ///
     /// # Errors
-    /// If the plan cannot be read, or has settings that this version does not know.
-    pub(crate) fn tuning<'a>(
-        &self,
-        own: &'a CodegenArgs,
-        hash: impl FnOnce() -> Result<u64>,
-    ) -> Result<Cow<'a, CodegenArgs>> {
-        let Some(path) = &self.plan else { return Ok(Cow::Borrowed(own)) };
+    /// If the plan cannot be read, or the program.
+    pub(crate) fn read(&self, hash: impl FnOnce() -> Result<u64>) -> Result<Option<PlanFile>> {
+        let Some(path) = &self.plan else { return Ok(None) };
         let plan = read(path)?;
         warn(path, &plan, hash()?);
-        let at = || format!("{}: the plan does not fit", path.display());
-        own.planned(&plan.settings).map(Cow::Owned).wrap_err_with(at)
+        Ok(Some(PlanFile { path: path.clone(), settings: plan.settings }))
     }
 }
 
@@ -45,11 +46,11 @@ impl PlanArgs {
 ///
 /// # Errors
 /// If there is no such file, or it is damaged: then the error names the line.
-pub(crate) fn read(path: &Path) -> Result<Plan> {
+fn read(path: &Path) -> Result<Plan> {
     let at = || path.display().to_string();
     let bytes = bounded_read::bytes(path).into_diagnostic().wrap_err_with(at)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| miette!("{}: not a plan: it is not text", at()))?;
-    text.parse().map_err(|error| miette!("{}, {error}", at()))
+    text.parse::<Plan>().map_err(|error| miette!("{}, {error}", at()))
 }
 
 /// Warns of a plan that was made for another program, version or machine. Its settings are used all the same:
@@ -79,13 +80,4 @@ pub(crate) fn object_hash(what: &str, program: Option<&str>) -> Result<u64> {
     };
     let bytes = bounded_read::bytes(Path::new(path)).into_diagnostic().wrap_err_with(|| path.to_owned())?;
     Ok(fingerprint([bytes.as_slice(), if program.is_empty() { named } else { program }]))
-}
-
-/// Hash of a configuration with its libraries and variables, for plans.
-///
-/// # Errors
-/// If a file cannot be read.
-pub(crate) fn configuration_hash(conf: &Path, variables: &[String]) -> Result<u64> {
-    let text = click::source_text(conf)?;
-    Ok(fingerprint([text.as_bytes()].into_iter().chain(variables.iter().map(String::as_bytes))))
 }

@@ -194,8 +194,7 @@ impl MachineCurves {
 
     /// The curves, if each of them is a whole grid.
     fn complete(self) -> Option<MachineCurves> {
-        let memory: Vec<(u64, u64)> =
-            self.memory.iter().map(|p| (p.bytes, u64::from(p.sub_batch))).collect();
+        let memory: Vec<(u64, u64)> = self.memory.iter().map(|p| (p.bytes, u64::from(p.sub_batch))).collect();
         let io = IoKind::ALL.map(|kind| {
             let of_kind = self.io.iter().filter(|p| p.kind == kind);
             of_kind.map(|p| (u64::from(p.bytes), u64::from(p.batch))).collect::<Vec<_>>()

@@ -19,7 +19,5 @@ mod space;
 pub use curves::{CurveError, IoCurvePoint, IoKind, MachineCurves, MemoryCurvePoint};
 pub use model::{BATCHES, BoundShares, LookupDemand, ModelPoint, ProgramDemand};
 pub use race::{GainCheck, RaceOutcome, RaceRules, check_gain, race};
-pub use search::{
-    CandidateJudge, CandidateResult, SearchMethod, SearchResult, TrialRecord, search,
-};
+pub use search::{CandidateJudge, CandidateResult, SearchMethod, SearchResult, TrialRecord, search};
 pub use space::{Candidate, SearchSpace, TuningKnob};

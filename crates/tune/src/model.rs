@@ -123,11 +123,7 @@ impl ProgramDemand {
     pub fn shares(&self, curves: &MachineCurves) -> BoundShares {
         let point = self.predict(curves, 64, 1);
         let all = (point.compute_ns + point.memory_ns + point.io_ns).max(1e-9);
-        BoundShares {
-            compute: point.compute_ns / all,
-            memory: point.memory_ns / all,
-            io: point.io_ns / all,
-        }
+        BoundShares { compute: point.compute_ns / all, memory: point.memory_ns / all, io: point.io_ns / all }
     }
 }
 

@@ -127,19 +127,22 @@ mod tests {
 
     #[test]
     fn identical_candidates_are_never_a_gain() {
-        let gains = (0..400).filter(|&seed| check_gain(&triples(20, 1.0, seed), &mut Rng::new(seed)).is_gain());
+        let gains =
+            (0..400).filter(|&seed| check_gain(&triples(20, 1.0, seed), &mut Rng::new(seed)).is_gain());
         assert_eq!(gains.count(), 0);
     }
 
     #[test]
     fn a_clear_gain_is_one() {
-        let gains = (0..100).filter(|&seed| check_gain(&triples(20, 0.95, seed), &mut Rng::new(seed)).is_gain());
+        let gains =
+            (0..100).filter(|&seed| check_gain(&triples(20, 0.95, seed), &mut Rng::new(seed)).is_gain());
         assert!(gains.count() > 95);
     }
 
     #[test]
     fn a_series_in_which_the_default_differs_from_itself_is_worthless() {
-        let shifted: Vec<[f64; 3]> = triples(20, 0.9, 1).into_iter().map(|[a, b, c]| [a, b * 1.04, c]).collect();
+        let shifted: Vec<[f64; 3]> =
+            triples(20, 0.9, 1).into_iter().map(|[a, b, c]| [a, b * 1.04, c]).collect();
         let check = check_gain(&shifted, &mut Rng::new(1));
         assert!(check.is_disturbed() && !check.is_gain());
         assert!(check_gain(&triples(4, 0.5, 1), &mut Rng::new(1)).is_disturbed(), "too few to tell");

@@ -30,10 +30,11 @@ use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
 use crate::exit::Exit;
 use crate::native::{CodegenArgs, bind, seconds};
+use crate::plan::PlanArgs;
 use crate::progress::{Progress, ProgressCounter};
 
 /// Flags of `millstream bench-user`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchUserArgs {
     #[command(flatten)]
     subject: SubjectArgs,
@@ -84,6 +85,8 @@ pub(crate) struct BenchUserArgs {
     rounds: u32,
     #[command(flatten)]
     tuning: CodegenArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -130,6 +133,8 @@ const FIRST: u64 = 1 << 14;
 /// Runs the command.
 pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
     os::catch_interrupts();
+    let tuning = args.tuning.with_plan(&args.plan, || args.subject.program_hash())?.into_owned();
+    let args = &BenchUserArgs { tuning, ..args.clone() };
     args.schedules
         .iter()
         .chain([&args.tuning.schedule])

@@ -32,6 +32,7 @@ use crate::capture::CaptureFile;
 use crate::click::{self, SourcePackets};
 use crate::lab::{TrafficArgs, open};
 use crate::native::{CodegenArgs, bind, is_llvm_missing, seed, tables};
+use crate::plan;
 
 /// Interface that packets come in by; an object that redirects gets the next one, too.
 const INGRESS: u32 = 1;
@@ -40,7 +41,7 @@ const INGRESS: u32 = 1;
 const PATIENCE: u32 = 30;
 
 /// Program to measure, its tables and its traffic.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SubjectArgs {
     /// Click configuration or XDP program to measure: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
     #[arg(value_name = "CONF|OBJECT")]
@@ -56,6 +57,17 @@ pub(crate) struct SubjectArgs {
 }
 
 impl SubjectArgs {
+    /// Hash of the program, for plans.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(crate) fn program_hash(&self) -> Result<u64> {
+        match is_object(&self.what) {
+            true => plan::object_hash(&self.what, None),
+            false => click::configuration_hash(Path::new(&self.what), &self.variables),
+        }
+    }
+
     /// A configuration without variables and tables.
     pub(crate) fn of_configuration(conf: &Path) -> SubjectArgs {
         SubjectArgs {
@@ -103,7 +115,7 @@ pub(crate) enum CompileOutcome {
 }
 
 /// Returns true if this names an object, not a configuration.
-pub(crate) fn is_object(what: &str) -> bool {
+fn is_object(what: &str) -> bool {
     let path = match what.rsplit_once(':') {
         Some((path, program)) if !program.contains('/') && !Path::new(what).exists() => path,
         _ => what,
@@ -407,15 +419,19 @@ impl BenchmarkRunner {
 
     /// Runs packets of a capture file through a configuration with one source, and writes what is sent into
     /// another one. Returns the time and the packets.
-    pub(crate) fn run_capture(&mut self, from: &CaptureFile, to: File, batch: usize) -> Result<(Duration, u64)> {
+    pub(crate) fn run_capture(
+        &mut self,
+        from: &CaptureFile,
+        to: File,
+        batch: usize,
+    ) -> Result<(Duration, u64)> {
         let outputs = self.program.as_ref().map_or(1, |program| program.targets.len());
         let feeds = [SourceFrames { frames: &[], count: u64::MAX }];
         let streams: [Option<&dyn PacketStreamSource>; 1] = [Some(from)];
         let sources = GraphSources { streams: &streams, ..GraphSources::from(&feeds) };
-        let mut writer =
-            PcapWriter::new(BufWriter::new(to), PcapHeader::default()).into_diagnostic()?;
+        let mut writer = PcapWriter::new(BufWriter::new(to), PcapHeader::default()).into_diagnostic()?;
         let ran = run_graph(&mut self.engine, sources, outputs, batch, |packet: SentPacket<'_>| {
-            writer.write(packet.bytes, 0, u32::MAX)
+            writer.write(packet.bytes, 0, 0)
         });
         let ran = ran.into_diagnostic()?;
         writer.finish().into_diagnostic()?;

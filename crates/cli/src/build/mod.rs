@@ -94,9 +94,9 @@ pub(crate) fn run(args: &BuildArgs) -> Result<ExitCode> {
     let is_object = is_object(&args.input)?;
     let hash = || match is_object {
         true => plan::object_hash(&args.input, args.prog.as_deref()),
-        false => plan::configuration_hash(Path::new(&args.input), &args.variables),
+        false => click::configuration_hash(Path::new(&args.input), &args.variables),
     };
-    let tuning = args.plan.tuning(&args.tuning, hash)?;
+    let tuning = args.tuning.with_plan(&args.plan, hash)?;
     let workers = tuning.workers()?;
     let options = NativeOptions { cpu: args.cpu.into(), workers, ..tuning.options() };
     let (input, options) = match is_object {

@@ -33,6 +33,7 @@ use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::timed::{TimedQueues, TimedQueuesConfig, run_graph_timed};
 use millstream_native::{NativeEngine, NativeOptions, PrefixStats};
 use millstream_object::EntryProgram as Described;
+use millstream_plan::fingerprint;
 
 use self::control::{ActiveConfiguration, HandlerSocket};
 use self::gates::SourceGates;
@@ -46,7 +47,7 @@ use crate::input;
 use crate::native::live::StopCondition;
 use crate::native::port_options::{self, MetadataMode};
 use crate::native::{CodegenArgs, bind, is_llvm_missing, tables};
-use crate::plan::{self, PlanArgs};
+use crate::plan::PlanArgs;
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
 
@@ -168,7 +169,7 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let writers =
         if args.running.control.is_some() { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
-    let tuning = args.plan.tuning(&args.tuning, || plan::configuration_hash(conf, variables))?;
+    let tuning = args.tuning.with_plan(&args.plan, || configuration_hash(conf, variables))?;
     let workers = tuning.workers()?;
     let general = with_clock(tuning.general());
     let program = args.configuration.program(workers, (writers, general))?;
@@ -242,9 +243,10 @@ pub(crate) fn compile_to_ir(
     }
 }
 
-/// Text of a configuration with its libraries.
-pub(crate) fn source_text(conf: &Path) -> Result<String> {
-    SourceMap::read(conf).map(|texts| texts.whole)
+/// Hash of a configuration with its libraries and variables, for plans.
+pub(crate) fn configuration_hash(conf: &Path, variables: &[String]) -> Result<u64> {
+    let text = SourceMap::read(conf)?.whole;
+    Ok(fingerprint([text.as_bytes()].into_iter().chain(variables.iter().map(String::as_bytes))))
 }
 
 /// Link types of the capture files that packets come from. A missing file is an error when it is read.

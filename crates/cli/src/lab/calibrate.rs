@@ -1,6 +1,6 @@
 //! `millstream lab calibrate`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_lab::calibrate::calibrate;
 use millstream_lab::os;
 
-use super::curves;
 use super::{interrupted, is_length, refused};
 use crate::exit::Exit;
 use crate::privileges::RequiredPrivileges;
@@ -32,7 +31,24 @@ pub(super) struct CalibrateArgs {
     curves: bool,
 }
 
+/// Measurement of the performance model's curves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CurveRequest<'r> {
+    /// Duration in seconds.
+    pub(crate) seconds: f64,
+    /// CPU to measure on.
+    pub(crate) cpu: Option<usize>,
+    /// Output file.
+    pub(crate) output: Option<&'r Path>,
+}
+
 impl CalibrateArgs {
+    /// The measurement of curves, if that is asked for.
+    pub(super) fn curves(&self) -> Option<CurveRequest<'_>> {
+        let CalibrateArgs { seconds, cpu, ref output, .. } = *self;
+        self.curves.then_some(CurveRequest { seconds, cpu, output: output.as_deref() })
+    }
+
     /// Privileges that the measurement needs.
     pub(super) fn needs(&self) -> RequiredPrivileges {
         if self.curves { RequiredPrivileges::Files } else { RequiredPrivileges::Measure }
@@ -43,9 +59,6 @@ impl CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Result<ExitCode, miette::Report> {
     if !is_length(args.seconds) {
         return Err(miette!("seconds must be more than zero, and no more than a day"));
-    }
-    if args.curves {
-        return curves::run(args.seconds, args.cpu, args.output.as_deref());
     }
     let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
     let calibration = {

@@ -5,7 +5,6 @@
 
 mod calibrate;
 mod compare;
-mod curves;
 mod equal;
 mod run;
 mod text;
@@ -21,6 +20,7 @@ use millstream_lab::workload::{BuiltinWorkload, Workload, locality, plain};
 use millstream_lab::{Error, os, pcap, stale_resources};
 use millstream_object::Object;
 
+pub(crate) use self::calibrate::CurveRequest;
 use crate::capture;
 use crate::exit::{Exit, ended};
 use crate::native::tables::MapDumpFile;
@@ -53,6 +53,14 @@ enum LabCommand {
 }
 
 impl LabArgs {
+    /// The measurement of curves, if that is asked for.
+    pub(crate) fn curves(&self) -> Option<CurveRequest<'_>> {
+        match &self.command {
+            LabCommand::Calibrate(args) => args.curves(),
+            _ => None,
+        }
+    }
+
     /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> RequiredPrivileges {
         match &self.command {
@@ -64,7 +72,7 @@ impl LabArgs {
 }
 
 /// Traffic and tables for programs.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TrafficArgs {
     /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME
     /// of router, switch, firewall, nat, balancer. This is the default for built-in data planes
@@ -226,7 +234,7 @@ pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Repor
 }
 
 /// Returns true for an acceptable measurement time, in seconds.
-fn is_length(seconds: f64) -> bool {
+pub(crate) fn is_length(seconds: f64) -> bool {
     seconds > 0.0 && seconds <= 86_400.0
 }
 
@@ -252,7 +260,7 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
 }
 
 /// Exit code after an interruption by the user, when everything was cleaned up.
-fn interrupted() -> Exit {
+pub(crate) fn interrupted() -> Exit {
     errln!("interrupted: no answer");
     Exit::Unknown
 }

@@ -2,10 +2,21 @@
 
 use miette::Result;
 use millstream_tune::{IoKind, LookupDemand, MachineCurves, ProgramDemand};
+use serde::{Deserialize, Serialize};
 
 use crate::bench_user::subject::BenchmarkRunner;
 use crate::bench_user::traffic::TrafficPattern;
-use crate::tune::protocol::TableFacts;
+
+/// Look-ups in a table, before the machine's curves are known.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct TableFacts {
+    /// The table.
+    pub(crate) table: String,
+    /// Bytes that the traffic touches.
+    pub(crate) bytes: u64,
+    /// Lines per packet.
+    pub(crate) lines: f64,
+}
 
 /// Packets of a short and a long run: their difference is free of what a run begins with.
 const SHORT: u64 = 2048;

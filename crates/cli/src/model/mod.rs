@@ -3,6 +3,7 @@
 //! The model is in `millstream_tune`; the machine's curves come from `millstream lab calibrate --curves`.
 //! docs/tuning.md.
 
+pub(crate) mod calibrate;
 pub(crate) mod demand;
 mod plot;
 
@@ -12,7 +13,8 @@ use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::{environment, os};
-use millstream_prove::cache::ProofCache;
+use millstream_native::Schedule;
+use millstream_prove::ProofCache;
 use millstream_tune::{BoundShares, IoKind, MachineCurves, ModelPoint, ProgramDemand};
 use serde::Serialize;
 
@@ -184,7 +186,7 @@ fn measure(
             1 => format!("batch={batch},pattern=packets,fetch=nothing"),
             b => format!("batch={batch},pattern=pipelined-groups,sub-batch={b},from=0,trials=off"),
         };
-        let schedule = text.parse().map_err(|e| miette!("{e}"))?;
+        let schedule = text.parse::<Schedule>().map_err(|e| miette!("{e}"))?;
         let tuning = CodegenArgs { schedule, ..CodegenArgs::default() };
         if let CompileOutcome::Ready(mut runner) = target.runner(subject, CompileRequest::of(&tuning))? {
             let mpps = 1e3 / demand::time(&mut runner, traffic, batch)?;
@@ -216,8 +218,8 @@ pub(crate) fn known_curves(named: Option<&Path>) -> Result<Option<MachineCurves>
     let Some(path) = path.filter(|path| named.is_some() || path.exists()) else { return Ok(None) };
     let at = || path.display().to_string();
     let bytes = bounded_read::bytes(&path).into_diagnostic().wrap_err_with(at)?;
-    let curves: MachineCurves =
-        String::from_utf8_lossy(&bytes).parse().map_err(|error| miette!("{}, {error}", at()))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let curves = text.parse::<MachineCurves>().map_err(|error| miette!("{}, {error}", at()))?;
     if curves.machine != machine {
         errln!("warning: {}: the curves are those of another machine ({})", at(), curves.machine);
         return Ok(named.is_some().then_some(curves));

@@ -14,6 +14,7 @@ pub(crate) mod stats;
 pub(crate) mod tables;
 mod without;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
@@ -49,7 +50,7 @@ use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::lab::{TrafficArgs, open};
-use crate::plan::{self, PlanArgs};
+use crate::plan::{self, PlanArgs, PlanFile};
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
 
@@ -144,6 +145,20 @@ impl CodegenArgs {
         }
         let options = NativeOptions { schedule, llvm_passes, workers, tables, tries, classifiers, ..usual };
         without::options(&self.without, options)
+    }
+
+    /// The options with the settings of a plan, if there is one; `hash` is that of the program.
+    ///
+    /// # Errors
+    /// If the plan cannot be read, or has settings that this version does not know.
+    pub(crate) fn with_plan(
+        &self,
+        plan: &PlanArgs,
+        hash: impl FnOnce() -> Result<u64>,
+    ) -> Result<Cow<'_, CodegenArgs>> {
+        let Some(PlanFile { path, settings }) = plan.read(hash)? else { return Ok(Cow::Borrowed(self)) };
+        let at = || format!("{}: the plan does not fit", path.display());
+        self.planned(&settings).map(Cow::Owned).wrap_err_with(at)
     }
 
     /// The same with the settings of a plan. A number of workers or stages that a flag gives wins.
@@ -424,7 +439,8 @@ pub(crate) fn run(args: &NativeArgs) -> Result<ExitCode> {
     if let Some(code) = args.running.watch.begin()? {
         return Ok(code);
     }
-    let tuning = args.plan.tuning(&args.tuning, || plan::object_hash(&args.object, args.prog.as_deref()))?;
+    let tuning =
+        args.tuning.with_plan(&args.plan, || plan::object_hash(&args.object, args.prog.as_deref()))?;
     tuning.of_objects()?;
     let (mut object, program) = open(&args.object)?;
     resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;

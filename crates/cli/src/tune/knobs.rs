@@ -9,7 +9,7 @@ use super::protocol::TemplateFacts;
 /// Optimizations whose absence can pay: they trade work for other work.
 const LEFT_OUT: [&str; 5] = ["lookups", "descriptors", "if-convert", "hoist", "jump-threading"];
 
-/// What a program offers to the search.
+/// Choices that a program offers to the search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramChoices {
     /// Tables with templates.
@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn every_value_of_every_knob_is_a_setting_that_commands_take() {
-        let facts = |table: &str, template: &str| TemplateFacts { table: table.into(), template: template.into() };
+        let facts =
+            |table: &str, template: &str| TemplateFacts { table: table.into(), template: template.into() };
         let program = ProgramChoices {
             templates: vec![facts("flows", "open"), facts("routes", "multibit"), facts("acl", "tree")],
             fetchable: vec!["flows".to_owned(), "routes".to_owned()],

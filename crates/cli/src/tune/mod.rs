@@ -5,7 +5,7 @@
 
 mod knobs;
 mod process;
-pub(crate) mod protocol;
+mod protocol;
 mod report;
 mod trials;
 mod worker;
@@ -26,7 +26,7 @@ use self::process::{CandidateFailure, CandidateLimits, CandidateProcess};
 use self::protocol::{CandidateReply, CandidateRequest};
 use self::report::{TrialRow, TuningReport, TuningVerdict};
 use self::trials::{MeasuringJudge, TrialRules, as_plan};
-use crate::bench_user::subject::{SubjectArgs, is_object};
+use crate::bench_user::subject::SubjectArgs;
 use crate::exit::Exit;
 use crate::model::{self, demand};
 use crate::plan;
@@ -142,7 +142,9 @@ fn memory(text: &str) -> Result<u64, String> {
     };
     let digits = text.trim_end_matches(['K', 'M', 'G']);
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is no number of bytes, as in 512M or 4G"))
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("`{text}` is no number of bytes, as in 512M or 4G"))
 }
 
 /// Runs the command.
@@ -152,7 +154,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<ExitCode> {
     }
     os::catch_interrupts();
     let begun = Instant::now();
-    let hash = program_hash(&args.subject)?;
+    let hash = args.subject.program_hash()?;
     let outcome = {
         let _bar = Progress::timed("tuning", args.budget);
         Tuning::begin(args, begun).and_then(Tuning::finish)
@@ -193,14 +195,6 @@ fn write(path: &Path, plan: &Plan) -> Result<()> {
         Ok(())
     };
     put().into_diagnostic().wrap_err_with(at)
-}
-
-/// Hash of the program, for plans.
-fn program_hash(subject: &SubjectArgs) -> Result<u64> {
-    match is_object(&subject.what) {
-        true => plan::object_hash(&subject.what, None),
-        false => plan::configuration_hash(Path::new(&subject.what), &subject.variables),
-    }
 }
 
 /// A search that is under way.
@@ -286,8 +280,10 @@ fn decide(
     }
     let check = match judge.check(until) {
         Err(CandidateFailure::Over) if os::interrupted() => return Ok((TuningVerdict::Interrupted, None)),
-        Err(CandidateFailure::Over) => return Ok((TuningVerdict::NoAnswer, None)),
-        checked => checked?,
+        Err(failure @ CandidateFailure::NoLlvm(_)) => return Err(failure),
+        // The best candidate does not repeat what it did.
+        Err(_) => return Ok((TuningVerdict::NoAnswer, None)),
+        Ok(check) => check,
     };
     let noisy = judge.disturbed_share() > TOO_DISTURBED || judge.has_no_times();
     Ok(match check {
@@ -346,7 +342,9 @@ fn reasons(space: &SearchSpace, found: &SearchResult, verdict: TuningVerdict) ->
         Some(format!("{:.3} of the default's time: {}", ratio, settings.summary()))
     };
     match verdict {
-        TuningVerdict::Gain => found.trials.iter().filter(|trial| trial.became_best).filter_map(step).collect(),
+        TuningVerdict::Gain => {
+            found.trials.iter().filter(|trial| trial.became_best).filter_map(step).collect()
+        }
         TuningVerdict::NoGain => vec!["no candidate was faster beyond doubt".to_owned()],
         TuningVerdict::Interrupted => {
             vec!["the search was interrupted: the gain was not measured a second time".to_owned()]
@@ -387,7 +385,10 @@ mod tests {
     #[test]
     fn times_and_sizes_have_units() {
         assert_eq!(time("20us"), Ok(Duration::from_micros(20)));
-        assert_eq!((time("1.5ms"), time("5m")), (Ok(Duration::from_micros(1500)), Ok(Duration::from_secs(300))));
+        assert_eq!(
+            (time("1.5ms"), time("5m")),
+            (Ok(Duration::from_micros(1500)), Ok(Duration::from_secs(300)))
+        );
         assert!(time("20").is_err() && time("-1s").is_err() && time("manys").is_err());
         assert_eq!((memory("512M"), memory("77")), (Ok(512 << 20), Ok(77)));
         assert!(memory("0").is_err() && memory("4T").is_err() && memory("99999999999999999999G").is_err());

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bench_user::outputs::OutputDigest;
+use crate::model::demand::TableFacts;
 
 /// Request of the tuner.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -38,17 +39,6 @@ pub(super) struct TemplateFacts {
     pub(super) template: String,
 }
 
-/// Look-ups in a table, before the machine's curves are known.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct TableFacts {
-    /// The table.
-    pub(super) table: String,
-    /// Bytes that the traffic touches.
-    pub(super) bytes: u64,
-    /// Lines per packet.
-    pub(super) lines: f64,
-}
-
 /// Answer of a candidate.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum CandidateReply {
@@ -67,7 +57,7 @@ pub(super) enum CandidateReply {
     Failed(String),
     /// There is no LLVM.
     NoLlvm(String),
-    /// What it sent.
+    /// Digest of the sent packets.
     Digest(OutputDigest),
     /// Nanoseconds per packet, and the share of runs that were disturbed.
     Timed {

@@ -99,7 +99,10 @@ impl TuningReport {
                 writeln!(out, "interrupted: the best candidate so far was not measured again")
             }
             (TuningVerdict::NoAnswer, _) => {
-                writeln!(out, "no answer: the machine was too disturbed or the budget too short; nothing changes")
+                writeln!(
+                    out,
+                    "no answer: the machine was too disturbed or the budget too short; nothing changes"
+                )
             }
             _ => writeln!(out, "no candidate is faster beyond doubt: the default stays"),
         };

@@ -12,7 +12,7 @@ use millstream_native::Schedule;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_tune::{IoCurvePoint, IoKind, MachineCurves, MemoryCurvePoint};
 
-use super::interrupted;
+use super::{curves_file, demand};
 use crate::bench_user::subject::{
     BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs,
 };
@@ -20,7 +20,7 @@ use crate::bench_user::traffic::TrafficPattern;
 use crate::capture::CaptureFile;
 use crate::click::random_frames;
 use crate::exit::Exit;
-use crate::model::{curves_file, demand};
+use crate::lab::{CurveRequest, interrupted, is_length};
 use crate::native::CodegenArgs;
 use crate::progress::Progress;
 
@@ -39,7 +39,12 @@ const CAPTURED: u32 = 20_000;
 const WORDS: u64 = 8;
 
 /// Measures the curves for about so many seconds, and writes them.
-pub(super) fn run(seconds: f64, cpu: Option<usize>, output: Option<&Path>) -> Result<ExitCode> {
+pub(crate) fn run(request: CurveRequest<'_>) -> Result<ExitCode> {
+    let CurveRequest { seconds, cpu, output } = request;
+    if !is_length(seconds) {
+        return Err(miette!("seconds must be more than zero, and no more than a day"));
+    }
+    os::catch_interrupts();
     let path = output.map(Path::to_owned).or_else(curves_file).ok_or_else(|| {
         miette!("there is no cache (neither XDG_CACHE_HOME nor HOME is set): name a file with --output")
     })?;
@@ -138,7 +143,9 @@ fn memory_ns(table: &[u64], sub_batch: u32, length: Duration) -> f64 {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 *place = ((state >> 33) % lines * WORDS) as usize;
             }
-            let sum = group.iter().fold(0, |sum: u64, place| sum.wrapping_add(table.get(*place).copied().unwrap_or(0)));
+            let sum = group
+                .iter()
+                .fold(0, |sum: u64, place| sum.wrapping_add(table.get(*place).copied().unwrap_or(0)));
             // The table holds zeros, which the processor does not know: the next group waits.
             state = state.wrapping_add(sum);
         }
@@ -166,9 +173,7 @@ impl BareProgram {
         let subject = SubjectArgs::of_configuration(&conf);
         let target = BenchmarkTarget::read(&subject, &tuning)?;
         Ok(match target.runner(&subject, CompileRequest::of(&tuning))? {
-            CompileOutcome::Ready(runner) => {
-                Some(BareProgram { runner, batch, folder: folder.to_owned() })
-            }
+            CompileOutcome::Ready(runner) => Some(BareProgram { runner, batch, folder: folder.to_owned() }),
             CompileOutcome::NoLlvm(why) => {
                 errln!("{why}");
                 None
