@@ -27,7 +27,7 @@ const SENT: u64 = 2;
 const PORT_SHIFT: i64 = 8;
 const LENGTH_SHIFT: i64 = 32;
 
-/// What a result of the function means: the outcome, and the length to which the packet is cut.
+/// Meaning of a result of the function: the outcome, and the length to which the packet is cut.
 pub(crate) fn outcome(result: u64) -> (UnicastOutcome, usize) {
     let (port, length) = ((result as u32) >> PORT_SHIFT, (result >> LENGTH_SHIFT) as usize);
     match result & 0xff {

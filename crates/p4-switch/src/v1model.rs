@@ -92,7 +92,7 @@ impl<E: SwitchExecutor> Switch<E> {
         Ok(None)
     }
 
-    /// What the traffic manager does behind ingress.
+    /// Does the work of the traffic manager behind ingress.
     fn behind_ingress(
         &mut self,
         waiting: WaitingPacket,
