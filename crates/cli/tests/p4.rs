@@ -128,7 +128,10 @@ fn tests_pass_fail_or_are_refused_with_the_reason() {
     let files = Files::new("p4-test");
     file(&files, "bridge.p4", BRIDGE);
     let test = file(&files, "bridge.stf", TEST);
-    for execution in ["interpreter", "optimized"] {
+    let both = millstream(&["p4", "test", &test, "--on", "optimized,native"]);
+    assert_eq!(both.status.code(), Some(0), "{}", text(&both.stderr));
+    assert!(text(&both.stdout).contains("(native): passed\npassed: 2, failed: 0"), "{}", text(&both.stdout));
+    for execution in ["interpreter", "optimized", "native"] {
         let ran = millstream(&["p4", "test", &test, "--on", execution]);
         assert_eq!(ran.status.code(), Some(0), "{}{}", text(&ran.stdout), text(&ran.stderr));
         assert!(

@@ -98,8 +98,9 @@ impl StageCode {
         StageCode { functions: addresses.iter().map(function).collect(), _kept: kept }
     }
 
-    /// Runs a function on the packet that begins at `start` of the buffer; gives the place of the packet
-    /// afterwards, which may be outside of the buffer. `None` if there is no such function.
+    /// Runs a function on the packet that begins at `start` of the buffer; gives its result, and the place of
+    /// the packet afterwards, which may be behind the buffer's end. `None` if there is no such function, or
+    /// the packet begins in front of the buffer.
     pub(crate) fn run(
         &self,
         at: usize,
@@ -107,14 +108,14 @@ impl StageCode {
         state: &mut [u8],
         buffer: &mut [u8],
         start: usize,
-    ) -> Option<Range<usize>> {
+    ) -> Option<(u64, Range<usize>)> {
         let function = self.functions.get(at)?;
         let Range { start: first, end } = buffer.as_mut_ptr_range();
         let data = first.wrapping_add(start);
         worker.bounds = [data as u64, end as u64];
-        function(worker, state.as_mut_ptr(), data, end);
+        let result = function(worker, state.as_mut_ptr(), data, end);
         let [from, to] = worker.bounds.map(|address| (address as usize).checked_sub(first as usize));
-        Some(from?..to?)
+        Some((result, from?..to?))
     }
 }
 

@@ -6,10 +6,14 @@
 //! Architecture Invariant: no `unsafe` and nothing of P4's language: the functions are those of the program's
 //! description.
 
+mod unicast;
+
 use millstream_ir::{Func, Map};
-use millstream_native::{CompileTimings, NativeError, NativeOptions, ProgramEvent, StageEngine, StageMemory};
+use millstream_native::{
+    CompileTimings, NativeError, NativeOptions, ProgramEvent, StageEngine, StageError, StageMemory,
+};
 use millstream_p4_lower::LoweredProgram;
-use millstream_p4_switch::{ExecutorError, SwitchExecutor};
+use millstream_p4_switch::{ExecutorError, SwitchExecutor, UnicastOutcome};
 
 /// Seed of random numbers: that of the interpreter, so that both executions of a program are alike.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -17,6 +21,8 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Native code as an engine.
 pub struct NativeExecutor {
     engine: StageEngine,
+    /// The function for packets that go to one port, if the program has one.
+    unicast: Option<Func>,
 }
 
 impl NativeExecutor {
@@ -26,19 +32,25 @@ impl NativeExecutor {
     /// [`NativeError`] without LLVM's library, or without memory for the maps.
     pub fn new(program: &LoweredProgram) -> Result<NativeExecutor, NativeError> {
         let pipeline = &program.pipeline;
-        let functions: Vec<Func> = pipeline.stages.iter().map(|stage| stage.func).collect();
+        let mut module = program.module.clone();
+        let unicast = unicast::add_unicast(&mut module, pipeline);
+        let functions: Vec<Func> = pipeline.stages.iter().map(|stage| stage.func).chain(unicast).collect();
         let memory =
             StageMemory { state: pipeline.state.size as usize, headroom: pipeline.headroom as usize };
         let options = NativeOptions { seed: SEED, ..NativeOptions::default() };
-        let mut engine = StageEngine::new(program.module.clone(), &functions, memory, &options)?;
+        let mut engine = StageEngine::new(module, &functions, memory, &options)?;
         engine.set_time(0);
-        Ok(NativeExecutor { engine })
+        Ok(NativeExecutor { engine, unicast })
     }
 
     /// Times of compilation.
     pub fn timings(&self) -> CompileTimings {
         self.engine.timings
     }
+}
+
+fn fault(error: StageError) -> ExecutorError {
+    ExecutorError::Fault(error.to_string())
 }
 
 fn checked(result: i64) -> Result<(), ExecutorError> {
@@ -50,7 +62,19 @@ fn checked(result: i64) -> Result<(), ExecutorError> {
 
 impl SwitchExecutor for NativeExecutor {
     fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError> {
-        self.engine.run(func, state, packet).map_err(|error| ExecutorError::Fault(error.to_string()))
+        self.engine.run(func, state, packet).map_err(fault)?;
+        Ok(())
+    }
+
+    fn run_unicast(
+        &mut self,
+        state: &mut Vec<u8>,
+        packet: &mut Vec<u8>,
+    ) -> Result<UnicastOutcome, ExecutorError> {
+        let Some(func) = self.unicast else { return Ok(UnicastOutcome::Unsupported) };
+        let (outcome, length) = unicast::outcome(self.engine.run(func, state, packet).map_err(fault)?);
+        packet.truncate(length);
+        Ok(outcome)
     }
 
     fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>> {

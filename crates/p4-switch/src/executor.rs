@@ -22,6 +22,19 @@ pub enum ExecutorError {
     Map(i64),
 }
 
+/// End of a packet's way by [`SwitchExecutor::run_unicast`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnicastOutcome {
+    /// The engine has no such function; nothing was done.
+    Unsupported,
+    /// Parser and ingress are done, and what follows is not egress for one port.
+    BehindIngress,
+    /// The packet was dropped.
+    Dropped,
+    /// The packet leaves by this port.
+    Sent(u64),
+}
+
 /// An engine that runs the functions of a lowered program.
 pub trait SwitchExecutor {
     /// Runs a function on a packet and its state; both are changed in place.
@@ -29,6 +42,19 @@ pub trait SwitchExecutor {
     /// # Errors
     /// [`ExecutorError::Fault`].
     fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError>;
+
+    /// Runs parser, ingress and egress of v1model at once on a packet that has just come from a port, as long
+    /// as the packet goes to one port.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Fault`].
+    fn run_unicast(
+        &mut self,
+        _state: &mut Vec<u8>,
+        _packet: &mut Vec<u8>,
+    ) -> Result<UnicastOutcome, ExecutorError> {
+        Ok(UnicastOutcome::Unsupported)
+    }
 
     /// Reads a value of a map.
     fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>>;

@@ -17,5 +17,5 @@ mod switch;
 mod v1model;
 
 pub use entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
-pub use executor::{ExecutorError, InterpreterExecutor, SwitchExecutor};
+pub use executor::{ExecutorError, InterpreterExecutor, SwitchExecutor, UnicastOutcome};
 pub use switch::{DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchError, SwitchEvent};

@@ -9,7 +9,7 @@ use crate::portable::NORMAL_PATH;
 use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError, WaitingPacket};
 use crate::v1model::NORMAL_PACKET;
 
-/// Nanoseconds between runs of a pipeline, on the switch's clock.
+/// Nanoseconds between packets, on the switch's clock.
 const PACKET_INTERVAL: u64 = 1_000_000;
 
 impl<E: SwitchExecutor> Switch<E> {
@@ -18,6 +18,8 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the engine fails, or the packet circulates without end.
     pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
+        self.time += PACKET_INTERVAL;
+        self.executor.set_time(self.time);
         let architecture = self.pipeline().architecture;
         let state = match architecture {
             Architecture::V1Model => self.fresh_state(port, data, NORMAL_PACKET, &[]),
@@ -33,10 +35,8 @@ impl<E: SwitchExecutor> Switch<E> {
             if runs > MOST_RUNS {
                 return Err(SwitchError::Endless);
             }
-            self.time += PACKET_INTERVAL;
-            self.executor.set_time(self.time);
             match (architecture, next.is_egress) {
-                (Architecture::V1Model, false) => self.ingress(next, &mut queue)?,
+                (Architecture::V1Model, false) => sent.extend(self.ingress(next, &mut queue)?),
                 (Architecture::V1Model, true) => sent.extend(self.egress(next, &mut queue)?),
                 (Architecture::Psa, false) => self.portable_ingress(next, &mut queue)?,
                 (Architecture::Psa, true) => sent.extend(self.portable_egress(next, &mut queue)?),

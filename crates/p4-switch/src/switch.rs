@@ -10,6 +10,7 @@ use millstream_p4_lower::{
 };
 
 use num_bigint::BigUint;
+use rustc_hash::FxHashMap;
 
 use crate::entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 use crate::executor::{ExecutorError, SwitchExecutor};
@@ -90,6 +91,8 @@ pub(crate) type WaitingQueue = VecDeque<WaitingPacket>;
 /// A switch.
 pub struct Switch<E> {
     program: Arc<LoweredProgram>,
+    /// Fields of a packet's state, by name.
+    fields: FxHashMap<String, StateField>,
     pub(crate) executor: E,
     /// Mirror sessions, by number.
     pub mirrors: BTreeMap<u64, MirrorTarget>,
@@ -107,8 +110,11 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the program's entries are not accepted.
     pub fn new(program: Arc<LoweredProgram>, executor: E) -> Result<Switch<E>, SwitchError> {
+        let fields = &program.pipeline.state.fields;
+        let fields = fields.iter().map(|field| (field.name.clone(), field.clone())).collect();
         let mut switch = Switch {
             program: program.clone(),
+            fields,
             executor,
             mirrors: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -327,7 +333,7 @@ impl<E: SwitchExecutor> Switch<E> {
     }
 
     pub(crate) fn field(&self, name: &str) -> Option<&StateField> {
-        self.program.pipeline.state.field(name)
+        self.fields.get(name)
     }
 
     /// Reads a field of up to 64 bits; 0 if there is none.

@@ -1,7 +1,7 @@
 //! The traffic manager of v1model. The order of operations is that of the reference software switch: clone,
 //! resubmission, multicast, unicast or drop behind ingress; clone, drop, recirculation behind egress.
 
-use crate::executor::SwitchExecutor;
+use crate::executor::{SwitchExecutor, UnicastOutcome};
 use crate::switch::{DROP_PORT, SentPacket, Switch, SwitchError, WaitingPacket, WaitingQueue};
 
 /// Values of `instance_type`.
@@ -72,10 +72,33 @@ impl<E: SwitchExecutor> Switch<E> {
         &mut self,
         waiting: WaitingPacket,
         queue: &mut WaitingQueue,
-    ) -> Result<(), SwitchError> {
+    ) -> Result<Option<SentPacket>, SwitchError> {
         let WaitingPacket { port, mut packet, mut state, .. } = waiting;
-        self.run_stage("parser", &mut state, &mut packet)?;
-        self.run_stage("ingress", &mut state, &mut packet)?;
+        let is_new = self.get(&state, "standard_metadata.instance_type") == NORMAL_PACKET;
+        let outcome = match is_new {
+            true => self.executor.run_unicast(&mut state, &mut packet)?,
+            false => UnicastOutcome::Unsupported,
+        };
+        match outcome {
+            UnicastOutcome::Unsupported => {
+                self.run_stage("parser", &mut state, &mut packet)?;
+                self.run_stage("ingress", &mut state, &mut packet)?;
+            }
+            UnicastOutcome::BehindIngress => {}
+            UnicastOutcome::Dropped => return Ok(None),
+            UnicastOutcome::Sent(port) => return Ok(Some(SentPacket { port, data: packet })),
+        }
+        self.behind_ingress(WaitingPacket { is_egress: false, port, packet, state }, queue)?;
+        Ok(None)
+    }
+
+    /// Does the work of the traffic manager behind ingress.
+    fn behind_ingress(
+        &mut self,
+        waiting: WaitingPacket,
+        queue: &mut WaitingQueue,
+    ) -> Result<(), SwitchError> {
+        let WaitingPacket { port, packet, mut state, .. } = waiting;
         if self.engine(&state, "assertion_failed") != 0 {
             return Ok(());
         }

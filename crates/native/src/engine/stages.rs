@@ -77,11 +77,11 @@ impl StageEngine {
         Ok(StageEngine { functions, code, maps, worker, memory, buffer: Vec::new(), timings })
     }
 
-    /// Runs a function on a packet and its state; both are changed in place.
+    /// Runs a function on a packet and its state; both are changed in place. Returns its result.
     ///
     /// # Errors
     /// [`StageError`]; the packet is then as before.
-    pub fn run(&mut self, func: Func, state: &mut [u8], packet: &mut Vec<u8>) -> Result<(), StageError> {
+    pub fn run(&mut self, func: Func, state: &mut [u8], packet: &mut Vec<u8>) -> Result<u64, StageError> {
         let at = self.functions.iter().position(|known| *known == func);
         let at = at.ok_or(StageError::Missing(func))?;
         let StageMemory { state: wanted, headroom } = self.memory;
@@ -92,14 +92,15 @@ impl StageEngine {
         self.buffer.resize(headroom, 0);
         self.buffer.extend_from_slice(packet);
         let moved = self.code.run(at, &mut self.worker, state, &mut self.buffer, headroom);
-        let bytes = moved.and_then(|range| self.buffer.get(range)).ok_or(StageError::Bounds)?;
+        let (result, range) = moved.ok_or(StageError::Bounds)?;
+        let bytes = self.buffer.get(range).ok_or(StageError::Bounds)?;
         packet.clear();
         packet.extend_from_slice(bytes);
         self.worker.records.clear();
         for map in self.maps.iter_mut().flatten().filter(|map| map.is_ring()) {
             map.get_mut().quiesce();
         }
-        Ok(())
+        Ok(result)
     }
 
     fn map(&mut self, map: Map) -> Option<&mut NativeMap> {

@@ -24,7 +24,7 @@ pub(crate) struct Comparison {
     samples: Vec<Vec<u8>>,
 }
 
-/// What was compared.
+/// Numbers of compared packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ComparisonResult {
     pub(crate) packets: usize,
