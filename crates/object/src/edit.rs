@@ -1,7 +1,8 @@
 //! Replacing and removing functions.
 
 use crate::error::ObjectError;
-use crate::model::{FuncId, InitialValue, NewFunction, Object, RelocKind};
+use crate::ids::{FuncId, RelocKind};
+use crate::model::{InitialValue, NewFunction, Object};
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, PSEUDO_FUNC, normalise, pseudo};
 
 impl Object {

@@ -25,9 +25,11 @@ use self::report::{BenchUserReport, BenchmarkRow, LatencyRow, ScheduleRow, Skipp
 use self::subject::{BenchmarkRunner, BenchmarkTarget, CompileOutcome, RunMeasurement};
 use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
+use crate::duration_args::positive_seconds;
 use crate::exit::Exit;
 use crate::lab::TrafficArgs;
-use crate::native::{CodegenArgs, bind, seconds};
+use crate::native::CodegenArgs;
+use crate::native::worker_cpus::bind;
 use crate::progress::{Progress, ProgressCounter};
 
 /// Flags of `millstream bench-user`.
@@ -84,7 +86,7 @@ pub(crate) struct BenchUserArgs {
     )]
     loads: Vec<u32>,
     /// Duration of each point's measurement, all rounds together
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = positive_seconds)]
     seconds: f64,
     /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -27,7 +27,8 @@ use super::paced::{self, LatencyHistogram, OfferedLoad, PacedEndpoint, WorkerClo
 use super::traffic::TrafficPattern;
 use crate::click::{self, SourcePackets};
 use crate::lab::open;
-use crate::native::{bind, is_llvm_missing, seed, tables};
+use crate::native::worker_cpus::bind;
+use crate::native::{is_llvm_missing, seed, tables};
 
 /// Interface that packets come in by; an object that redirects gets the next one, too.
 const INGRESS: u32 = 1;
