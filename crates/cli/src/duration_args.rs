@@ -14,3 +14,11 @@ pub(crate) fn seconds() -> RangedU64ValueParser {
 pub(crate) fn milliseconds() -> RangedU64ValueParser {
     clap::value_parser!(u64).range(..=1000 * MOST_SECONDS)
 }
+
+/// Reads a positive number of seconds.
+pub(crate) fn positive_seconds(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|s| *s > 0.0 && *s < 1e7)
+        .ok_or_else(|| format!("`{text}` is no number of seconds"))
+}

@@ -108,12 +108,6 @@ impl WithExitCode for millstream_kernel::KernelError {
     }
 }
 
-impl WithExitCode for millstream_specialize::LiveError {
-    fn exit(&self) -> Exit {
-        crate::run::advice::on("", std::path::Path::new(""), self).1
-    }
-}
-
 /// Meaning of each code, for the help and the manual pages.
 pub(crate) const CODES: [(Exit, &str); 7] = [
     (Exit::Done, "done"),

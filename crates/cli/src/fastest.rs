@@ -9,7 +9,7 @@ use millstream_opt::{CostSummary, EquivalenceEvidence, SuperoptimizedObject, cos
 use millstream_programs::packet::{EthernetFrame, TransportHeader};
 use serde::Serialize;
 
-use crate::superopt::{certainty, first_line};
+use crate::evidence_text::{certainty, first_line};
 
 /// Number of best forms by prediction that are measured, the result of the search among them.
 pub(crate) const BEST: usize = 5;

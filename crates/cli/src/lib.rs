@@ -29,6 +29,7 @@ mod dpdk;
 mod dpdk;
 mod duration_args;
 mod escape;
+mod evidence_text;
 mod exec;
 mod exit;
 mod explain;

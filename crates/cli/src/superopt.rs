@@ -14,6 +14,7 @@ use millstream_opt::{
 };
 use serde::Serialize;
 
+use crate::evidence_text::{certainty, first_line};
 use crate::exit::Exit;
 use crate::fastest::{BEST, CandidateTimings};
 use crate::input::SectionArgs;
@@ -260,25 +261,4 @@ fn kernel(k: &KernelAcceptance) -> String {
         KernelAcceptance::NotLoadable(why) => format!("original not accepted: {}", first_line(why)),
         KernelAcceptance::NotAsked(why) => format!("not asked: {}", first_line(why)),
     }
-}
-
-pub(crate) fn certainty(c: &EquivalenceEvidence) -> String {
-    match c {
-        EquivalenceEvidence::Unchanged => "unchanged".into(),
-        EquivalenceEvidence::Whole => "equivalent, as a whole".into(),
-        EquivalenceEvidence::Composed(why) => {
-            format!("static form and each window proven; as a whole not known: {why}")
-        }
-        EquivalenceEvidence::Windows(why) => {
-            format!("original with proven windows; no static form was proven: {why}")
-        }
-        EquivalenceEvidence::Original(why) => format!("original kept; no static form was proven: {why}"),
-        EquivalenceEvidence::Refuted(why) => {
-            format!("REFUTED, the static form is kept; this is a bug of ours: {why}")
-        }
-    }
-}
-
-pub(crate) fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }

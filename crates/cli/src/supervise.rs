@@ -15,8 +15,8 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use millstream_lab::os::SignalSet;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
+use crate::duration_args::positive_seconds;
 use crate::exit::Exit;
-use crate::native::seconds;
 
 /// Options for crashes of the program.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct SuperviseArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_crashes: u32,
     /// With --supervise: time for which a crash counts, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive_seconds)]
     crash_window: f64,
     /// Write the packet at which the program crashes to this directory, as millstream-crash-PID.pcap; with
     /// --supervise the default is the current directory

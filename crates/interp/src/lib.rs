@@ -12,17 +12,19 @@
 
 pub mod bytecode;
 mod env;
+mod errno;
 mod error;
 mod helpers;
 pub mod ir;
 mod machine;
+mod made_up_memory;
 pub mod maps;
 mod packet;
 
 pub use env::{EnvHooks, ExecutionEnv, NoHooks, RedirectTarget, SideEffect};
 pub use error::{ExecutionError, Fault};
-pub use helpers::havoc::KERNEL_MEMORY;
 pub use helpers::{CallbackCaller, HelperOutcome};
 pub use machine::{MachineState, MemoryLocation, STACK_SIZE};
+pub use made_up_memory::KERNEL_MEMORY;
 pub use maps::{MapConfig, MapId, MapKind, MapSet};
 pub use packet::{ContextKind, PacketBuffer};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::helpers::havoc::{PAGE, havoc_page};
+use crate::made_up_memory::{PAGE, havoc_page};
 use crate::maps::MapSet;
 use crate::packet::{ContextKind, PacketBuffer};
 use crate::{ExecutionEnv, Fault, MapId};
@@ -26,8 +26,6 @@ const FUNCTIONS: u64 = 0x80;
 const MAP_OBJECTS: u64 = 0x1_0000;
 const MAP_VALUES: u64 = 0x2_0000;
 const EXTRAS: u64 = 0x8_0000;
-/// Maps that the address layout has room for.
-pub(crate) const MAX_MAPS: usize = 0x1_0000;
 const KERNEL: u64 = 0xf_0000;
 /// Extra objects that the address layout has room for.
 const MAX_EXTRAS: usize = (KERNEL - EXTRAS) as usize;

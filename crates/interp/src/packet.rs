@@ -102,10 +102,10 @@ impl PacketBuffer {
     pub(crate) fn adjust_meta(&mut self, delta: i32) -> Result<(), i64> {
         let meta =
             self.meta.checked_add_signed(delta as isize).filter(|m| *m >= XDP_FRAME && *m <= self.data);
-        let meta = meta.ok_or(super::helpers::EINVAL)?;
+        let meta = meta.ok_or(crate::errno::EINVAL)?;
         let len = self.data - meta;
         if !len.is_multiple_of(4) || len > 255 {
-            return Err(super::helpers::EACCES);
+            return Err(crate::errno::EACCES);
         }
         self.meta = meta;
         Ok(())

@@ -35,7 +35,7 @@ impl KernelBtf {
         if let Ok(fd) = sys::bpf_fd(sys::BTF_LOAD, &mut attr) {
             return Ok(KernelBtf { fd });
         }
-        let text = crate::load::log_text(&log);
+        let text = crate::log_text::log_text(&log);
         let telling = text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default().to_owned();
         Err(KernelError::Call {
             call: sys::BTF_LOAD.name,

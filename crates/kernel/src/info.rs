@@ -290,7 +290,7 @@ pub(crate) fn btf_info(fd: BorrowedFd<'_>) -> Result<BtfInfo> {
     raw.name = addr_mut(&mut name);
     raw.name_len = name.len() as u32;
     get(fd, &mut raw, "BTF object")?;
-    let name = crate::load::log_text(&name);
+    let name = crate::log_text::log_text(&name);
     Ok(BtfInfo { id: raw.id, name, size: raw.btf_size, kernel: raw.kernel_btf != 0 })
 }
 

@@ -25,6 +25,7 @@ mod iface;
 mod info;
 mod link;
 mod load;
+mod log_text;
 mod map;
 mod map_batch;
 mod mapping;

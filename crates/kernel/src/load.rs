@@ -7,6 +7,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::{Errno, KernelError};
+use crate::log_text::log_text;
 use crate::map::KernelMap;
 use crate::program::KernelProgram;
 use crate::sys::{self, PlainData, ProgLoad, addr, addr_mut};
@@ -310,12 +311,6 @@ fn explain(spec: &ProgramSpec<'_>, errno: i32) -> LoadError {
         log: text,
         stats,
     }))
-}
-
-/// The text of a log buffer, up to its zero byte.
-pub(crate) fn log_text(log: &[u8]) -> String {
-    let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
-    String::from_utf8_lossy(&log[..end]).into_owned()
 }
 
 #[cfg(test)]

@@ -11,13 +11,11 @@ use millstream_kernel::{KernelProgram, TestRun};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::measure::retry_interrupted;
+use crate::measure::{REDIRECT, retry_interrupted};
 use crate::rig::{TestRig, TrafficSequence};
 
 /// `XDP_TX`.
 const TX: u32 = 3;
-/// `XDP_REDIRECT`.
-pub(crate) const REDIRECT: u32 = 4;
 
 /// A verdict, and the frame as the program left it.
 pub type ProgramOutput = (u32, Vec<u8>);

@@ -5,22 +5,19 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_bpf::lift::LiftError;
 use millstream_bpf::module::lift_program;
 use millstream_ir::{Func, Module};
 use millstream_object::Object;
-use millstream_passes::PassError;
 
 use crate::classifier::ClassifierTemplate;
 use crate::crash;
-use crate::emit::{BATCH, EmitError, ProgramExport};
+use crate::emit::{BATCH, ProgramExport};
+use crate::error::NativeError;
 use crate::image::table::LinkedCode;
 use crate::image::{
-    self, CodegenCpu, ImageLinkError, ImageLoadError, ImageMapSpec, InitialMapEntry, InitialMapValue,
-    LineTable, NativeImage,
+    self, CodegenCpu, ImageLoadError, ImageMapSpec, InitialMapEntry, InitialMapValue, LineTable, NativeImage,
 };
-use crate::io::RunStats;
-use crate::io::graph::GraphRunStats;
+use crate::io::run_stats::{GraphRunStats, RunStats};
 use crate::io::worker_stats::{LatencySampler, WorkerStats};
 use crate::llvm;
 use crate::prefetch::PrefetchTuner;
@@ -32,8 +29,9 @@ use crate::runtime::lpm::template_choice::PrefixStats;
 use crate::runtime::maps::NativeMap;
 use crate::runtime::packet::{DescriptorLayout, LayoutPolicy, PacketBatch};
 use crate::runtime::region::{AREAS, AddressAllocator, ExternalMemory, FixedAddressBox};
-use crate::runtime::sharing::{SeqlockMap, WorkerEpochs};
+use crate::runtime::sharing::SeqlockMap;
 use crate::runtime::worker::{ClockSource, ProgramEvent, RecordListener, Worker};
+use crate::runtime::worker_epochs::WorkerEpochs;
 use crate::templates::TableTemplate;
 use millstream_plan::{CompiledSchedule, Schedule};
 
@@ -48,50 +46,6 @@ use code::{CompiledCode, EntryPoints, choose, layout, make_code, make_maps, plac
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
     instcombine<no-verify-fixpoint>,jump-threading,simplifycfg,gvn,instcombine<no-verify-fixpoint>,\
     loop-mssa(licm),dse,simplifycfg)";
-
-/// Reason why an object cannot be run natively.
-#[derive(Debug, thiserror::Error)]
-pub enum NativeError {
-    /// No such program, or several programs and no name.
-    #[error("{0}")]
-    Choose(String),
-    /// Bytecode that no verifier would accept.
-    #[error(transparent)]
-    Lift(#[from] LiftError),
-    /// A pass failed.
-    #[error(transparent)]
-    Pass(#[from] PassError),
-    /// Unsupported construct.
-    #[error(transparent)]
-    Emit(#[from] EmitError),
-    /// LLVM is missing or refuses the code.
-    #[error(transparent)]
-    Llvm(#[from] llvm::LlvmError),
-    /// No memory for a map.
-    #[error("map {map:?}: {source}")]
-    Memory {
-        /// The map.
-        map: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The code cannot be linked ahead of time.
-    #[error(transparent)]
-    Unlinkable(#[from] ImageLinkError),
-    /// Code that was compiled ahead of time cannot run here.
-    #[error(transparent)]
-    Unloadable(#[from] ImageLoadError),
-    /// Initial contents of a map cannot be set.
-    #[error("map {map:?}: entry {key:02x?} cannot be set: error {errno}")]
-    Initial {
-        /// The map.
-        map: String,
-        /// Its key.
-        key: Vec<u8>,
-        /// The kernel's error number.
-        errno: i64,
-    },
-}
 
 /// Options of compilation.
 #[derive(Clone, Debug)]

@@ -15,10 +15,12 @@ mod classifier;
 mod crash;
 mod emit;
 mod engine;
+mod error;
 mod fields;
 mod image;
 pub mod io;
 pub mod llvm;
+mod mapped_code;
 mod prefetch;
 mod program;
 mod runtime;
@@ -27,9 +29,9 @@ mod templates;
 pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
 pub use engine::{
-    CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeError, NativeOptions, StageEngine,
-    StageError, StageMemory,
+    CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeOptions, StageEngine, StageError, StageMemory,
 };
+pub use error::NativeError;
 pub use fields::DescriptorFieldSet;
 pub use image::table::{ExportTable, LinkedCode};
 pub use image::{CodegenCpu, ImageLinkError, ImageLoadError, ImageMapSpec as MapShape, NativeImage};

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::classifier::ClassifierTemplate;
 use crate::runtime::index::HashTemplate;
 use crate::runtime::lpm::LpmTemplate;
 use crate::runtime::lpm::template_choice::PrefixStats;
@@ -110,18 +109,6 @@ impl LpmTemplate {
             LpmTemplate::Packed => "packed",
             LpmTemplate::Lengths => "lengths",
             LpmTemplate::List => "list",
-        }
-    }
-}
-
-impl ClassifierTemplate {
-    /// Its name for pinning.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ClassifierTemplate::Linear => "linear",
-            ClassifierTemplate::Tree => "tree",
-            ClassifierTemplate::Cuts => "cuts",
-            ClassifierTemplate::Tuples => "tuples",
         }
     }
 }

@@ -6,7 +6,8 @@
 //! and code may rely on it.
 
 use crate::error::ObjectError;
-use crate::model::{FuncId, InitialValue, MapId, MapOrigin, NewFunction, Object, RelocKind, SettledBytes};
+use crate::ids::{FuncId, MapId, RelocKind};
+use crate::model::{InitialValue, MapOrigin, NewFunction, Object, SettledBytes};
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, PSEUDO_FUNC, normalise, pseudo};
 
 impl Object {

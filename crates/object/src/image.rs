@@ -1,7 +1,7 @@
 //! State of an object's file, kept for writing it back.
 
 use crate::elf::{Elf, ElfRelocation};
-use crate::model::{ExternId, FuncId, MapId, RelocKind};
+use crate::ids::{ExternId, FuncId, MapId, RelocKind};
 use crate::raw_form::RawSourceFiles;
 use crate::read::jump_tables::TableReference;
 use millstream_btf::{StrOff, StrangeCore};
@@ -51,4 +51,13 @@ pub(crate) struct ObjectImage {
 pub(crate) struct SymbolReference {
     pub(crate) symbol: usize,
     pub(crate) immediate: i32,
+}
+
+/// Files of an object that was raw.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RawSourceFiles {
+    pub(crate) maps: Option<Vec<u8>>,
+    pub(crate) desc: Option<Vec<u8>>,
+    /// The number that instructions have for each map.
+    pub(crate) fds: Vec<i32>,
 }

@@ -45,6 +45,7 @@
 mod edit;
 mod elf;
 mod error;
+mod ids;
 mod image;
 mod isa_version;
 mod kinds;
@@ -57,6 +58,7 @@ mod section;
 mod write;
 
 pub use error::{ElfPart, ObjectError};
+pub use ids::{ExternId, FuncId, MapId, RelocKind};
 pub use isa_version::isa_version;
 pub use kinds::{AttachType, ProgramType};
 pub use millstream_isa::MapType;

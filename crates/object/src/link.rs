@@ -4,7 +4,8 @@
 //! references follow before those after it.
 
 use crate::error::ObjectError;
-use crate::model::{CoreRelo, FuncId, LineInfo, LinkedProgram, Object, Reloc, RelocKind};
+use crate::ids::{FuncId, RelocKind};
+use crate::model::{CoreRelo, LineInfo, LinkedProgram, Object, Reloc};
 use crate::read::relocs::LD_IMM64;
 use rustc_hash::FxHashMap;
 

@@ -7,8 +7,9 @@
 
 use crate::elf::{Elf, ElfRelocation, SHT_GROUP, STT_SECTION};
 use crate::error::ObjectError;
+use crate::ids::{FuncId, MapId, RelocKind};
 use crate::image::SymbolReference;
-use crate::model::{FuncId, Linkage, MapId, Object, ObjectFunction, RelocKind};
+use crate::model::{Linkage, Object, ObjectFunction};
 use crate::read::opaque::CodePlace;
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, R_64_32, R_64_64};
 use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff, StrangeCore};

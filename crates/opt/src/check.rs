@@ -6,6 +6,7 @@ use millstream_loader::{ObjectLoader, ProgramError, Session};
 use millstream_object::{EntryProgram, FuncId, LinkedProgram, Object};
 use millstream_passes::Fuel;
 
+use crate::candidate_selector::functions;
 use crate::regression::RegressionRepair;
 use crate::report::{FunctionReport, KernelMetrics, KernelVerdict, ProgramReport};
 use crate::{FunctionOutcome, LoweringChoice, OptError, OptimizationResult, OptimizeOptions, shortest};
@@ -275,11 +276,6 @@ impl AcceptanceChecker<'_> {
         }
         Ok(())
     }
-}
-
-/// A program and all it calls.
-pub(crate) fn functions(object: &Object, func: FuncId) -> Vec<u32> {
-    object.link(func).map_or_else(|_| Vec::new(), |l| l.functions.iter().map(|(_, f)| f.0).collect())
 }
 
 /// Excess of a program over its bounds, in thousandths.

@@ -11,8 +11,8 @@ use millstream_isa::Insn;
 use millstream_object::{FuncId, InitialValue, NewFunction, Object, RelocKind};
 use millstream_passes::{DumpHook, Fuel, PassPipeline, PassSession, TargetInfo};
 
+use crate::candidate_selector::{CandidateRank, CandidateSelector};
 use crate::contract;
-use crate::regression::{CandidateRank, CandidateSelector};
 use crate::report;
 use crate::trace::PassRecorder;
 use crate::{FunctionOutcome, FunctionReport, LoweringChoice, OptError, OptimizationResult, OptimizeOptions};

@@ -8,6 +8,7 @@
 //! Architecture Invariant: nothing is written to the object that is not either the original or accepted
 //! wherever the original was, once [`check()`] has passed; for a [`KernelFeatures`], accepted by that kernel.
 
+mod candidate_selector;
 mod check;
 mod compile;
 mod contract;

@@ -24,7 +24,8 @@ use millstream_search::{
 };
 use serde::Serialize;
 
-use crate::check::{functions, measure};
+use crate::candidate_selector::functions;
+use crate::check::measure;
 use crate::costs::{CostSummary, cost_beside};
 use crate::{KernelFeatures, KernelMetrics, OptError, OptimizationResult, OptimizeOptions, check, optimize};
 

@@ -4,12 +4,41 @@
 //! [`millstream_isa::helpers`] and a callee's body say what it really does. A result that may differ between
 //! two calls (time, randomness) counts as a read, so that no pass takes such a call for pure.
 
-use cranelift_entity::SecondaryMap;
-use millstream_ir::{Effects, Func, Function, Inst, Linkage, Map, Module, Op, Prov};
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+use millstream_ir::{
+    Core, CoreDecl, Effects, Extern, ExternDecl, Func, Function, Inst, Linkage, Map, MapDecl, Module, Op,
+    Prov, Table, TableDecl,
+};
 use millstream_isa::MapType;
 use millstream_isa::helpers::{Helper, HelperEffects};
 
-use crate::manager::ModuleInfo;
+/// Parts of the module around the function that a function pass may read.
+#[derive(Clone, Copy)]
+pub struct ModuleInfo<'m> {
+    /// Maps.
+    pub maps: &'m PrimaryMap<Map, MapDecl>,
+    /// Match tables.
+    pub tables: &'m PrimaryMap<Table, TableDecl>,
+    /// External symbols.
+    pub externs: &'m PrimaryMap<Extern, ExternDecl>,
+    /// CO-RE relocations.
+    pub cores: &'m PrimaryMap<Core, CoreDecl>,
+    /// Effects of the module's functions.
+    pub summaries: &'m EffectSummaries,
+}
+
+impl<'m> ModuleInfo<'m> {
+    /// A view of parts of a module.
+    pub fn of(
+        maps: &'m PrimaryMap<Map, MapDecl>,
+        tables: &'m PrimaryMap<Table, TableDecl>,
+        externs: &'m PrimaryMap<Extern, ExternDecl>,
+        cores: &'m PrimaryMap<Core, CoreDecl>,
+        summaries: &'m EffectSummaries,
+    ) -> Self {
+        ModuleInfo { maps, tables, externs, cores, summaries }
+    }
+}
 
 /// Effects of the functions of a module, over all that they call.
 #[derive(Clone, Debug, Default)]

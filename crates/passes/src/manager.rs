@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cranelift_entity::PrimaryMap;
 use millstream_ir::verify::VerifyError;
-use millstream_ir::{
-    Core, CoreDecl, Effects, Extern, ExternDecl, Function, Inst, Map, MapDecl, Module, Table, TableDecl,
-};
+use millstream_ir::{Effects, Function, Inst, Module};
 use rustc_hash::FxHashMap;
 
-use crate::effects::{EffectSummaries, call_effects};
+use crate::effects::{ModuleInfo, call_effects};
 use crate::fuel::Fuel;
 use crate::simplify::RuleSet;
 use crate::target::TargetInfo;
@@ -82,34 +79,6 @@ impl Pass {
 impl std::fmt::Debug for Pass {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Parts of the module around the function that a function pass may read.
-#[derive(Clone, Copy)]
-pub struct ModuleInfo<'m> {
-    /// Maps.
-    pub maps: &'m PrimaryMap<Map, MapDecl>,
-    /// Match tables.
-    pub tables: &'m PrimaryMap<Table, TableDecl>,
-    /// External symbols.
-    pub externs: &'m PrimaryMap<Extern, ExternDecl>,
-    /// CO-RE relocations.
-    pub cores: &'m PrimaryMap<Core, CoreDecl>,
-    /// Effects of the module's functions.
-    pub summaries: &'m EffectSummaries,
-}
-
-impl<'m> ModuleInfo<'m> {
-    /// A view of parts of a module.
-    pub fn of(
-        maps: &'m PrimaryMap<Map, MapDecl>,
-        tables: &'m PrimaryMap<Table, TableDecl>,
-        externs: &'m PrimaryMap<Extern, ExternDecl>,
-        cores: &'m PrimaryMap<Core, CoreDecl>,
-        summaries: &'m EffectSummaries,
-    ) -> Self {
-        ModuleInfo { maps, tables, externs, cores, summaries }
     }
 }
 

@@ -8,7 +8,8 @@ use millstream_ir::{Func, Function, Module};
 use rustc_hash::FxHashMap;
 
 use crate::effects::EffectSummaries;
-use crate::manager::{FuncPass, ModuleInfo, ModulePass, Pass, PassContext, PassError, PassSession};
+use crate::effects::ModuleInfo;
+use crate::manager::{FuncPass, ModulePass, Pass, PassContext, PassError, PassSession};
 use crate::{control, ipo, memory, scalar, simplify, tables};
 
 /// Every pass.

@@ -7,13 +7,11 @@ use millstream_isa::{AluOp, AtomicOp, Reg, Size, Width};
 
 use crate::exec::SymbolicExecutor;
 use crate::program::ContextLayout;
+use crate::sizes::STACK_SIZE;
 use crate::state::{EventChain, SymbolicByte, SymbolicFrame, SymbolicState, byte};
 use crate::term::{Sort, TermId, TermPool};
 use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 use crate::{ProofAblation, ProofError};
-
-/// Bytes of a frame.
-pub(crate) const STACK_SIZE: i64 = 512;
 
 impl SymbolicExecutor<'_, '_> {
     /// The address of an access: base and displacement.

@@ -7,12 +7,10 @@ use crate::ProofError;
 use crate::access::offset_by;
 use crate::call::{CallBuilder, CallOutput, MapHandle};
 use crate::exec::SymbolicExecutor;
+use crate::sizes::MOST_BYTES;
 use crate::state::{EventChain, SymbolicState};
 use crate::term::TermId;
 use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
-
-/// Largest memory argument that is taken byte by byte.
-pub(crate) const MOST_BYTES: u64 = 1 << 13;
 
 impl SymbolicExecutor<'_, '_> {
     pub(crate) fn arguments(

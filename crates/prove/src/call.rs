@@ -10,8 +10,8 @@ use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind, id};
 use millstream_isa::{AluOp, Width};
 
 use crate::ProofError;
-use crate::args::MOST_BYTES;
 use crate::exec::SymbolicExecutor;
+use crate::sizes::MOST_BYTES;
 use crate::state::{EventChain, SymbolicState};
 use crate::term::{ADDRESS, ENTRY, FILLED, FOUND, MATCH, Sort, TermId};
 use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use millstream_object::{FuncId, Object};
 
 use crate::counterexample::{Counterexample, CounterexampleSearch};
-use crate::exec::ProofContext;
 use crate::lockstep::JoinPrecision;
 use crate::program::{ContextLayout, MapSignature, ProofProgram, UnifiedMaps};
 use crate::regions::{self, RegionBudget, RegionEnds};
@@ -14,6 +13,7 @@ use crate::solver::{Solver, SolverAnswer, SolverSession, SolverUsage};
 use crate::state::{EventChain, SymbolicState};
 use crate::sweep::{SatSweeper, cone};
 use crate::term::{NormalizationRules, TermId, TermPool};
+use crate::uninitialized::ProofContext;
 use crate::uninitialized::UninitializedStack;
 use crate::value::{MemorySpace, SymbolicValues};
 use crate::{ProofAblation, ProofCache, ProofError, ProofLimits, explain, lockstep, model};
@@ -145,28 +145,6 @@ pub fn differ(a: (&Object, FuncId), b: (&Object, FuncId), tries: usize, seed: u6
     let (maps, [first, second]) = pair(a, b).ok()?;
     let search = CounterexampleSearch { tries, seed, time: Duration::from_secs(60) };
     search.random_search(&maps.0, [&first, &second]).ok().flatten()
-}
-
-/// Links the two.
-pub(crate) fn pair(
-    a: (&Object, FuncId),
-    b: (&Object, FuncId),
-) -> Result<(UnifiedMaps, [ProofProgram; 2]), ProofError> {
-    let kind = |o: &Object, f| o.programs.iter().find(|p| p.func == f).map(|p| p.kind.program_type);
-    if kind(a.0, a.1) != kind(b.0, b.1) {
-        return Err(ProofError::new("the two programs are of different types"));
-    }
-    let mut maps = UnifiedMaps::default();
-    let mut first = ProofProgram::new(a.0, a.1, &mut maps, 'A')?;
-    let mut second = ProofProgram::new(b.0, b.1, &mut maps, 'B')?;
-    match (first.context, second.context) {
-        (x, y) if x == y => {}
-        // A program that no longer reads the packet does not show its kind of context.
-        (x, ContextLayout::Other) => second.context = x,
-        (ContextLayout::Other, y) => first.context = y,
-        _ => return Err(ProofError::new("the two programs are of different types")),
-    }
-    Ok((maps, [first, second]))
 }
 
 /// Runs on made-up packets before the solver is asked: most differences show at once.

@@ -60,7 +60,7 @@ impl Counterexample {
 
     /// Returns true if these two programs differ on it.
     pub fn shows(&self, a: (&Object, FuncId), b: (&Object, FuncId)) -> bool {
-        let Ok((maps, programs)) = crate::check::pair(a, b) else { return false };
+        let Ok((maps, programs)) = crate::program::pair(a, b) else { return false };
         let Ok(stage) = ReplayHarness::new(&maps.0, [&programs[0], &programs[1]]) else { return false };
         let entries = self
             .entries

@@ -6,11 +6,12 @@ use std::time::Instant;
 use millstream_isa::Insn;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::exec::{ComparedProgram, ProofContext, SymbolicExecutor};
+use crate::exec::{ComparedProgram, SymbolicExecutor};
 use crate::program::{ContextLayout, ProofProgram};
 use crate::state::{SymbolicState, initial_memory};
 use crate::sweep::cone;
 use crate::term::{TermId, TermNode, TermPool};
+use crate::uninitialized::ProofContext;
 use crate::uninitialized::UninitializedStack;
 use crate::value::{MemorySpace, PointerRegion, SymbolicValues};
 use crate::{ProofError, ProofLimits};

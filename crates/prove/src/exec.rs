@@ -14,27 +14,18 @@ use millstream_isa::semantics::Prim;
 use millstream_isa::{Callee, Cond, Insn, LegacyMode, Operand, Pseudo, Reg, Size, Width};
 use rustc_hash::FxHashMap;
 
-use crate::access::STACK_SIZE;
 use crate::flow::{FunctionCfg, ProgramPoint};
 use crate::program::{InsnReference, MapSignature, ProofProgram};
 use crate::range::{RangeTest, ValueRanges};
+use crate::sizes::STACK_SIZE;
 use crate::state::{EventChain, SymbolicByte, SymbolicFrame, SymbolicState};
 use crate::term::{Sort, TermId, TermPool, mask};
-use crate::uninitialized::UninitializedStack;
+use crate::uninitialized::ProofContext;
 use crate::value::{MemorySpace, PointerRegion, SymbolicValues, ValueId, ValueKind};
 use crate::{ProofError, ProofLimits};
 
 /// Nested frames, as in the kernel.
 pub(crate) const MAX_FRAMES: usize = 8;
-
-/// State shared by both programs of a proof.
-#[derive(Debug)]
-pub(crate) struct ProofContext {
-    pub(crate) terms: TermPool,
-    pub(crate) values: SymbolicValues,
-    pub(crate) maps: Vec<MapSignature>,
-    pub(crate) unwritten: UninitializedStack,
-}
 
 /// One of the programs of a proof, and the data kept from one run to the next.
 pub(crate) struct ComparedProgram<'a> {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ProofError;
 use crate::program::ProofProgram;
-use crate::stack::FrameLiveness;
+use crate::stack::{FrameLiveness, SlotSuccessors};
 
 /// Longest tail of a program that is followed for each state by itself, in instructions.
 const LONGEST_TAIL: usize = 16;
@@ -112,9 +112,6 @@ impl FunctionCfg {
         reg == 10 || self.live.get(&slot).is_none_or(|live| live >> reg & 1 != 0)
     }
 }
-
-/// Successors of each slot, and true if it is a jump.
-pub(crate) type SlotSuccessors = FxHashMap<usize, (Vec<usize>, bool)>;
 
 /// Successors of a slot, and true if it is a jump.
 fn targets(p: &ProofProgram, slot: usize) -> Result<(Vec<usize>, bool), ProofError> {

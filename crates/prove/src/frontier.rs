@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use crate::exec::{PendingStates, ProofContext, StateLocation, SymbolicExecutor};
+use crate::exec::{PendingStates, StateLocation, SymbolicExecutor};
 use crate::state::{SymbolicByte, SymbolicState, where_put};
 use crate::term::TermPool;
+use crate::uninitialized::ProofContext;
 use crate::value::SymbolicValues;
 
 /// All states of a run at one time.

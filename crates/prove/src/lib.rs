@@ -41,6 +41,7 @@ mod query;
 mod range;
 mod regions;
 mod replay;
+mod sizes;
 mod solver;
 mod stack;
 mod state;

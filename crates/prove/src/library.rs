@@ -7,8 +7,8 @@
 use millstream_isa::Reg;
 
 use crate::ProofError;
-use crate::args::MOST_BYTES;
 use crate::exec::SymbolicExecutor;
+use crate::sizes::MOST_BYTES;
 use crate::state::SymbolicState;
 
 impl SymbolicExecutor<'_, '_> {

@@ -17,12 +17,13 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use crate::cut::Cut;
-use crate::exec::{ComparedProgram, PendingStates, ProofContext, StateLocation, SymbolicExecutor, TERMS};
+use crate::exec::{ComparedProgram, PendingStates, StateLocation, SymbolicExecutor, TERMS};
 use crate::frontier::ExecutionFrontier;
 use crate::join::{PathRelation, StatePair, join};
 use crate::program::ProofProgram;
 use crate::state::{SymbolicByte, SymbolicState};
 use crate::term::{TermId, TermPool};
+use crate::uninitialized::ProofContext;
 use crate::value::{ValueId, ValueKind};
 use crate::{ProofError, ProofLimits};
 

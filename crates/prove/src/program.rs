@@ -251,3 +251,25 @@ fn context(object: &Object, func: FuncId, insns: &[Option<Insn>]) -> ContextLayo
         _ => ContextLayout::Other,
     }
 }
+
+/// Links two programs of one type, with the same maps.
+pub(crate) fn pair(
+    a: (&Object, FuncId),
+    b: (&Object, FuncId),
+) -> Result<(UnifiedMaps, [ProofProgram; 2]), ProofError> {
+    let kind = |o: &Object, f| o.programs.iter().find(|p| p.func == f).map(|p| p.kind.program_type);
+    if kind(a.0, a.1) != kind(b.0, b.1) {
+        return Err(ProofError::new("the two programs are of different types"));
+    }
+    let mut maps = UnifiedMaps::default();
+    let mut first = ProofProgram::new(a.0, a.1, &mut maps, 'A')?;
+    let mut second = ProofProgram::new(b.0, b.1, &mut maps, 'B')?;
+    match (first.context, second.context) {
+        (x, y) if x == y => {}
+        // A program that no longer reads the packet does not show its kind of context.
+        (x, ContextLayout::Other) => second.context = x,
+        (ContextLayout::Other, y) => first.context = y,
+        _ => return Err(ProofError::new("the two programs are of different types")),
+    }
+    Ok((maps, [first, second]))
+}

@@ -12,11 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::cut::Cut;
-use crate::exec::{ComparedProgram, PendingStates, ProofContext, SymbolicExecutor, TERMS};
+use crate::exec::{ComparedProgram, PendingStates, SymbolicExecutor, TERMS};
 use crate::frontier::ExecutionFrontier;
 use crate::program::ProofProgram;
 use crate::state::SymbolicState;
 use crate::term::{TermId, TermPool};
+use crate::uninitialized::ProofContext;
 use crate::{ProofError, ProofLimits};
 
 /// Most moments of a run that are compared with those of the other: the last ones.

@@ -12,9 +12,11 @@ use millstream_isa::helpers::{Helper, HelperEffects};
 use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size, Width};
 use rustc_hash::FxHashMap;
 
-use crate::access::STACK_SIZE;
-use crate::flow::SlotSuccessors;
 use crate::program::ProofProgram;
+use crate::sizes::STACK_SIZE;
+
+/// Successors of each slot, and true if it is a jump.
+pub(crate) type SlotSuccessors = FxHashMap<usize, (Vec<usize>, bool)>;
 
 /// Bit set of the bytes of a frame, the lowest first.
 type FrameBytes = [u64; STACK_SIZE as usize / 64];

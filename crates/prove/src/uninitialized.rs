@@ -17,8 +17,8 @@ use std::mem::discriminant;
 
 use rustc_hash::FxHashSet;
 
-use crate::access::STACK_SIZE;
-use crate::exec::ProofContext;
+use crate::program::MapSignature;
+use crate::sizes::STACK_SIZE;
 use crate::state::SymbolicState;
 use crate::term::{Sort, TermId, TermNode, TermPool};
 use crate::value::{SymbolicValues, ValueId, ValueKind};
@@ -121,6 +121,15 @@ impl UninitializedStack {
         }
         changed
     }
+}
+
+/// State shared by both programs of a proof.
+#[derive(Debug)]
+pub(crate) struct ProofContext {
+    pub(crate) terms: TermPool,
+    pub(crate) values: SymbolicValues,
+    pub(crate) maps: Vec<MapSignature>,
+    pub(crate) unwritten: UninitializedStack,
 }
 
 impl ProofContext {

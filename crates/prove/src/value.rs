@@ -1,6 +1,6 @@
 //! Values of registers: numbers, and pointers with their regions.
 
-use crate::access::STACK_SIZE;
+use crate::sizes::STACK_SIZE;
 use crate::term::{ADDRESS, Sort, TermId, TermPool};
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, Cond, Width};

@@ -1,7 +1,37 @@
 //! The parts of the search, by name, so that each can be switched off to measure its worth. Results found
 //! without one are as correct as results found with it.
 
-use crate::engines::SearchEngine;
+use serde::Serialize;
+
+/// Engine that finds replacements.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchEngine {
+    /// A rule of windows.
+    Rules,
+    /// The store: the same window was improved before.
+    Store,
+    /// The neighbourhood of the window.
+    Neighbourhood,
+    /// All short sequences.
+    Enumeration,
+    /// Sketches that a solver completes.
+    Cegis,
+    /// Metropolis-Hastings.
+    Chain,
+}
+
+impl SearchEngine {
+    /// All of them.
+    pub const ALL: [SearchEngine; 6] = [
+        SearchEngine::Rules,
+        SearchEngine::Store,
+        SearchEngine::Neighbourhood,
+        SearchEngine::Enumeration,
+        SearchEngine::Cegis,
+        SearchEngine::Chain,
+    ];
+}
 
 /// A part of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

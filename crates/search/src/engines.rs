@@ -5,46 +5,16 @@ use std::time::{Duration, Instant};
 use millstream_prove::window::{WindowProver, WindowStep};
 use serde::Serialize;
 
-use crate::ablation::SearchAblation;
+use crate::ablation::{SearchAblation, SearchEngine};
 use crate::candidate::{CandidateChecker, CandidateCounts, CandidateResult};
-use crate::driver::SearchOptions;
 use crate::enumerate;
 use crate::machine::mix;
 use crate::mcmc;
+use crate::options::SearchOptions;
 use crate::pool::CandidatePool;
 use crate::rules::LONGEST;
 use crate::synthesis;
 use crate::window::InsnWindow;
-
-/// Engine that finds replacements.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SearchEngine {
-    /// A rule of windows.
-    Rules,
-    /// The store: the same window was improved before.
-    Store,
-    /// The neighbourhood of the window.
-    Neighbourhood,
-    /// All short sequences.
-    Enumeration,
-    /// Sketches that a solver completes.
-    Cegis,
-    /// Metropolis-Hastings.
-    Chain,
-}
-
-impl SearchEngine {
-    /// All of them.
-    pub const ALL: [SearchEngine; 6] = [
-        SearchEngine::Rules,
-        SearchEngine::Store,
-        SearchEngine::Neighbourhood,
-        SearchEngine::Enumeration,
-        SearchEngine::Cegis,
-        SearchEngine::Chain,
-    ];
-}
 
 /// Effort for a window.
 #[derive(Clone, Copy, Debug)]

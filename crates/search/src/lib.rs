@@ -25,6 +25,7 @@ mod facts;
 mod liveness;
 mod machine;
 mod mcmc;
+mod options;
 mod pool;
 mod rules;
 mod splice;
@@ -37,11 +38,9 @@ mod verifier_cost;
 mod verifier_rules;
 mod window;
 
-pub use ablation::SearchAblation;
-pub use driver::{
-    ImprovedFunction, SearchBudget, SearchOptions, SearchStats, Superoptimizer, WindowReplacement,
-};
-pub use engines::SearchEngine;
+pub use ablation::{SearchAblation, SearchEngine};
+pub use driver::{ImprovedFunction, SearchStats, Superoptimizer, WindowReplacement};
 pub use millstream_bpf::cost::OptimizationGoal;
+pub use options::{SearchBudget, SearchOptions};
 pub use rules::{PeepholeRule, PeepholeRuleSet, RuleCandidate};
 pub use verifier_cost::{VerificationEffort, verification_effort};

@@ -9,9 +9,9 @@ use millstream_prove::window::WindowStep;
 
 use crate::ablation::SearchAblation;
 use crate::candidate::{CandidateChecker, CandidateResult};
-use crate::driver::SearchOptions;
 use crate::enumerate::changes;
 use crate::machine::{DistanceMetric, SearchRng, WindowMachine};
+use crate::options::SearchOptions;
 use crate::pool::CandidatePool;
 use crate::window::insns;
 

@@ -9,10 +9,11 @@ use millstream_object::{Linkage, MapType, NewFunction, ObjectFunction};
 
 use crate::ablation::SearchAblation;
 use crate::code::FunctionCode;
-use crate::driver::{ImprovedFunction, SearchBudget, SearchOptions, Superoptimizer};
+use crate::driver::{ImprovedFunction, Superoptimizer};
 use crate::engines::SearchEngine;
 use crate::facts::{ContextType, FunctionContext, MapSizes};
 use crate::machine::SearchRng;
+use crate::options::{SearchBudget, SearchOptions};
 use crate::rules::{PeepholeRule, PeepholeRuleSet};
 use crate::window::{FunctionAnalysis, InsnWindow, WindowSpan, cut};
 use millstream_bpf::cost::OptimizationGoal;

@@ -23,8 +23,20 @@ use millstream_kernel::{
 
 use crate::adopt::HookKind;
 use crate::guard::Guard;
-use crate::live::{DetachPolicy, LiveError};
+use crate::live::LiveError;
 use crate::pins::{PinDir, PinError};
+
+/// Program to leave on the interface at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DetachPolicy {
+    /// The state before: nothing, or the program that was adopted.
+    Restored,
+    /// The original program, pinned.
+    Original,
+    /// A program that handles packets unattended: the original, pinned, if it has replaced no other program,
+    /// and otherwise the program that was adopted.
+    Unattended,
+}
 
 /// Hook for a program, and the way to attach it.
 #[derive(Clone, Copy, Debug)]

@@ -27,7 +27,7 @@ pub mod snapshot;
 pub mod stats;
 pub mod watched_inner_maps;
 
-pub use attachment::restore_hooks;
+pub use attachment::{DetachPolicy, restore_hooks};
 pub use host::variant_compiler;
-pub use live::{DetachPolicy, LiveError, LiveSession, SessionSettings, SpeedComparison};
+pub use live::{LiveError, LiveSession, SessionSettings, SpeedComparison};
 pub use report::SessionReport;

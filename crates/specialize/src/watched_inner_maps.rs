@@ -13,7 +13,7 @@
 //!
 //! The guard revokes before a map of maps changes, and reports that somebody new may write. Before anything
 //! is approved again, the inner maps are looked up and watched ([`WatchedInnerMaps::look`], by way of
-//! `live::LiveSession::begin`), and the caches are emptied. So a slot that holds an address was filled while
+//! `live::write_response`), and the caches are emptied. So a slot that holds an address was filled while
 //! the map that has the address now was inside: a packet that reads it began after that approval, and the
 //! kernel frees no map that a packet under way may have found. Nor are the contents known of a map that has
 //! just come: a change of a map of maps counts as a write to every map.

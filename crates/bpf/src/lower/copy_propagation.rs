@@ -7,7 +7,7 @@ use std::cell::Cell;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
 use super::code::{EmittedBlock, EmittedInsn, SrcOperand, Terminator, successors};
-use super::peephole::{bit, effect, live_in, live_out, term_reads};
+use super::register_sets::{bit, effect, live_in, live_out, term_reads};
 
 /// A copy of a whole register: destination and source.
 fn copy(e: &EmittedInsn) -> Option<(Reg, Reg)> {

@@ -8,7 +8,7 @@ use millstream_isa::{Insn, Reg};
 
 use super::code::{EmittedBlock, SrcOperand, Terminator, successors};
 use super::layout::{BodySize, CodeSizeEstimator, chained};
-use super::peephole::{
+use super::register_sets::{
     RegSet, RegisterConstants, bit, constant, constants_on_entry, constants_on_exit,
     drop_redundant_constants, effect, live_in, live_in_sets, redundant, register_summary, term_reads,
 };

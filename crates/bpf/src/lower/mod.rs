@@ -19,6 +19,7 @@ mod merge_blocks;
 mod mir;
 mod peephole;
 mod reassign_registers;
+mod register_sets;
 mod spills;
 mod stack_interference;
 mod undefined;

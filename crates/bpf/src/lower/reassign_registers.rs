@@ -16,7 +16,7 @@ use millstream_isa::{AtomicOp, Insn, Operand, Reg, Width};
 
 use super::code::{EmittedBlock, EmittedInsn, SrcOperand, Terminator, successors};
 use super::layout::comparison;
-use super::peephole::{effect, live_in, live_out, term_reads};
+use super::register_sets::{effect, live_in, live_out, term_reads};
 use crate::jit;
 
 /// Sweeps over all webs.

@@ -9,7 +9,7 @@
 use millstream_isa::{Insn, Operand, Reg, Size, Width};
 
 use super::code::{EmittedBlock, EmittedInsn, successors};
-use super::peephole::effect;
+use super::register_sets::effect;
 
 /// A set of spill slots.
 type SpillSlotSet = u64;

@@ -10,7 +10,7 @@ use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
 use super::LowerError;
 use super::code::{EmittedBlock, EmittedInsn, Terminator, successors};
-use super::peephole::{RegSet, effect, live_in_sets, live_out, register_summary, term_reads};
+use super::register_sets::{RegSet, effect, live_in_sets, live_out, register_summary, term_reads};
 
 /// Makes undefined values zeros where their registers are read, and drops them elsewhere.
 pub(super) fn materialize_undefined(func: &Function, blocks: &mut [EmittedBlock]) {

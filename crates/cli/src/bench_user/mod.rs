@@ -28,8 +28,11 @@ use self::subject::{
 };
 use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
+use crate::duration_args::positive_seconds;
 use crate::exit::Exit;
-use crate::native::{CodegenArgs, bind, seconds};
+use crate::lab::TrafficArgs;
+use crate::native::CodegenArgs;
+use crate::native::worker_cpus::bind;
 use crate::plan::PlanArgs;
 use crate::progress::{Progress, ProgressCounter};
 
@@ -78,7 +81,7 @@ pub(crate) struct BenchUserArgs {
     )]
     loads: Vec<u32>,
     /// Duration of each point's measurement, all rounds together
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = positive_seconds)]
     seconds: f64,
     /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -31,7 +31,8 @@ use super::traffic::TrafficPattern;
 use crate::capture::CaptureFile;
 use crate::click::{self, SourcePackets};
 use crate::lab::{TrafficArgs, open};
-use crate::native::{CodegenArgs, bind, is_llvm_missing, seed, tables};
+use crate::native::worker_cpus::bind;
+use crate::native::{CodegenArgs, is_llvm_missing, seed, tables};
 use crate::plan;
 
 /// Interface that packets come in by; an object that redirects gets the next one, too.

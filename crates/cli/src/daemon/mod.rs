@@ -7,6 +7,7 @@
 
 pub(crate) mod client;
 mod config;
+mod histograms;
 mod metrics;
 mod notify;
 mod protocol;

@@ -12,7 +12,7 @@ use millstream_specialize::live::details::SessionDetails;
 use millstream_specialize::report::AttachedInterface;
 
 use super::config::ProgramConfig;
-use super::metrics::DurationHistograms;
+use super::histograms::DurationHistograms;
 use super::protocol::{HistoryEvent, HistoryRecord, ProgramState, ProgramStatus};
 
 /// Records kept per program.

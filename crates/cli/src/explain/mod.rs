@@ -21,6 +21,7 @@ use millstream_opt::{
 use millstream_prove::{ProofVerdict, prove};
 use serde::Serialize;
 
+use crate::evidence_text;
 use crate::exit::Exit;
 use crate::input;
 use crate::opt::TargetKernels;
@@ -188,8 +189,8 @@ impl ProgramProof {
         let (verdict, reason) = match &p.proof {
             EquivalenceEvidence::Unchanged => ("unchanged", None),
             EquivalenceEvidence::Whole => ("equivalent", None),
-            EquivalenceEvidence::Refuted(_) => ("refuted", Some(superopt::certainty(&p.proof))),
-            other => ("composed", Some(superopt::certainty(other))),
+            EquivalenceEvidence::Refuted(_) => ("refuted", Some(evidence_text::certainty(&p.proof))),
+            other => ("composed", Some(evidence_text::certainty(other))),
         };
         ProgramProof { program: p.name.clone(), verdict, reason, same: 0, queries: p.search.asked as usize }
     }

@@ -7,6 +7,7 @@ mod calibrate;
 mod compare;
 mod equal;
 mod run;
+mod run_report;
 mod text;
 
 use std::path::{Path, PathBuf};

@@ -18,6 +18,7 @@ use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
+use super::run_report::{BatchLatency, LabRunReport};
 use super::{
     MOST_FRAMES, MapFileArgs, TrafficArgs, emptiness, fill, interrupted, is_length, open, refused, short,
     text, verdict_name,
@@ -66,38 +67,6 @@ pub(super) struct LabRunArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Latencies for one batch size: they measure the position in the batch.
-#[derive(Clone, Copy, Serialize)]
-pub(super) struct BatchLatency {
-    pub(super) batch: u32,
-    pub(super) latency: FrameLatencies,
-}
-
-/// Result of a run.
-#[derive(Serialize)]
-pub(super) struct LabRunReport {
-    pub(super) schema: u32,
-    pub(super) environment: Environment,
-    pub(super) object: String,
-    pub(super) workload: String,
-    /// The most frequent verdict, that of the empty program.
-    pub(super) verdict: &'static str,
-    pub(super) verification: FrameVerification,
-    /// Whole path, one CPU, in millions of packets per second.
-    pub(super) mpps: f64,
-    pub(super) throughput: ComparisonReport,
-    /// Of the throughput run.
-    pub(super) counts: FrameCounts,
-    pub(super) lost: u64,
-    pub(super) latencies: Vec<BatchLatency>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) curve: Option<LoadCurve>,
-    pub(super) reliability_warnings: Vec<String>,
-    /// Likely mistakes of the user.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) warnings: Vec<String>,
 }
 
 /// A rig with the program under test and its traffic.

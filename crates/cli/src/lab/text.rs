@@ -8,7 +8,7 @@ use millstream_lab::curve::LoadCurve;
 use millstream_lab::environment::Environment;
 use millstream_lab::stats::{RatioEstimate, TimingVerdict};
 
-use super::run::LabRunReport;
+use super::run_report::LabRunReport;
 use super::verdict_name;
 
 /// A comparison.

@@ -17,7 +17,8 @@ use millstream_native::io::{PacketAccounting, RunStats, WorkerHooks};
 use millstream_ports::{PortDropCounts, PortError, SyscallPort, XdpPort, XskOptions};
 
 use super::control::MapControlSocket;
-use super::{bind, port_options};
+use super::port_options;
+use super::worker_cpus::bind;
 use crate::exit::Exit;
 use crate::progress::Progress;
 

@@ -6,6 +6,7 @@
 pub(crate) mod client;
 pub(crate) mod control;
 pub(crate) mod live;
+pub(crate) mod lost_packets;
 mod maps;
 pub(crate) mod metrics;
 pub(crate) mod port_options;
@@ -13,6 +14,7 @@ mod share;
 pub(crate) mod stats;
 pub(crate) mod tables;
 mod without;
+pub(crate) mod worker_cpus;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -43,11 +45,15 @@ use serde::Serialize;
 
 use self::control::MapControlSocket;
 use self::live::{PacketTransport, StopCondition, WorkerPorts};
+use self::lost_packets::DropCount;
+pub(crate) use self::lost_packets::LostBefore;
 use self::port_options::{OpenPorts, WorkerQueues};
 use self::stats::{LatencyPercentiles, WorkerRow};
 use self::without::{DisabledOptimization, without};
+pub(crate) use self::worker_cpus::bind;
 use crate::capture::CaptureFile;
 use crate::dpdk;
+use crate::duration_args::positive_seconds;
 use crate::exit::Exit;
 use crate::lab::{TrafficArgs, open};
 use crate::plan::{self, PlanArgs, PlanFile};
@@ -201,15 +207,6 @@ impl CodegenArgs {
     }
 }
 
-/// Binds a worker to a processor of its own, as long as there are enough.
-pub(crate) fn bind(worker: u32) -> std::io::Result<()> {
-    let cpus = os::allowed_cpus();
-    match cpus.get(worker as usize % cpus.len().max(1)) {
-        Some(cpu) => os::pin_to_cpu(*cpu),
-        None => Ok(()),
-    }
-}
-
 /// Flags of `millstream native`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NativeArgs {
@@ -278,7 +275,7 @@ pub(crate) struct NativeRunArgs {
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
     /// Seconds to serve interfaces for
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     seconds: Option<f64>,
     /// Interface index of packets from memory or a file, and of the first port of DPDK
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -329,37 +326,6 @@ fn sized(text: &str) -> Result<(String, u32), String> {
     let said = text.rsplit_once('=').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
     said.filter(|(_, n)| *n > 0)
         .ok_or_else(|| format!("`{text}` is not NAME=N, with N from 1 to {}", u32::MAX))
-}
-
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|s| *s > 0.0 && *s < 1e7)
-        .ok_or_else(|| format!("`{text}` is no number of seconds"))
-}
-
-/// Packets dropped for a reason.
-#[derive(Serialize)]
-pub(crate) struct DropCount {
-    reason: &'static str,
-    packets: u64,
-}
-
-/// Packets that the kernel, or a driver of DPDK, dropped.
-#[derive(Serialize)]
-pub(crate) struct LostBefore {
-    pub(crate) no_room: u64,
-    pub(crate) unfit: u64,
-}
-
-impl LostBefore {
-    /// Description, if any packets were lost.
-    pub(crate) fn text(&self) -> Option<String> {
-        let LostBefore { no_room, unfit } = self;
-        let text =
-            || format!("lost before reception: {no_room} (no free buffer), {unfit} (too long for a buffer)");
-        (no_room + unfit > 0).then(text)
-    }
 }
 
 /// Final state of a map.

@@ -15,9 +15,9 @@ use millstream_native::io::{RunStats, WorkerHooks};
 use millstream_ports::{BusyPoll, PortDropCounts, XdpInterface, XskOptions, ZeroCopy};
 use serde::Serialize;
 
-use super::LostBefore;
 use super::control::MapControlSocket;
 use super::live::{PacketTransport, PortOpenError, StopCondition};
+use super::lost_packets::LostBefore;
 
 /// Options for AF_XDP and DPDK.
 #[derive(Debug, clap::Args)]

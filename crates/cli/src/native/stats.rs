@@ -6,7 +6,7 @@ use millstream_native::io::DropReason;
 use millstream_native::io::worker_stats::{WorkerLatencyHistogram, WorkerStats};
 use serde::Serialize;
 
-use super::DropCount;
+use super::lost_packets::DropCount;
 
 /// Nanoseconds from when packets are received until their batch is done, for sampled batches.
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use millstream_specialize::LiveError;
 use millstream_specialize::guard::GuardError;
 use millstream_specialize::pins::PinError;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, WithExitCode};
 
 const DOCTOR: &str = "`millstream doctor` says what this machine permits";
 const UNCHANGED: &str = "nothing was changed";
@@ -160,5 +160,11 @@ fn of_program(error: &ProgramError) -> Option<&KernelError> {
     match error {
         ProgramError::Load(LoadError::Refused(e)) | ProgramError::Prepare(LoaderError::Kernel(e)) => Some(e),
         _ => None,
+    }
+}
+
+impl WithExitCode for LiveError {
+    fn exit(&self) -> Exit {
+        on("", Path::new(""), self).1
     }
 }

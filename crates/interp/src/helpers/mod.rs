@@ -8,17 +8,8 @@ mod packet;
 
 use millstream_isa::helpers::id;
 
+use crate::errno::{E2BIG, EACCES, EFAULT, EINVAL, ENOENT, EOPNOTSUPP, ERANGE};
 use crate::{Fault, MachineState, MapId};
-
-pub(crate) const ENOENT: i64 = -2;
-pub(crate) const E2BIG: i64 = -7;
-pub(crate) const EACCES: i64 = -13;
-pub(crate) const EFAULT: i64 = -14;
-pub(crate) const EEXIST: i64 = -17;
-pub(crate) const EINVAL: i64 = -22;
-pub(crate) const ENOSPC: i64 = -28;
-pub(crate) const ERANGE: i64 = -34;
-pub(crate) const EOPNOTSUPP: i64 = -95;
 
 /// `BPF_MAX_LOOPS`
 const MAX_LOOPS: u64 = 1 << 23;

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::priority::PriorityIndex;
 use super::{MapConfig, MapKind};
-use crate::helpers::{EINVAL, ENOENT, EOPNOTSUPP};
+use crate::errno::{EINVAL, ENOENT, EOPNOTSUPP};
 
 #[derive(Clone, Debug)]
 pub(super) enum MapIndex {

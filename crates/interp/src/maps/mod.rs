@@ -16,9 +16,12 @@ mod slab;
 use millstream_isa::MapType;
 
 use crate::Fault;
-use crate::helpers::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
+use crate::errno::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use index::MapIndex;
 use slab::Slab;
+
+/// Maps that the address layout has room for.
+pub(crate) const MAX_MAPS: usize = 0x1_0000;
 
 pub use priority::{ByteRange, PriorityEntry, PriorityIndex};
 
@@ -166,7 +169,7 @@ impl MapSet {
     /// # Errors
     /// [`Fault::MapKind`] when there are more maps than a machine has room for.
     pub fn add(&mut self, spec: MapConfig, cpus: u32) -> Result<MapId, Fault> {
-        if self.maps.len() >= crate::machine::MAX_MAPS {
+        if self.maps.len() >= MAX_MAPS {
             return Err(Fault::MapKind(spec.kind as u32));
         }
         let copies = if spec.kind.is_percpu() { cpus.max(1) } else { 1 };

@@ -19,6 +19,7 @@
 //! instructions, which have none in the text, are numbered anew in layout order. Source line records are left
 //! out unless asked for ([`PrintOptions`]).
 
+mod line_reader;
 mod parse;
 mod parse_func;
 mod print;

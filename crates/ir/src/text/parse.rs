@@ -3,6 +3,7 @@
 use cranelift_entity::EntityRef;
 
 use super::ParseError;
+use super::line_reader::{LineReader, pair};
 use super::parse_func::FuncParser;
 use super::print::{EXTERN_KINDS, GLOBALS, MATCH_KINDS};
 use super::scan::LineScanner;
@@ -34,34 +35,6 @@ pub fn parse_function(text: &str) -> Result<Function, ParseError> {
     match (count, funcs.next()) {
         (1, Some((_, func))) => Ok(func),
         _ => Err(ParseError { line: 1, column: 1, message: format!("expected one function, found {count}") }),
-    }
-}
-
-/// Lines that are not empty without their comments.
-pub(super) struct LineReader<'a> {
-    lines: std::iter::Enumerate<std::str::Lines<'a>>,
-    last: u32,
-}
-
-impl<'a> LineReader<'a> {
-    fn new(text: &'a str) -> Self {
-        LineReader { lines: text.lines().enumerate(), last: 0 }
-    }
-
-    pub(super) fn next_line(&mut self) -> Option<LineScanner<'a>> {
-        for (index, text) in self.lines.by_ref() {
-            self.last = index as u32 + 1;
-            let line = LineScanner::new(text, self.last);
-            if !line.at_end() {
-                return Some(line);
-            }
-        }
-        None
-    }
-
-    /// The error that the text ends where `what` was expected.
-    pub(super) fn ended(&self, what: &str) -> ParseError {
-        ParseError { line: self.last, column: 1, message: format!("the text ends before {what}") }
     }
 }
 
@@ -113,13 +86,6 @@ pub(super) fn keyword<T: Copy>(
         let words: Vec<&str> = table.iter().map(|(w, _)| *w).collect();
         place.error(format!("expected one of {}, found `{word}`", words.join(", ")))
     })
-}
-
-/// Takes `key=` and a number.
-pub(super) fn pair<T: std::str::FromStr>(line: &mut LineScanner<'_>, key: &str) -> Result<T, ParseError> {
-    line.expect(key)?;
-    line.expect("=")?;
-    line.number("a number")
 }
 
 fn parse_map(module: &mut Module, line: &mut LineScanner<'_>) -> Result<(), ParseError> {

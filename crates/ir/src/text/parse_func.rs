@@ -4,7 +4,7 @@ use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 
 use super::ParseError;
-use super::parse::{LineReader, pair};
+use super::line_reader::{LineReader, pair};
 use super::scan::{LineScanner, TextPosition};
 use crate::entities::*;
 use crate::func::{BlockCall, BlockData, Function, InstData, SlotData, ValueDef};

@@ -22,6 +22,7 @@ use serde::Serialize;
 pub use live::LiveHarness;
 pub(crate) use test_run::retry_interrupted;
 pub use test_run::{TestRunHarness, TestRunResults, check_packets};
+pub(crate) use trampoline::REDIRECT;
 pub use trampoline::{LoadAttributes, MAX_COPIES, RESTORED, empty};
 
 use crate::error::{Error, Result};

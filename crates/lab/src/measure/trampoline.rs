@@ -8,8 +8,9 @@ use millstream_kernel::{ArrayMapping, AttachType, KernelMap, KernelProgram, MapS
 
 use crate::code::{shared, value, xdp_as};
 use crate::error::Result;
-use crate::verify::REDIRECT;
 
+/// `XDP_REDIRECT`.
+pub(crate) const REDIRECT: u32 = 4;
 /// Copies that a trampoline can call.
 pub const MAX_COPIES: usize = 256;
 /// Return value of the trampoline if the call does not reach the copy.

@@ -19,7 +19,7 @@ use millstream_match_tables::{TableForm, expand_tables, table_plan, table_rules,
 use serde::{Deserialize, Serialize};
 
 use crate::emit::{ComparisonTree, TableSearch};
-use crate::engine::NativeError;
+use crate::error::NativeError;
 use crate::image::InitialMapEntry;
 use crate::templates::{PINNED, TableTemplate, find_by_name};
 use cuts::CutClassifier;
@@ -36,6 +36,18 @@ pub enum ClassifierTemplate {
     Cuts,
     /// By a hash table for each set of masks.
     Tuples,
+}
+
+impl ClassifierTemplate {
+    /// Its name for pinning.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ClassifierTemplate::Linear => "linear",
+            ClassifierTemplate::Tree => "tree",
+            ClassifierTemplate::Cuts => "cuts",
+            ClassifierTemplate::Tuples => "tuples",
+        }
+    }
 }
 
 /// Tables of no more rules are searched linearly.

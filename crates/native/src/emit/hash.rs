@@ -6,7 +6,8 @@
 
 use std::fmt::Write;
 
-use crate::runtime::hash::{HashLayout, MULTIPLIER};
+use crate::runtime::hash::HashLayout;
+use crate::runtime::hash_function::MULTIPLIER;
 use crate::runtime::index::{OTHER, ProbingScheme, WAYS};
 
 /// Bytes of a cache line.

@@ -24,7 +24,8 @@ use crate::runtime::index::{HashTemplate, MOST_KEY};
 use crate::runtime::maps::NativeMap;
 use crate::runtime::packet::DescriptorLayout;
 use crate::runtime::region::{AddressAllocator, ExternalMemory, FixedAddressBox};
-use crate::runtime::sharing::{SeqlockMap, WorkerEpochs};
+use crate::runtime::sharing::SeqlockMap;
+use crate::runtime::worker_epochs::WorkerEpochs;
 use crate::templates::{TableHints, TableTemplate};
 use millstream_plan::{CompiledSchedule, PrefetchPolicy, nearest};
 

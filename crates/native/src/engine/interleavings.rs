@@ -24,7 +24,8 @@ use millstream_ir::{Function, KeyPiece, Linkage, MapDecl, MemFlags, Op, Prov, Si
 
 use super::code::XDP;
 use super::*;
-use crate::runtime::hash::{HashLayout, hash};
+use crate::runtime::hash::HashLayout;
+use crate::runtime::hash_function::hash;
 use crate::runtime::index::{OTHER, ProbingScheme, WAYS};
 use crate::runtime::maps::InlineLookup;
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ImageLinkError;
+use super::errors::ImageLinkError;
 use super::link::{ElfFieldReader, SHT_RELA, sections, symbols};
 
 /// `STT_FUNC`.

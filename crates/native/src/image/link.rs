@@ -4,7 +4,8 @@
 //! slot, which holds its address once the block is in a process. Source: System V ABI for x86-64, 4.4; ELF
 //! gABI.
 
-use super::{ImageLinkError, ImportedFunction};
+use super::errors::ImageLinkError;
+use super::imported_function::ImportedFunction;
 
 const SHT_SYMTAB: u32 = 2;
 pub(super) const SHT_RELA: u32 = 4;

@@ -5,6 +5,8 @@
 //! in the same order. An [`NativeImage`] consists of the code, the maps' declarations, and their initial
 //! contents. Functions of the runtime are called through slots that loading fills ([`link`]).
 
+mod errors;
+mod imported_function;
 mod line_table;
 mod link;
 pub(crate) mod table;
@@ -17,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crash;
 use crate::llvm::ObjectFile;
-use crate::program::MappedCode;
+use crate::mapped_code::MappedCode;
 use crate::runtime::helpers;
 use crate::runtime::index::HashTemplate;
 use crate::runtime::lpm::LpmTemplate;
@@ -25,54 +27,9 @@ use crate::runtime::packet::DescriptorLayout;
 use crate::templates::{TableHints, TableTemplate};
 use millstream_plan::CompiledSchedule;
 
+pub use errors::{ImageLinkError, ImageLoadError};
+use imported_function::ImportedFunction;
 pub(crate) use line_table::LineTable;
-
-/// Reason why object code cannot be made an image.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImageLinkError {
-    /// Images are made for x86-64 only.
-    #[error("programs are compiled ahead of time on x86-64 only")]
-    Machine,
-    /// The object file is not one that LLVM would write.
-    #[error("the object file with the machine code is malformed")]
-    Malformed,
-    /// A relocation of a kind that our code does not use.
-    #[error("relocation {kind} of `{symbol}` cannot be resolved ahead of time")]
-    Relocation {
-        /// Its number in the ABI.
-        kind: u32,
-        /// Its symbol.
-        symbol: String,
-    },
-    /// A symbol that is missing in the code, or in this process.
-    #[error("there is no `{0}`")]
-    Missing(String),
-}
-
-/// Reason why an image cannot run here.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageLoadError {
-    /// The processor lacks features that the code needs.
-    #[error("the program was built for a processor with {}; build it for another one (`--cpu`)", .0.join(", "))]
-    Processor(Vec<String>),
-    /// It was made by another release.
-    #[error("the program was built for another runtime (form {0})")]
-    Version(u64),
-    /// It calls a function that this runtime does not have.
-    #[error("the program calls `{0}`, which this runtime lacks")]
-    Import(String),
-    /// No memory for code or maps at their addresses.
-    #[error("no memory for code and maps: {0}")]
-    Memory(#[from] std::io::Error),
-}
-
-/// A call to a function outside of the code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ImportedFunction {
-    symbol: String,
-    /// Offset of the slot for its address.
-    at: u64,
-}
 
 /// Kinds of hash tables.
 pub(crate) const HASHES: [MapKind; 6] = [

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use super::ImageLoadError;
+use super::errors::ImageLoadError;
 use crate::runtime::helpers;
 
 /// Version of the table's form and of the signatures of the runtime's functions.

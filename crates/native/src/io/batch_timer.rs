@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{RunStats, WINDOW};
+use super::run_stats::{RunStats, WINDOW};
 use crate::engine::NativeEngine;
 use crate::runtime::packet::PacketBatch;
 

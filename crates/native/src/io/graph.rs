@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use super::batch_timer::BatchTimer;
 use super::idle_sources::IdleSources;
 use super::packet_source::{FrameList, PacketRecord, PacketStreamSource, WorkerSource};
+pub use super::run_stats::GraphRunStats;
 use super::safepoint::{NAP, NextAction, Safepoint};
 use super::timed::SchedulingPolicy;
-use super::{DropReason, PacketAccounting, WorkerHooks, joined};
+use super::{WorkerHooks, joined};
 use crate::engine::NativeEngine;
 use crate::runtime::packet::{ArrivalMetadata, LONGEST_OPEN, PacketBatch};
 use crate::runtime::worker::ProgramEvent;
@@ -167,31 +168,6 @@ pub struct SentPacket<'p> {
     pub number: u64,
     /// Metadata of that packet at its arrival.
     pub arrival: ArrivalMetadata,
-}
-
-/// Result of a run.
-#[derive(Clone, Debug, Default)]
-pub struct GraphRunStats {
-    /// Taken from each source.
-    pub received: Vec<u64>,
-    /// Received packets too long for a buffer.
-    pub unfit: u64,
-    /// Packets to be sent that the device did not take.
-    pub no_room: u64,
-    /// Copies made.
-    pub copies: u64,
-    /// Sent by each output.
-    pub sent: Vec<u64>,
-    /// Packets that still wait for their time.
-    pub held: u64,
-    /// Records that the program put into rings and traces.
-    pub events: u64,
-    /// Total time, including copying in and out.
-    pub total: Duration,
-    /// Time in the program, of all workers, for whole batches.
-    pub busy: Duration,
-    /// Nanoseconds per packet in the program, one entry per window of [`super::WINDOW`] batches.
-    pub windows: Vec<f64>,
 }
 
 /// Runs all packets of all sources through a graph with this many outputs, in batches of `size`.
@@ -418,44 +394,4 @@ pub(super) fn admit(
         true => AdmitResult::Taken,
         false => AdmitResult::Unfit,
     })
-}
-
-impl GraphRunStats {
-    /// The result of a run that ended before any packet of this many sources reached any of this many
-    /// outputs.
-    pub fn none(sources: usize, outputs: usize) -> GraphRunStats {
-        GraphRunStats { received: vec![0; sources], sent: vec![0; outputs], ..GraphRunStats::default() }
-    }
-
-    /// Percentile of the windows, in nanoseconds per packet in the program.
-    pub fn percentile(&self, share: f64) -> Option<f64> {
-        super::percentile(&self.windows, share)
-    }
-
-    /// Account of the packets as far as it is known here, without those that the graph dropped itself.
-    pub(crate) fn account(&self) -> PacketAccounting {
-        let mut account = PacketAccounting {
-            received: self.received.iter().sum(),
-            redirected: self.sent.iter().sum(),
-            ..PacketAccounting::default()
-        };
-        account.dropped[DropReason::Size as usize] = self.unfit;
-        account.dropped[DropReason::NoRoom as usize] = self.no_room;
-        account
-    }
-
-    /// Sum with the result of another worker.
-    pub(super) fn and(mut self, other: GraphRunStats) -> GraphRunStats {
-        let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
-        add(&mut self.received, &other.received);
-        add(&mut self.sent, &other.sent);
-        self.unfit += other.unfit;
-        self.no_room += other.no_room;
-        self.copies += other.copies;
-        self.held += other.held;
-        self.events += other.events;
-        self.busy += other.busy;
-        self.windows.extend(other.windows);
-        self
-    }
 }

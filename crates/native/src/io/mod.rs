@@ -4,8 +4,6 @@
 //! frames and of one batch, however long it runs. Sent packets go to a [`PacketSink`]. Interfaces are
 //! [`live`]. With several workers each has the packets of its flows ([`steer`]) from the first to the last
 //! step.
-//!
-//! Invariant: every received packet is sent, or dropped for one reason: [`PacketAccounting::adds_up`].
 
 mod batch_timer;
 #[cfg(feature = "dpdk")]
@@ -18,6 +16,7 @@ pub mod packet_source;
 pub mod pcap;
 pub mod pipeline;
 pub mod queues;
+pub(crate) mod run_stats;
 pub mod safepoint;
 pub mod steer;
 pub mod timed;
@@ -34,95 +33,8 @@ use crate::runtime::packet::{ArrivalMetadata, PacketBatch};
 use crate::runtime::worker::ProgramEvent;
 use batch_timer::BatchTimer;
 use packet_source::{FrameList, PacketStreamSource, WorkerSource};
+pub use run_stats::{DropReason, PacketAccounting, RunStats, WINDOW};
 use safepoint::{MainThreadTask, Safepoint};
-
-/// Reason why a packet was not sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DropReason {
-    /// `XDP_ABORTED`: the program met an error.
-    Aborted,
-    /// `XDP_DROP`.
-    Drop,
-    /// `XDP_PASS`: for the host's network stack, which is not available here.
-    Pass,
-    /// `XDP_REDIRECT` without a target.
-    NoTarget,
-    /// Unknown verdict.
-    NoVerdict,
-    /// Too short or too long for a buffer: the program has not seen it.
-    Size,
-    /// The outgoing interface has no room.
-    NoRoom,
-}
-
-impl DropReason {
-    /// All, in order.
-    pub const ALL: [DropReason; 7] = [
-        DropReason::Aborted,
-        DropReason::Drop,
-        DropReason::Pass,
-        DropReason::NoTarget,
-        DropReason::NoVerdict,
-        DropReason::Size,
-        DropReason::NoRoom,
-    ];
-
-    /// Name for reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DropReason::Aborted => "aborted",
-            DropReason::Drop => "drop",
-            DropReason::Pass => "pass",
-            DropReason::NoTarget => "no_target",
-            DropReason::NoVerdict => "no_verdict",
-            DropReason::Size => "size",
-            DropReason::NoRoom => "no_room",
-        }
-    }
-}
-
-/// Account of the packets' fates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PacketAccounting {
-    /// Taken from the source.
-    pub received: u64,
-    /// Sent back out of the port on which they came.
-    pub transmitted: u64,
-    /// Sent to another interface.
-    pub redirected: u64,
-    /// Not sent, by [`DropReason`].
-    pub dropped: [u64; DropReason::ALL.len()],
-}
-
-impl PacketAccounting {
-    /// Packets sent, either way.
-    pub fn sent(&self) -> u64 {
-        self.transmitted + self.redirected
-    }
-
-    /// Packets dropped, for any reason.
-    pub fn all_dropped(&self) -> u64 {
-        self.dropped.iter().sum()
-    }
-
-    /// Returns true if received = sent + dropped.
-    pub fn adds_up(&self) -> bool {
-        self.received == self.sent() + self.all_dropped()
-    }
-
-    fn dropped(&mut self, reason: DropReason) {
-        self.dropped[reason as usize] += 1;
-    }
-
-    /// Sum with the account of other packets.
-    fn and(mut self, other: PacketAccounting) -> PacketAccounting {
-        self.received += other.received;
-        self.transmitted += other.transmitted;
-        self.redirected += other.redirected;
-        self.dropped.iter_mut().zip(other.dropped).for_each(|(count, more)| *count += more);
-        self
-    }
-}
 
 /// Packets in memory, and the order in which they come.
 #[derive(Clone, Copy, Debug)]
@@ -173,47 +85,6 @@ pub struct RunConfig {
     pub batch: usize,
     /// The incoming interface.
     pub ingress: u32,
-}
-
-/// Result of a run.
-#[derive(Clone, Debug, Default)]
-pub struct RunStats {
-    /// Account of the packets.
-    pub account: PacketAccounting,
-    /// Records that the program put into rings and traces.
-    pub events: u64,
-    /// Total time, including copying in and out.
-    pub total: Duration,
-    /// Time in the program, of all workers, for whole batches.
-    pub busy: Duration,
-    /// Nanoseconds per packet in the program, one entry per window of [`WINDOW`] batches.
-    pub windows: Vec<f64>,
-}
-
-/// Number of batches in a window.
-pub const WINDOW: u32 = 16;
-
-impl RunStats {
-    /// Percentile of the windows, in nanoseconds per packet in the program.
-    pub fn percentile(&self, share: f64) -> Option<f64> {
-        percentile(&self.windows, share)
-    }
-
-    /// Sum with the result of another worker.
-    fn and(mut self, other: RunStats) -> RunStats {
-        self.account = self.account.and(other.account);
-        self.events += other.events;
-        self.busy += other.busy;
-        self.windows.extend(other.windows);
-        self
-    }
-}
-
-fn percentile(windows: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = windows.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let at = (share * sorted.len() as f64) as usize;
-    sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
 }
 
 /// Several workers.

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{DropReason, PacketAccounting};
+use super::run_stats::{DropReason, PacketAccounting};
 
 /// One batch in this many has its latency sampled.
 const SAMPLED: u32 = 64;

@@ -11,8 +11,6 @@ use super::index::{HashTableIndex, HashTemplate, SlotKeys};
 use super::region::AddressAllocator;
 use super::values::ValueStorage;
 
-/// Odd, with about as many ones as zeros: the golden ratio's fraction.
-pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bytes in front of the key in LRU tables: the mark, a byte that is set if an entry is there, and padding,
 /// which holds keys that are also in the index.
 const MARK: usize = 8;
@@ -20,24 +18,6 @@ const MARK: usize = 8;
 const IN_MARK: usize = 4;
 /// Offset of the second byte: 1 while the table has the entry.
 const LIVE: usize = 1;
-
-/// A key as the 64-bit words that are hashed and compared: little-endian, the last one padded with zeros.
-pub(crate) fn words(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    key.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    })
-}
-
-/// The hash of a key: one folded multiplication per word.
-pub(crate) fn hash(seed: u64, key: &[u8]) -> u32 {
-    let mixed = words(key).fold(seed, |state, word| {
-        let product = u128::from(state ^ word) * u128::from(MULTIPLIER);
-        product as u64 ^ (product >> 64) as u64
-    });
-    (mixed ^ mixed >> 32) as u32
-}
 
 /// Parameters of a table.
 #[derive(Clone, Copy, Debug)]

@@ -32,7 +32,7 @@ use std::io;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
-use super::hash;
+use super::hash_function;
 use super::region::{AddressAllocator, MemoryRegion};
 
 /// Template of a hash table's index.
@@ -281,8 +281,8 @@ impl HashTableIndex {
 
     /// Prepares a key, which has as many bytes as all others, for a search.
     pub(crate) fn sought<'k>(&self, key: &'k [u8]) -> HashedKey<'k> {
-        let hash = hash::hash(self.seed, key);
-        let word = || hash::words(key).next().unwrap_or_default() as u32;
+        let hash = hash_function::hash(self.seed, key);
+        let word = || hash_function::words(key).next().unwrap_or_default() as u32;
         let tag = match (self.template.has_keys(), self.template.is_bare()) {
             (true, _) => word(),
             (false, true) => 0,
@@ -294,8 +294,8 @@ impl HashTableIndex {
     /// The hash of the key in a place that is not empty.
     fn hash_of(&self, word: u64, keys: &impl SlotKeys) -> u32 {
         match (self.template.has_keys(), self.template.is_bare()) {
-            (true, _) => hash::hash(self.seed, &tag_of(word).to_le_bytes()),
-            (false, true) => hash::hash(self.seed, keys.of(slot_of(word))),
+            (true, _) => hash_function::hash(self.seed, &tag_of(word).to_le_bytes()),
+            (false, true) => hash_function::hash(self.seed, keys.of(slot_of(word))),
             (false, false) => tag_of(word),
         }
     }
@@ -606,7 +606,8 @@ mod tests {
                 _ => assert!(far <= index.distance(index.hash_of(here, keys), place) + 1),
             }
         }
-        let others = || (100_001..101_001u32).map(|key| hash::hash(index.seed(), &key.to_le_bytes()));
+        let others =
+            || (100_001..101_001u32).map(|key| hash_function::hash(index.seed(), &key.to_le_bytes()));
         let looked_at: usize = others().map(|hash| index.poorer(hash, keys).count()).sum();
         let until_empty =
             |hash: u32| (0..).take_while(|n| index.word(hash.wrapping_add(*n) & index.mask) != 0).count();

@@ -18,8 +18,8 @@ use super::index::HashTemplate;
 use super::lpm::{self, LpmLayout, LpmTable, LpmTemplate};
 use super::priority::PriorityTable;
 use super::region::{AddressAllocator, ExternalMemory, MemoryRegion};
-use super::sharing::WorkerEpochs;
 use super::values::{ValueStorage, spare};
+use super::worker_epochs::WorkerEpochs;
 
 pub(crate) const ENOENT: i64 = -(libc::ENOENT as i64);
 pub(crate) const E2BIG: i64 = -(libc::E2BIG as i64);

@@ -2,6 +2,7 @@
 
 mod csum;
 pub(crate) mod hash;
+pub(crate) mod hash_function;
 pub(crate) mod helpers;
 pub(crate) mod index;
 pub(crate) mod lpm;
@@ -12,3 +13,4 @@ pub(crate) mod region;
 pub(crate) mod sharing;
 mod values;
 pub(crate) mod worker;
+pub(crate) mod worker_epochs;

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::region::{AddressAllocator, ExternalMemory, MemoryRegion};
-use super::sharing::WorkerEpochs;
+use super::worker_epochs::WorkerEpochs;
 
 /// Slots beyond the declared capacity, for values that were removed or replaced in the current batches. If
 /// there are more, the oldest is reused at once, as the kernel's preallocated tables always do.

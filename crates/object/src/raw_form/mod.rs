@@ -22,6 +22,7 @@ mod text;
 mod write;
 
 use crate::error::ObjectError;
+use crate::image::RawSourceFiles;
 use crate::model::Object;
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_KFUNC_CALL, PSEUDO_MAP_FD};
 use millstream_isa::RawInsn;
@@ -38,15 +39,6 @@ pub struct RawInput<'a> {
     pub maps: Option<&'a [u8]>,
     /// Contents of `X.desc`.
     pub desc: Option<&'a [u8]>,
-}
-
-/// Files of an object that was raw.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RawSourceFiles {
-    maps: Option<Vec<u8>>,
-    desc: Option<Vec<u8>>,
-    /// The number that instructions have for each map.
-    fds: Vec<i32>,
 }
 
 /// A map, as a line says.

@@ -2,8 +2,8 @@
 
 use super::{Object, RawInput};
 use crate::error::ObjectError;
+use crate::ids::RelocKind;
 use crate::kinds::{AttachType, ProgramType};
-use crate::model::RelocKind;
 use millstream_isa::MapType;
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};

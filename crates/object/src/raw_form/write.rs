@@ -1,9 +1,11 @@
 //! Writing a program in the raw form: one that was raw with its own text, another with text made for it.
 
-use super::{RawMap, RawSourceFiles, defaults};
+use super::{RawMap, defaults};
 use crate::error::ObjectError;
+use crate::ids::RelocKind;
+use crate::image::RawSourceFiles;
 use crate::kinds::ProgramType;
-use crate::model::{LinkedProgram, Object, ObjectMap, RelocKind};
+use crate::model::{LinkedProgram, Object, ObjectMap};
 use crate::read::relocs::LD_IMM64;
 use std::fmt::Write as _;
 

@@ -2,9 +2,8 @@
 
 use crate::elf::STB_WEAK;
 use crate::error::ObjectError;
-use crate::model::{
-    Extern, ExternId, ExternKind, MapDefinition, MapId, MapOrigin, Object, ObjectMap, RelocKind, Variable,
-};
+use crate::ids::{ExternId, MapId, RelocKind};
+use crate::model::{Extern, ExternKind, MapDefinition, MapOrigin, Object, ObjectMap, Variable};
 use millstream_btf::{Btf, BtfError, KindTag, TypeId, TypeKind};
 use millstream_isa::MapType;
 use rustc_hash::FxHashMap;

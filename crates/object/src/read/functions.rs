@@ -5,7 +5,8 @@
 //! the section.
 
 use crate::elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE};
-use crate::model::{CoreRelo, FuncId, GAP, LineInfo, Linkage, Object, ObjectFunction, OpaqueReason};
+use crate::ids::FuncId;
+use crate::model::{CoreRelo, GAP, LineInfo, Linkage, Object, ObjectFunction, OpaqueReason};
 use crate::read::relocs::{CALL, PSEUDO_CALL};
 use millstream_btf::{BtfExt, SectionRecords};
 use millstream_isa::RawInsn;

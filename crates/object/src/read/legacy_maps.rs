@@ -16,7 +16,8 @@ use millstream_isa::MapType;
 
 use crate::elf::STT_SECTION;
 use crate::error::ObjectError;
-use crate::model::{InitialValue, MapDefinition, MapId, MapOrigin, Object, ObjectMap, Pinning};
+use crate::ids::MapId;
+use crate::model::{InitialValue, MapDefinition, MapOrigin, Object, ObjectMap, Pinning};
 
 /// iproute2's "no place in an outer map".
 const NOWHERE: u32 = u32::MAX;

@@ -2,9 +2,8 @@
 
 use crate::elf::{ElfSection, STT_SECTION};
 use crate::error::ObjectError;
-use crate::model::{
-    FuncId, InitialValue, MapDefinition, MapId, MapOrigin, Object, ObjectMap, Pinning, Variable,
-};
+use crate::ids::{FuncId, MapId};
+use crate::model::{InitialValue, MapDefinition, MapOrigin, Object, ObjectMap, Pinning, Variable};
 use crate::read::MAX_NAME;
 use millstream_btf::{Btf, KindTag, Member, TypeId, TypeKind};
 use millstream_isa::MapType;

@@ -10,9 +10,10 @@ pub(crate) mod relocs;
 
 use crate::elf::{Elf, STT_SECTION};
 use crate::error::ObjectError;
+use crate::ids::{FuncId, RelocKind};
 use crate::image::ObjectImage;
 use crate::kinds::ProgramType;
-use crate::model::{EntryProgram, FuncId, Object, OpaqueReason, RelocKind};
+use crate::model::{EntryProgram, Object, OpaqueReason};
 use crate::section::SectionKind;
 use millstream_btf::{Btf, BtfExt};
 use std::collections::BTreeSet;

@@ -6,7 +6,8 @@
 //! only an unchanged function has an inside that can be followed.
 
 use crate::elf::{Elf, ElfRelocation, STT_SECTION};
-use crate::model::{FuncId, Object};
+use crate::ids::FuncId;
+use crate::model::Object;
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, PSEUDO_FUNC};
 use millstream_isa::RawInsn;
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -1,8 +1,9 @@
 //! References of instructions: from ELF relocations, and from calls that the assembler resolved.
 
 use crate::elf::{ElfRelocation, ElfSymbol, STT_SECTION};
+use crate::ids::{FuncId, RelocKind};
 use crate::image::SymbolReference;
-use crate::model::{ExternKind, FuncId, Object, Reloc, RelocKind};
+use crate::model::{ExternKind, Object, Reloc};
 use millstream_isa::RawInsn;
 use rustc_hash::FxHashSet;
 

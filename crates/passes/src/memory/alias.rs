@@ -14,7 +14,7 @@ use millstream_isa::helpers::{ArgKind, Helper, HelperEffects};
 use rustc_hash::FxHashMap;
 
 use super::address::{AddressRoot, ResolvedAddresses, RootedAddress};
-use crate::manager::ModuleInfo;
+use crate::effects::ModuleInfo;
 
 /// A number below [`AliasClasses::LIMIT`].
 pub(crate) type AliasClass = u32;

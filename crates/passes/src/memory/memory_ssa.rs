@@ -8,7 +8,7 @@ use millstream_ir::{Block, Cfg, DomTree, Function, Inst, Value};
 
 use super::alias::{AliasClass, AliasClasses, ClassSet, MemoryAccess};
 use super::ssa::frontiers;
-use crate::manager::ModuleInfo;
+use crate::effects::ModuleInfo;
 
 /// Number of a version.
 pub(crate) type MemoryVersion = u32;

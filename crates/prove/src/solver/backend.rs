@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::SolverError;
 use super::process::{SolverProcess, spawn};
-use super::session::SolverQuery;
+use super::query::SolverQuery;
 
 /// Time limit for a solver to report its version, or to answer questions that every solver can.
 const PATIENCE: Duration = Duration::from_secs(10);

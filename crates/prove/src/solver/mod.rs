@@ -12,6 +12,7 @@
 mod backend;
 mod canonical;
 mod process;
+mod query;
 mod session;
 mod smt;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::canonical::{CanonicalQuery, canonical};
 use super::process::{LineRead, SolverProcess};
+use super::query::SolverQuery;
 use super::smt::{self, SmtDefinitions};
 use super::{BackendStats, Solver, SolverAnswer, SolverBackend, SolverError, SolverModel, SolverUsage};
 use crate::ProofLimits;
@@ -23,16 +24,6 @@ const MODEL_TIME: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_micros(500);
 /// Failures after which a solver is not asked any more.
 const MOST_FAILURES: usize = 3;
-
-/// A question.
-pub(super) struct SolverQuery<'a> {
-    terms: &'a TermPool,
-    claim: TermId,
-    wanted: &'a [TermId],
-    pub(super) time: Duration,
-    /// True if it is solved on its own, without lemmas learnt from earlier questions.
-    pub(super) alone: bool,
-}
 
 /// One solver in a session.
 #[derive(Debug)]

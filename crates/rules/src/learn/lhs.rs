@@ -378,7 +378,7 @@ fn knowledge(pattern: &RulePattern) -> Vec<Vec<RuleCondition>> {
     let RulePattern::Node { head, args, .. } = pattern else { return out };
     let (mut values, mut consts) = ([false; 4], [false; 4]);
     names(pattern, &mut values, &mut consts);
-    let truths = super::sample::truths(pattern);
+    let truths = truths(pattern);
     let small = args.iter().all(|arg| matches!(arg, RulePattern::Value(_) | RulePattern::Const(_)));
     let compares = matches!(head, PatternOp::Cmp(..));
     let apply = |func, n, k| ConstExpr::Apply(func, vec![ConstExpr::Number(n), ConstExpr::Const(k)]);
@@ -450,5 +450,21 @@ pub(crate) fn names(pattern: &RulePattern, values: &mut [bool; 4], consts: &mut 
         RulePattern::Const(i) => consts[*i] = true,
         RulePattern::Number(_) => {}
         RulePattern::Node { args, .. } => args.iter().for_each(|arg| names(arg, values, consts)),
+    }
+}
+
+/// Marks the values that are 0 or 1 because a choice is made by them.
+pub(crate) fn truths(pattern: &RulePattern) -> [bool; NAMES] {
+    let mut out = [false; NAMES];
+    choosers(pattern, &mut out);
+    out
+}
+
+fn choosers(pattern: &RulePattern, out: &mut [bool; NAMES]) {
+    if let RulePattern::Node { head, args, .. } = pattern {
+        if let (PatternOp::Select, Some(RulePattern::Value(i))) = (head, args.first()) {
+            out[*i] = true;
+        }
+        args.iter().for_each(|arg| choosers(arg, out));
     }
 }

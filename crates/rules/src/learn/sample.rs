@@ -5,7 +5,7 @@ use millstream_ir::{AluOp, Width};
 use millstream_passes::rules::{NAMES, PatternOp, RulePattern, WidthPat};
 
 use super::eval::RuleEnv;
-use super::lhs::LeftHandSide;
+use super::lhs::{LeftHandSide, truths};
 
 /// Values tried with each choice of constants.
 const VECTORS: usize = 14;
@@ -54,22 +54,6 @@ fn look(pattern: &RulePattern, width: WidthPat, count: bool, out: &mut [Constant
             }
         }
         _ => {}
-    }
-}
-
-/// Which values are 0 or 1 because a choice is made by them.
-pub(crate) fn truths(pattern: &RulePattern) -> [bool; NAMES] {
-    let mut out = [false; NAMES];
-    choosers(pattern, &mut out);
-    out
-}
-
-fn choosers(pattern: &RulePattern, out: &mut [bool; NAMES]) {
-    if let RulePattern::Node { head, args, .. } = pattern {
-        if let (PatternOp::Select, Some(RulePattern::Value(i))) = (head, args.first()) {
-            out[*i] = true;
-        }
-        args.iter().for_each(|arg| choosers(arg, out));
     }
 }
 

@@ -1,60 +1,21 @@
 //! Admission of variants to the hook: shapes that the judge has passed, and new ones once it has.
 
-use std::mem::Discriminant;
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
 
-use millstream_ir::KeyPiece;
 use millstream_lab::stats::{RatioEstimate, TimingVerdict};
-use millstream_specializer::gain::gain_ns;
-use millstream_specializer::profile::SiteProfile;
-use millstream_specializer::transform::{self, LookupPlan, SiteId, SpecializationPlan};
-use millstream_specializer::variant::object_map;
-use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::LiveSession;
-use super::background::PendingCompile;
-use super::compile_job::{CompileJob, CompileRequest};
-use super::make::VariantCandidate;
-use super::step::SessionStep;
-use crate::guard::GuardSnapshot;
-use crate::predict;
+use super::candidate::{VariantCandidate, VariantShape};
+use super::settings::SessionSettings;
+use crate::guard::{Guard, GuardSnapshot};
 use crate::replay::mismatch::ReplayMismatch;
-use crate::replay::{self, ContinueCheck, ReplayCase, ReplayError, ReplayResult, ReplayVerdict, sample};
+use crate::replay::{ReplayError, ReplayResult, ReplayVerdict};
 use crate::report::{SessionReport, VariantVerdict};
 
 /// Least gain in test runs, in nanoseconds: the positions of the copies in memory move the result by half as
 /// much.
 const LEAST_NS: f64 = 1.0;
-
-/// Properties shared by variants that differ in constants only, or in the number of entries by less than a
-/// factor of two.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct VariantShape {
-    sites: Vec<(SiteId, Discriminant<LookupPlan>, u32)>,
-    fields: usize,
-    tests: Vec<(SiteId, KeyPiece, u32)>,
-    has_copies: bool,
-    /// Number of programs inlined at their calls.
-    joined: usize,
-}
-
-impl VariantShape {
-    pub(super) fn new(plan: &SpecializationPlan, report: &transform::TransformReport) -> VariantShape {
-        let entries = |site: SiteId| {
-            let found = report.sites.iter().find(|(id, _)| *id == site);
-            found.map_or(0, |(_, r)| r.entries.next_power_of_two().ilog2())
-        };
-        let inner = plan.within.iter().map(|within| &within.plan);
-        let sites = plan.sites.iter().chain(inner);
-        VariantShape {
-            sites: sites.map(|s| (s.site, std::mem::discriminant(&s.lookup), entries(s.site))).collect(),
-            fields: plan.fields.len(),
-            tests: plan.tests.iter().map(|t| (t.site, t.piece, (t.values.len() + 1).ilog2())).collect(),
-            has_copies: report.has_copies(),
-            joined: report.joined.len(),
-        }
-    }
-}
 
 /// Verdict of the judge on a shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,15 +41,15 @@ pub(super) enum AdmissionDecision {
 
 /// Result of judging a variant.
 pub(super) struct CandidateReplay {
-    judgement: Result<ReplayResult, ReplayError>,
+    pub(super) judgement: Result<ReplayResult, ReplayError>,
     /// Predicted gain of its plan, in nanoseconds per packet.
-    predicted: Option<f64>,
-    time: Duration,
+    pub(super) predicted: Option<f64>,
+    pub(super) time: Duration,
 }
 
 impl CandidateReplay {
     /// Measured gain, in nanoseconds per packet.
-    fn gained(&self) -> Option<f64> {
+    pub(super) fn gained(&self) -> Option<f64> {
         match &self.judgement {
             Ok(ReplayResult { finding: ReplayVerdict::Same(Some(ratio)), .. }) => Some(-ratio.difference_ns),
             _ => None,
@@ -96,22 +57,34 @@ impl CandidateReplay {
     }
 }
 
-impl LiveSession<'_> {
+/// Judge of variants, and its verdicts.
+#[derive(Debug, Default)]
+pub(super) struct VariantJudge {
+    /// Verdicts on shapes of variants.
+    pub(super) verdicts: HashMap<VariantShape, ShapeVerdict>,
+    /// Looks at which too few packets came to judge the variant.
+    pub(super) unjudged: u32,
+    /// Consecutive comparisons with the original that a write ended.
+    pub(super) disturbed: u32,
+}
+
+impl VariantJudge {
     /// Decides if a variant, made from the maps as of a snapshot, may be put onto the hook: its shape is
     /// known, or it was `judged`.
     pub(super) fn admits(
         &mut self,
         candidate: &mut VariantCandidate,
         judged: Option<CandidateReplay>,
-        snapshot: &GuardSnapshot,
+        guarded: (&Guard, &GuardSnapshot),
+        settings: &SessionSettings,
         tell: &mut dyn FnMut(&SessionReport),
     ) -> AdmissionDecision {
-        candidate.active.on_trial = self.judged.get(&candidate.shape) == Some(&ShapeVerdict::Trial);
-        let Some(judged) = judged else { return self.by_shape(&candidate.shape, tell) };
+        candidate.active.on_trial = self.verdicts.get(&candidate.shape) == Some(&ShapeVerdict::Trial);
+        let Some(judged) = judged else { return self.by_shape(&candidate.shape, settings.measure, tell) };
         let (generation, gained) = (candidate.active.generation, judged.gained());
         let (outcome, fate) = sentence(&judged.judgement, !candidate.active.caches.is_empty());
         let is_interrupted = matches!(judged.judgement, Err(ReplayError::Interrupted));
-        if is_interrupted || outcome == VariantVerdict::Different && !self.guard.holds(snapshot) {
+        if is_interrupted || outcome == VariantVerdict::Different && !guarded.0.holds(guarded.1) {
             // The original read other tables than those from which the variant was made.
             return AdmissionDecision::Void;
         }
@@ -120,13 +93,16 @@ impl LiveSession<'_> {
             Ok(ReplayResult { packets, finding: ReplayVerdict::Same(ratio), .. }) => {
                 (packets, ratio.map(|r| (r.ratio, r.interval)), None, None)
             }
-            Ok(ReplayResult { packets, finding: ReplayVerdict::Different(difference), .. }) => {
-                (packets, None, Some(difference.observable.place()), self.write_down(&difference))
-            }
+            Ok(ReplayResult { packets, finding: ReplayVerdict::Different(difference), .. }) => (
+                packets,
+                None,
+                Some(difference.observable.place()),
+                write_down(&difference, &settings.differences),
+            ),
         };
         candidate.active.on_trial = fate == Some(ShapeVerdict::Trial);
         if let Some(fate) = fate {
-            self.judged.insert(candidate.shape.clone(), fate);
+            self.verdicts.insert(candidate.shape.clone(), fate);
         }
         tell(&SessionReport::Judged {
             generation,
@@ -149,116 +125,28 @@ impl LiveSession<'_> {
     }
 
     /// Decides on a variant that was not to be judged.
-    fn by_shape(&self, shape: &VariantShape, tell: &mut dyn FnMut(&SessionReport)) -> AdmissionDecision {
-        if self.settings.measure && self.judged.get(shape) == Some(&ShapeVerdict::Differs) {
+    fn by_shape(
+        &self,
+        shape: &VariantShape,
+        measures: bool,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> AdmissionDecision {
+        if measures && self.verdicts.get(shape) == Some(&ShapeVerdict::Differs) {
             let reason = "a variant of this shape differed from the original".to_owned();
             tell(&SessionReport::Dropped { reason });
             return AdmissionDecision::Refused;
         }
         AdmissionDecision::Granted
     }
-
-    fn write_down(&self, difference: &ReplayMismatch) -> Option<String> {
-        match difference.write(&self.settings.differences) {
-            Ok(path) => Some(path.display().to_string()),
-            Err(e) => {
-                tracing::warn!("writing a difference to {}: {e}", self.settings.differences.display());
-                None
-            }
-        }
-    }
 }
 
-impl CompileJob<'_> {
-    /// Returns true if a variant must be judged before it may come onto the hook.
-    pub(super) fn is_new(&self, shape: &VariantShape) -> bool {
-        self.measures && !self.fates.contains_key(shape)
-    }
-
-    /// Compares a variant with the original, unless the task is called off.
-    pub(super) fn judge(
-        &mut self,
-        candidate: &VariantCandidate,
-        order: &CompileRequest,
-        task: &PendingCompile,
-    ) -> CandidateReplay {
-        let (start, mut ids) = (Instant::now(), FxHashSet::default());
-        let goes_on = || {
-            self.steps.at(SessionStep::Judging(order.tier));
-            !task.is_called_off()
-        };
-        let mut ours = |id| {
-            ids.insert(id);
-        };
-        let judgement = self.judgement(candidate, ContinueCheck(&goes_on), &mut ours);
-        let mut judged = CandidateReplay { judgement, predicted: None, time: Duration::ZERO };
-        if judged.gained().is_some() {
-            judged.predicted = Some(self.predicted(&candidate.plan, &order.profiles, &mut ours));
+fn write_down(difference: &ReplayMismatch, folder: &Path) -> Option<String> {
+    match difference.write(folder) {
+        Ok(path) => Some(path.display().to_string()),
+        Err(e) => {
+            tracing::warn!("writing a difference to {}: {e}", folder.display());
+            None
         }
-        ids.into_iter().for_each(|id| self.note_loaded(id));
-        judged.time = start.elapsed();
-        judged
-    }
-
-    /// Predicts the gain of a plan, in nanoseconds per packet, from the cost of lookups in the maps as they
-    /// are.
-    fn predicted(
-        &self,
-        plan: &SpecializationPlan,
-        profiles: &[SiteProfile],
-        ours: &mut dyn FnMut(u32),
-    ) -> f64 {
-        let mut lookups = FxHashMap::default();
-        for profile in profiles {
-            let site = self.compiler.sites().iter().find(|s| s.id == profile.site);
-            let Some(source) = site.and_then(|s| self.sources.get(&s.map)) else { continue };
-            let Some(map) = site.map(|s| s.map).filter(|map| !lookups.contains_key(map)) else { continue };
-            let keys = predict::keys(&source.map, profile).unwrap_or_default();
-            match predict::lookup_ns(&source.map, &keys, ours) {
-                Ok(ns) => drop(lookups.insert(map, ns)),
-                Err(why) => tracing::debug!("a lookup in {:?} is not timed: {why}", source.map.info().name),
-            }
-        }
-        gain_ns(plan, self.compiler, profiles, self.profiled, &lookups)
-    }
-
-    fn judgement(
-        &self,
-        candidate: &VariantCandidate,
-        goes_on: ContinueCheck<'_>,
-        ours: &mut dyn FnMut(u32),
-    ) -> Result<ReplayResult, ReplayError> {
-        let mut programs = self.programs.clone();
-        for (func, id) in candidate.active.chain.known() {
-            if !programs.iter().any(|(_, known)| *known == id) {
-                programs.push((func, id));
-            }
-        }
-        let twins =
-            candidate.active.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
-        let case = ReplayCase {
-            compiler: self.compiler,
-            session: &self.session,
-            programs: &programs,
-            specialised: self.sources.iter().filter(|(_, s)| s.is_known()).map(|(map, _)| *map).collect(),
-            candidate: &candidate.active.linked,
-            callees: candidate.active.chain.linked(),
-            arrays: self.arrays.iter().map(|&(of, place, _)| (object_map(of), place)).collect(),
-            twins: twins.collect(),
-            insides: candidate.active.insides.maps().collect(),
-            caches: candidate.plan.caches.clone(),
-            token: candidate.active.token(),
-            samples: &self.samples,
-            cpu: self.idlest()?,
-            goes_on,
-        };
-        replay::judge(&case, ours)
-    }
-
-    /// The CPU with the fewest packets when they were counted last.
-    fn idlest(&self) -> Result<usize, millstream_kernel::KernelError> {
-        let samples = self.session.map(self.compiler.samples());
-        Ok(samples.map(sample::idlest).transpose()?.flatten().unwrap_or(0))
     }
 }
 

@@ -2,7 +2,7 @@
 //! that another thread can do that while the session answers writes (`background`).
 //!
 //! Invariant: it changes nothing in the session. The session takes over its findings, and the programs that
-//! it has loaded, when it is done ([`LiveSession::take_over`]).
+//! it has loaded, when it is done (`LiveSession::take_over`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use millstream_loader::{ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId};
 use millstream_specializer::policy::{self, PlanInputs, PlanResult, Tier};
 use millstream_specializer::profile::SiteProfile;
-use millstream_specializer::transform::{CodeBudget, LookupPlan, SampleMode, SiteId, SpecializationPlan};
+use millstream_specializer::transform::{LookupPlan, SampleMode, SiteId, SpecializationPlan};
 use millstream_specializer::variant::{Variant, VariantCompiler, VariantError, VariantRequest};
 use rustc_hash::FxHashMap;
 
-use super::admission::{CandidateReplay, ShapeVerdict, VariantShape};
-use super::background::PendingCompile;
+use super::admission::{CandidateReplay, ShapeVerdict};
+use super::candidate::{CompileStats, VariantCandidate, VariantShape};
 use super::deopt_maps::DeoptMaps;
-use super::make::{CompileStats, VariantCandidate};
+use super::error::explain;
+use super::generations::LoadedVariant;
+use super::loaded_programs::put_beside;
 use super::step::{SessionStep, StepCallback};
-use super::tail_calls::{ProgArrayContents, TailCallChain};
-use super::traffic_shift::HotKeyMisses;
-use super::{LiveError, LiveSession, LoadedVariant, all_sites, explain};
+use super::tail_calls::{ProgArrayContents, TailCallChain, callees};
+use super::write_handling::PendingCompile;
 use crate::caches::EntryCaches;
 use crate::inner_maps::InnerMaps;
 use crate::replay::sample::PacketSample;
@@ -48,27 +49,27 @@ const FEWEST_COPIES: usize = 1_000;
 #[derive(Clone, Debug)]
 pub(super) struct CompileFindings {
     /// Sites that get no twins.
-    unfit: BTreeSet<SiteId>,
+    pub(super) unfit: BTreeSet<SiteId>,
     /// True if the kernel has refused inlined programs.
-    apart: bool,
+    pub(super) apart: bool,
     /// Instructions in copies of the code after lookups, at most.
-    room: usize,
+    pub(super) room: usize,
     /// The maps that may have caches; none, once the kernel has refused them.
-    cached: BTreeSet<Map>,
-    is_uncacheable: bool,
+    pub(super) cached: BTreeSet<Map>,
+    pub(super) is_uncacheable: bool,
     /// True if the kernel has refused a program in which callbacks are loops, even without all other options.
-    is_refused_unfolded: bool,
+    pub(super) is_refused_unfolded: bool,
     /// Programs that were loaded.
-    loaded: BTreeSet<u32>,
+    pub(super) loaded: BTreeSet<u32>,
 }
 
 /// Size of the original.
 #[derive(Clone, Copy, Debug)]
-struct ProgramSize {
+pub(super) struct ProgramSize {
     /// Bytes of machine code.
-    bytes: u32,
+    pub(super) bytes: u32,
     /// Instructions that the kernel followed to verify it; 0 if it does not say.
-    walked: u32,
+    pub(super) walked: u32,
 }
 
 /// Purpose of a variant.
@@ -88,25 +89,25 @@ pub(super) struct CompileJob<'c> {
     /// Program arrays, the placeholders of the session's own, and their numbers of slots.
     pub(super) arrays: Vec<(Map, MapId, u32)>,
     /// Contents of the program arrays.
-    held: ProgArrayContents,
-    reached: BTreeSet<FuncId>,
+    pub(super) held: ProgArrayContents,
+    pub(super) reached: BTreeSet<FuncId>,
     /// The object's programs, with their ids.
     pub(super) programs: Vec<(FuncId, u32)>,
     /// Profiles of the lookups that can be reached.
-    known: Vec<SiteProfile>,
+    pub(super) known: Vec<SiteProfile>,
     /// Maps of which nothing may be in code.
-    restless: BTreeSet<Map>,
-    original: ProgramSize,
-    counts: bool,
+    pub(super) restless: BTreeSet<Map>,
+    pub(super) original: ProgramSize,
+    pub(super) counts: bool,
     pub(super) measures: bool,
-    is_patient: bool,
-    copies: bool,
+    pub(super) is_patient: bool,
+    pub(super) copies: bool,
     pub(super) samples: Arc<Vec<PacketSample>>,
     /// Packets from which the profiles were made.
     pub(super) profiled: u64,
     /// Verdicts on shapes.
     pub(super) fates: HashMap<VariantShape, ShapeVerdict>,
-    learnt: CompileFindings,
+    pub(super) learnt: CompileFindings,
     pub(super) steps: StepCallback,
 }
 
@@ -127,113 +128,6 @@ struct CompiledVariant {
     record: Assumptions,
     is_short: bool,
     compile: Duration,
-}
-
-impl<'c> LiveSession<'c> {
-    /// Makes a workshop for variants for this traffic.
-    pub(super) fn workshop(
-        &mut self,
-        profiles: &[SiteProfile],
-        tier: Tier,
-    ) -> Result<CompileJob<'c>, LiveError> {
-        let held = self.links.read()?;
-        self.note_reached(&held);
-        let cached = self.cached_now();
-        let mut programs = Vec::new();
-        let all = self.others.iter().map(|(func, program)| (*func, program));
-        for (func, program) in all.chain([(self.compiler.program(), &self.original)]) {
-            programs.push((func, program.id()?));
-        }
-        let info = self.original.info()?;
-        Ok(CompileJob {
-            compiler: self.compiler,
-            session: self.session.try_clone()?,
-            sources: Arc::clone(&self.sources),
-            arrays: self.links.rooms(),
-            held,
-            reached: self.reached.clone(),
-            programs,
-            known: self.profiles_of_reached(profiles),
-            restless: self.restless_in(tier),
-            original: ProgramSize { bytes: info.jited_len, walked: info.verified_insns },
-            counts: self.settings.count,
-            measures: self.settings.measure,
-            is_patient: self.is_patient,
-            copies: self.uncopied.is_none(),
-            samples: Arc::clone(&self.samples),
-            profiled: self.profiled,
-            fates: self.judged.clone(),
-            learnt: CompileFindings {
-                unfit: self.unfit.clone(),
-                apart: self.apart,
-                room: self.room,
-                cached,
-                is_uncacheable: false,
-                is_refused_unfolded: false,
-                loaded: BTreeSet::new(),
-            },
-            steps: self.settings.steps.clone(),
-        })
-    }
-
-    /// Takes over the findings of a workshop.
-    pub(super) fn take_over(&mut self, learnt: &CompileFindings) {
-        (self.unfit, self.apart, self.room) = (learnt.unfit.clone(), learnt.apart, learnt.room);
-        learnt.loaded.iter().for_each(|id| self.ours.insert_id(*id));
-        // A running variant may be code that is better for its loops.
-        let may_call = learnt.is_refused_unfolded && self.active.is_none();
-        if let Some(calling) = self.compiler.calling().filter(|_| may_call) {
-            self.call_callbacks(calling);
-        } else if learnt.is_uncacheable {
-            // Most often there is no room on the stack, and will be none.
-            self.stateful.clear();
-            self.nested.retain(|_, nested| nested.give_up_caches());
-        }
-    }
-
-    /// Calls callbacks from now on that were loops. Findings about lookups by number, and about the kernel's
-    /// limits, no longer hold.
-    fn call_callbacks(&mut self, calling: &'c VariantCompiler) {
-        tracing::debug!("callbacks are called from now on");
-        self.compiler = calling;
-        self.drop_fallback();
-        (self.apart, self.room) = (false, CodeBudget::default().code);
-        self.unfit = if self.settings.twins { BTreeSet::new() } else { all_sites(calling) };
-        self.stateful.retain(|map, _| calling.cache(*map).is_some());
-        self.nested.retain(|template, nested| calling.cache(*template).is_some() || nested.give_up_caches());
-        self.judged.clear();
-        (self.instrumented, self.hits) = (None, HotKeyMisses::default());
-    }
-
-    /// The maps that may have caches now.
-    fn cached_now(&self) -> BTreeSet<Map> {
-        let inner = self.nested.iter().filter(|(_, nested)| nested.has_caches).map(|(template, _)| template);
-        let all = self.stateful.keys().chain(inner);
-        // A program that others call may be called in the form in which it does not count its writes.
-        if self.uncached.is_some() || self.reached.contains(&self.compiler.program()) {
-            BTreeSet::new()
-        } else {
-            all.copied().collect()
-        }
-    }
-
-    /// Maps of which nothing may be in code.
-    fn restless_in(&self, tier: Tier) -> BTreeSet<Map> {
-        match tier {
-            Tier::Standby => {
-                let written = self.sources.iter().filter(|(_, s)| !s.is_constant).map(|(m, _)| *m);
-                written.chain(self.nested.keys().copied()).collect()
-            }
-            Tier::Quick | Tier::Thorough => self.restless.maps(),
-        }
-    }
-
-    /// Gives programs that are loaded from now on these twins and caches, and the arrays that go with them.
-    pub(super) fn as_active(&mut self) -> Result<(), LiveError> {
-        let Some(active) = &self.active else { return Ok(()) };
-        put_beside(&mut self.session, self.compiler, &active.twins, &active.caches, &active.insides)?;
-        Ok(self.call_as_before()?)
-    }
 }
 
 impl CompileJob<'_> {
@@ -308,7 +202,7 @@ impl CompileJob<'_> {
             }
             let twins = ShadowTables::new(std::mem::take(&mut planned.twins)).map_err(|e| e.to_string())?;
             let rooms: FxHashMap<_, _> = twins.rooms().collect();
-            let callees = &super::tail_calls::callees(compiler, &self.reached, &planned.plan);
+            let callees = &callees(compiler, &self.reached, &planned.plan);
             let joinable = if self.learnt.apart { Vec::new() } else { self.held.joinable(compiler) };
             // Slots that are written often are better called through: then no code depends on their contents.
             let is_quiet = tier == Tier::Thorough;
@@ -466,26 +360,6 @@ impl CompileJob<'_> {
         chain.fill(self.held.clone()).map_err(refused)?;
         Ok((program, variant.linked, chain))
     }
-}
-
-/// Gives programs that a session loads from now on these twins and caches, and the maps that they name.
-fn put_beside(
-    session: &mut Session<'_>,
-    compiler: &VariantCompiler,
-    twins: &ShadowTables,
-    caches: &EntryCaches,
-    insides: &InnerMaps,
-) -> Result<(), millstream_kernel::KernelError> {
-    let twins = twins.maps().map(|(of, map)| (compiler.twin(of), map));
-    for (place, map) in twins.chain(caches.maps().map(|(of, map)| (compiler.cache(of), map))) {
-        if let Some(place) = place {
-            session.replace_map(place, map.try_clone()?);
-        }
-    }
-    for (place, map) in insides.maps() {
-        session.replace_map(place, map.try_clone()?);
-    }
-    Ok(())
 }
 
 /// Sites that were to be answered by a twin and were not: their keys, or the uses of their values, have

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_ir::Map;
-use millstream_lab::os::monotonic_ns;
 use millstream_specializer::changes::DirtyKeys;
 use millstream_specializer::guard_state::DeoptMask;
 use millstream_specializer::transform;
 use millstream_specializer::variant::VariantCompiler;
 use rustc_hash::FxHashMap;
 
-use super::LiveSession;
 use crate::snapshot::{Assumptions, SpecializableMap};
 
 /// The maps, each with its index and its slot in the guard.
@@ -53,25 +51,5 @@ impl DeoptMaps {
     pub(super) fn touched(&self, dirty: &DirtyKeys) -> DeoptMask {
         let touched = self.0.iter().filter(|(map, _)| dirty.touches(**map));
         touched.fold(DeoptMask::NONE, |all, (_, (_, slot))| all.and(*slot))
-    }
-}
-
-impl LiveSession<'_> {
-    /// Schedules another look at maps that were left behind by an approval: their contents may have changed.
-    pub(super) fn left(
-        &mut self,
-        spared: &DeoptMaps,
-        behind: DeoptMask,
-        dirty: &DirtyKeys,
-        write: Option<u64>,
-    ) {
-        if behind.is_empty() {
-            return;
-        }
-        match dirty.split(&spared.maps(behind)) {
-            Some((of_those, _)) => self.seen.dirty.merge(of_those),
-            None => self.seen.dirty.merge(dirty.clone()),
-        }
-        self.seen.first.get_or_insert_with(|| write.unwrap_or_else(monotonic_ns));
     }
 }

@@ -78,3 +78,11 @@ pub enum LiveError {
     #[error("the loader left the program out")]
     LeftOut,
 }
+
+/// A rejection, with the verifier's last word.
+pub(super) fn explain(error: &ProgramError) -> String {
+    match error.rejection() {
+        Some(r) => format!("{} ({})", r.reason(), r.log_tail(3).join(" | ")),
+        None => error.to_string(),
+    }
+}

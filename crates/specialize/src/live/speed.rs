@@ -1,11 +1,19 @@
-//! Speed of a variant compared with its original, on the traffic of the laboratory's rig.
+//! Speed of a variant compared with its original, on the traffic of the laboratory's rig, and copies of a
+//! session's programs for other measurements.
+//!
+//! A copy of the original does not count its writes in the caches of a variant. While the session is detached
+//! that does no harm: caches are in use then, so that copies of the variant take the time that it takes, and
+//! begin anew when it is attached. Otherwise roll the session's own variant back after both have run on the
+//! session's maps.
 
-use millstream_kernel::AttachType;
+use millstream_kernel::{AttachType, KernelProgram};
 use millstream_lab::measure::{
     LiveHarness, LoadAttributes, MeasuredSide, MeasurementPlan, MeasurementResult, empty, measure_until,
 };
 use millstream_lab::stats::{RatioEstimate, judge};
-use millstream_lab::{Error, Result, TestRig};
+use millstream_lab::subject::{InsnCounts, ProgramVersion};
+use millstream_lab::{Error, TestRig};
+use millstream_object::LinkedProgram;
 use millstream_rng::Rng;
 use serde::Serialize;
 
@@ -54,6 +62,60 @@ impl SpeedComparison {
 }
 
 impl LiveSession<'_> {
+    /// Loads one more copy of the program as clang compiled it, for measurements.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn copy_of_original(&self) -> Result<KernelProgram, LiveError> {
+        let function = self.guarded.programs.compiler.program();
+        let linked =
+            self.guarded.programs.compiler.object().link(function).map_err(millstream_loader::Error::from)?;
+        Ok(self.guarded.programs.loader.load(function, &linked)?)
+    }
+
+    /// Loads one more copy of the active variant, for measurements; `None` if there is none, or the guard
+    /// does not let it run.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn copy_of_variant(&self) -> Result<Option<KernelProgram>, LiveError> {
+        match self.guarded.generations.active.as_ref().filter(|_| self.guarded.variant_runs()) {
+            Some(active) => Ok(Some(
+                self.guarded
+                    .programs
+                    .loader
+                    .load(self.guarded.programs.compiler.program(), &active.linked)?,
+            )),
+            None => Ok(None),
+        }
+    }
+
+    /// The variant that records keys and packets, if there was a look at the traffic.
+    pub fn instrumented(&self) -> Option<&KernelProgram> {
+        self.guarded.programs.profiling.as_ref().map(|made| &made.program)
+    }
+
+    /// Counts the instructions that original and variant execute for packets that come in at an interface,
+    /// with the maps as they are; for the variant only if it is active.
+    ///
+    /// # Errors
+    /// As for [`ProgramVersion::count`].
+    pub fn counted(
+        &self,
+        packets: &[Vec<u8>],
+        ingress: u32,
+    ) -> Result<(InsnCounts, Option<InsnCounts>), LiveError> {
+        let func = self.guarded.programs.compiler.program();
+        let count = |linked: &LinkedProgram| {
+            let form = ProgramVersion { session: &self.guarded.programs.loader, func, linked };
+            form.count(packets, ingress).map_err(LiveError::Uncounted)
+        };
+        let original =
+            self.guarded.programs.compiler.object().link(func).map_err(millstream_loader::Error::from)?;
+        let runs = self.guarded.generations.active.as_ref().filter(|_| self.guarded.variant_runs());
+        Ok((count(&original)?, runs.map(|a| count(&a.linked)).transpose()?))
+    }
+
     /// Copies of the original and of its variant, to be measured; there must be a variant.
     pub fn sides(&self) -> [MeasuredSide<'_>; 2] {
         let unusable = |e: LiveError| Error::Unusable(e.to_string());
@@ -70,7 +132,12 @@ impl LiveSession<'_> {
     ///
     /// # Errors
     /// Errors of the kernel; also if there is no variant.
-    pub fn speed(&self, rig: &TestRig, verdict: u32, plan: &MeasurementPlan) -> Result<SpeedComparison> {
+    pub fn speed(
+        &self,
+        rig: &TestRig,
+        verdict: u32,
+        plan: &MeasurementPlan,
+    ) -> Result<SpeedComparison, Error> {
         self.speed_until(rig, verdict, plan, 1, |_| true)
     }
 
@@ -86,7 +153,7 @@ impl LiveSession<'_> {
         plan: &MeasurementPlan,
         most: u32,
         mut decided: impl FnMut(&SpeedComparison) -> bool,
-    ) -> Result<SpeedComparison> {
+    ) -> Result<SpeedComparison, Error> {
         let alike = LoadAttributes { attach: AttachType::XDP, flags: 0 };
         let mut sides = Vec::from(self.sides());
         sides.push(MeasuredSide::new("empty", || empty(verdict, Some(rig.second_port()), alike)));

@@ -28,24 +28,17 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use millstream_ir::Map as IrMap;
 use millstream_kernel::{KernelError, KernelMap, KernelProgram};
 use millstream_loader::Session;
 use millstream_object::{FuncId, InitialValue, LinkedProgram, MapId};
 use millstream_specializer::changes::DirtyKeys;
-use millstream_specializer::profile::SiteProfile;
 use millstream_specializer::transform::{LookupSite, SpecializationPlan};
 use millstream_specializer::variant::{VariantCompiler, object_map};
 use rustc_hash::FxHashMap;
 
-use super::step::SessionStep;
-use super::{LiveSession, ProfilingVariant};
 use crate::guard::{Guard, GuardError};
-
-/// Longest wait for a writer before profiling goes on without the programs that are called.
-const SHORT: Duration = Duration::from_millis(1);
 
 /// Programs on one path of an inlined chain, at most; the kernel allows 33 tail calls.
 const LONGEST: usize = 16;
@@ -202,6 +195,16 @@ impl ProgArrays {
         Ok(links)
     }
 
+    /// Returns true if there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.arrays.is_empty()
+    }
+
+    /// Placeholder of the session's own array for this one of the user's.
+    pub(super) fn place_of(&self, of: IrMap) -> Option<MapId> {
+        self.arrays.iter().find(|a| a.of == of).map(|a| a.place)
+    }
+
     /// Names of the arrays.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
         self.arrays.iter().map(|a| a.map.info().name.clone())
@@ -342,6 +345,11 @@ impl TailCallChain {
         self.places.0.push((array, place));
     }
 
+    /// The session's arrays, by the user's arrays that they stand for.
+    pub(super) fn placed(&self) -> &[(IrMap, KernelMap)] {
+        &self.places.0
+    }
+
     /// Adds the variant of a program that is called.
     pub(super) fn add(&mut self, func: FuncId, program: KernelProgram, linked: LinkedProgram) {
         self.callees.push(CalleeVariant { func, program, linked });
@@ -380,7 +388,7 @@ impl TailCallChain {
     }
 
     /// Returns true if the session's arrays were filled from `held`.
-    fn is_filled_by(&self, held: &ProgArrayContents) -> bool {
+    pub(super) fn is_filled_by(&self, held: &ProgArrayContents) -> bool {
         self.held.as_ref() == Some(held)
     }
 
@@ -448,72 +456,4 @@ pub(super) fn callees(
     }
     let calls = |func: &FuncId| !compiler.calls(*func).is_empty();
     reached.into_iter().filter(|func| changed(func) || calls(func)).collect()
-}
-
-impl LiveSession<'_> {
-    /// Makes programs that are loaded from now on call through the arrays of the variant on the hook.
-    pub(super) fn call_as_before(&mut self) -> Result<(), KernelError> {
-        for (of, place) in self.active.iter().flat_map(|a| &a.chain.places.0) {
-            if let Some(array) = self.links.arrays.iter().find(|a| a.of == *of) {
-                self.session.replace_map(array.place, place.try_clone()?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns true if the arrays hold what a chain was made for, or if the chain could follow them.
-    pub(super) fn keeps_up(&mut self, chain: &mut TailCallChain, dirty: &DirtyKeys) -> bool {
-        if !self.links.is_touched(dirty) {
-            return true;
-        }
-        let Ok(held) = self.links.read() else { return false };
-        self.settings.steps.at(SessionStep::Slots);
-        chain.refill(self.compiler, held)
-    }
-
-    /// As [`LiveSession::keeps_up`], for the variant on the hook.
-    pub(super) fn active_keeps_up(&mut self, dirty: &DirtyKeys) -> bool {
-        let Some(mut active) = self.active.take() else { return true };
-        let keeps_up = self.keeps_up(&mut active.chain, dirty);
-        self.active = Some(active);
-        keeps_up
-    }
-
-    /// Profiles of the lookups that can be reached; an empty one for each that has none.
-    pub(super) fn profiles_of_reached(&self, profiles: &[SiteProfile]) -> Vec<SiteProfile> {
-        let known = |site: &LookupSite| profiles.iter().find(|p| p.site == site.id).cloned();
-        let none = |site: &LookupSite| SiteProfile { site: site.id, total: 0, keys: Vec::new() };
-        self.eligible().map(|site| known(site).unwrap_or_else(|| none(site))).collect()
-    }
-
-    /// Returns true if a lookup belongs to the program, or to one that was found to be reached.
-    pub(super) fn is_reached(&self, site: &LookupSite) -> bool {
-        let of = |func: &FuncId| millstream_bpf::module::func(*func) == site.func;
-        of(&self.compiler.program()) || self.reached.iter().any(of)
-    }
-
-    /// Records the programs that the arrays lead to, and the attached program itself if it is in a slot,
-    /// because somebody may call it there.
-    pub(super) fn note_reached(&mut self, held: &ProgArrayContents) {
-        let first = self.compiler.program();
-        self.reached.append(&mut held.reached(self.compiler));
-        if held.slots().any(|(.., func)| func == Some(first)) {
-            self.reached.insert(first);
-        }
-    }
-
-    /// Lets the profiling variant make its calls, until the next write, if its arrays match the user's.
-    pub(super) fn let_call(&mut self) {
-        let version = self.guard.version();
-        // An earlier reading proves nothing: the arrays may have held something else since, and hold the same
-        // again.
-        let Some(ProfilingVariant { chain, .. }) = &self.instrumented else { return };
-        if !self.links.arrays.is_empty()
-            && self.guard.begin(SHORT, &[]).is_some()
-            && self.links.read().is_ok_and(|now| chain.is_filled_by(&now))
-        {
-            self.settings.steps.at(SessionStep::Called);
-            self.guard.chain(version);
-        }
-    }
 }

@@ -4,20 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{KernelMap, grace_period};
+use millstream_kernel::KernelMap;
 use millstream_specializer::policy::{self, LookupStrategy, Tier};
 use millstream_specializer::profile::SiteProfile;
 use millstream_specializer::transform::{LookupSite, SiteId};
 
-use super::background::{PendingCompile, WriteHandling};
+use super::generations::LoadedVariant;
+use super::guarded_program::MEASURE;
+use super::loaded_programs::ProfilingVariant;
+use super::state_machine::SessionEvent;
+use super::step::SessionStep;
 use super::traffic_shift::HotKeyMisses;
-use super::{LiveError, LiveSession, LoadedVariant, MEASURE, ProfilingVariant};
+use super::write_handling::{PendingCompile, WriteHandling};
+use super::{LiveError, LiveSession};
 use crate::guard::GuardError;
 use crate::profile;
-use crate::replay::sample;
+use crate::replay::sample::{self, PacketSample};
 use crate::report::{CompileReason, SessionReport};
-use crate::snapshot::SpecializableMap;
-use crate::watched_inner_maps::WatchedInnerMaps;
 
 /// Packets that a burst must have seen for its hot keys to mean anything.
 const FEWEST: u64 = 100;
@@ -25,20 +28,48 @@ const FEWEST: u64 = 100;
 const ENOUGH: u64 = 8192;
 /// Interval at which the packets that a burst has seen are counted.
 const STEP: Duration = Duration::from_millis(1);
-/// Comparisons with the original that writes may end, one after the other.
-const DISTURBED: u32 = 8;
 /// Number of the hottest keys that are compared if a whole map is in code.
 const HOT_SET: usize = 16;
 
+/// Longest wait for a writer before profiling goes on without the programs that are called.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// Least gain for a variant to be kept, in nanoseconds and as a part of the original's time: the kernel's
+/// clock cannot resolve less.
+const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
+
+/// Looks at a variant that seems to be no faster before it is taken back.
+const LOOKS: u32 = 6;
+/// Consecutive looks at the traffic for which a variant may stay without a result.
+const UNJUDGED: u32 = 5;
+/// Comparisons with the original that writes may end, one after the other.
+const DISTURBED: u32 = 8;
+
 /// Times of variant and original.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum VariantTiming {
+enum VariantTiming {
     /// Nanoseconds a packet.
     Told { original: f64, variant: f64 },
     /// Too few packets came.
     Untold,
     /// A write came between.
     Disturbed,
+}
+
+/// Returns true if a program that takes `now` is worth having in place of an original that takes `before`.
+fn worth(before: f64, now: f64) -> bool {
+    before - now >= LEAST_GAIN.0.max(LEAST_GAIN.1 * before)
+}
+
+/// Traffic as last seen.
+#[derive(Debug, Default)]
+pub(super) struct TrafficProfile {
+    /// Packets that were sampled last.
+    pub(super) samples: Arc<Vec<PacketSample>>,
+    /// Number of packets when lookups were last counted.
+    pub(super) packets: u64,
+    /// Lookups that hot keys do not answer.
+    pub(super) misses: HotKeyMisses,
 }
 
 impl LiveSession<'_> {
@@ -49,153 +80,61 @@ impl LiveSession<'_> {
         stop: &AtomicBool,
         tell: &mut dyn FnMut(&SessionReport),
     ) -> Result<(), LiveError> {
-        let count = self.received.count();
-        if self.received.known() && count == std::mem::replace(&mut self.looked_at, count) {
+        if !self.guarded.hook.has_new_packets() {
             return Ok(());
         }
-        self.reconsider();
-        self.settle_beside(tell)?;
+        self.guarded.reconsider();
+        self.guarded.settle_beside(tell)?;
         self.judge_again(tell)?;
-        if self.is_wanted() {
+        if self.guarded.writes.is_urgent() {
             return Ok(());
         }
-        if self.active.is_some() && !self.traffic_matters() {
-            self.fruitless += 1;
+        if self.guarded.generations.active.is_some() && !self.traffic_matters() {
+            self.guarded.schedule.fruitless += 1;
             return Ok(());
         }
         let Some((profiles, packets)) = self.profile(stop, tell)? else { return Ok(()) };
-        let tries_again = self.may_try_again();
-        self.looked_at = self.received.count();
-        if packets < FEWEST || self.is_wanted() {
+        let tries_again = self.limits.may_try_again();
+        self.guarded.hook.note_look();
+        if packets < FEWEST || self.guarded.writes.is_urgent() {
             return Ok(());
         }
-        self.profiled = packets;
-        let reason = match &self.active {
+        self.traffic.packets = packets;
+        let reason = match &self.guarded.generations.active {
             None => CompileReason::Start,
             Some(active) if tries_again || changed(active, &profiles, |site| self.has_hot_keys(site)) => {
                 CompileReason::Traffic
             }
             Some(_) => {
                 // The traffic is still that for which the code was made.
-                self.hits = HotKeyMisses::default();
-                self.fruitless += 1;
+                self.traffic.misses = HotKeyMisses::default();
+                self.guarded.schedule.fruitless += 1;
                 return Ok(());
             }
         };
         self.respecialise(profiles, Tier::Quick, reason, None, tell)
     }
 
-    /// Takes the variant back if it has stopped being faster than the original. One that was turned off
-    /// meanwhile, by a write whose event was lost or by measurements, is turned on again.
-    fn judge_again(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
-        if self.settings.measure && self.variant_runs() {
-            match self.time_both_programs(tell)? {
-                VariantTiming::Told { original, variant } => {
-                    (self.before_ns, self.now_ns) = (Some(original), Some(variant));
-                }
-                VariantTiming::Untold => (self.before_ns, self.now_ns) = (None, None),
-                VariantTiming::Disturbed => {}
-            }
-            if self.variant_runs() {
-                self.judge(tell)?;
-            }
-        }
-        if self.is_wanted() {
-            return Ok(());
-        }
-        let Some(active) = &self.active else { return Ok(()) };
-        let profiles = active.profiles.clone();
-        if self.variant_runs() || self.follow(None, tell)? || self.activate_fallback(None, tell)? {
-            return Ok(());
-        }
-        self.respecialise(profiles, Tier::Quick, CompileReason::Write, None, tell)
-    }
-
-    pub(super) fn variant_runs(&self) -> bool {
-        self.active.as_ref().is_some_and(|a| self.guard.approved() == Some(a.token()))
-    }
-
-    /// Measures the nanoseconds per packet of the original and of the variant on the current traffic.
-    /// Meanwhile the guard turns packets away from the variant for a moment, so that they take the original
-    /// in it.
-    pub(super) fn time_both_programs(
-        &mut self,
-        tell: &mut dyn FnMut(&SessionReport),
-    ) -> Result<VariantTiming, LiveError> {
-        let now = self.variant_ns(tell)?;
-        if !self.variant_runs() {
-            return Ok(VariantTiming::Disturbed);
-        }
-        self.guard.revoke();
-        // A write ends it, but not for ever: a slower variant must be found out even if writes never cease.
-        let is_patient = self.disturbed >= DISTURBED;
-        let mut wrote = false;
-        let before = self.clock.measure(self.current(), MEASURE, |time| {
-            if is_patient {
-                std::thread::sleep(time);
-            } else {
-                wrote = self.guard.wait(time)?;
-            }
-            Ok::<bool, GuardError>(!wrote)
-        })?;
-        let runs_again = self.follow(None, tell)?;
-        self.disturbed = if wrote { self.disturbed + 1 } else { 0 };
-        Ok(match before.zip(now) {
-            _ if wrote || !runs_again => VariantTiming::Disturbed,
-            Some((original, variant)) => VariantTiming::Told { original, variant },
-            None => VariantTiming::Untold,
-        })
-    }
-
-    /// Measures the nanoseconds per packet of the program on the hook, with its caches as full as they are in
-    /// use: each write and each measurement empties them.
-    pub(super) fn variant_ns(
-        &mut self,
-        tell: &mut dyn FnMut(&SessionReport),
-    ) -> Result<Option<f64>, LiveError> {
-        let cold = self.active.as_ref().map_or(Duration::ZERO, |active| active.caches.cold());
-        if !self.pass(cold, tell)? {
-            return Ok(None);
-        }
-        self.measured(tell)
-    }
-
-    /// Measures the nanoseconds per packet of the program on the hook. `None` if too few packets came, or a
-    /// write must be answered first.
-    pub(super) fn measured(
-        &mut self,
-        tell: &mut dyn FnMut(&SessionReport),
-    ) -> Result<Option<f64>, LiveError> {
-        let (clock, program) = (self.clock, self.current().try_clone()?);
-        clock.measure(&program, MEASURE, |time| self.pass(time, tell))
-    }
-
     /// Lookups whose keys are profiled: not those that a twin answers for all keys alike, and not those that
     /// the operator has excluded.
     fn profiled(&self) -> Vec<SiteId> {
-        let twinned = |s: &LookupSite| policy::may_have_shadow_table(self.compiler, s, &self.unfit);
-        let excluded =
-            |s: &LookupSite| self.settings.unprofiled.contains(&self.compiler.declaration(s.map).name);
+        let twinned = |s: &LookupSite| {
+            policy::may_have_shadow_table(self.guarded.programs.compiler, s, &self.limits.unfit)
+        };
+        let excluded = |s: &LookupSite| {
+            self.guarded.settings.unprofiled.contains(&self.guarded.programs.compiler.declaration(s.map).name)
+        };
         self.eligible().filter(|s| !twinned(s) && !excluded(s)).map(|s| s.id).collect()
     }
 
     /// The lookups that could be specialised, or have a cache.
-    pub(super) fn eligible(&self) -> impl Iterator<Item = &LookupSite> {
-        let nested =
-            |s: &LookupSite, is: &dyn Fn(&WatchedInnerMaps) -> bool| self.nested.get(&s.map).is_some_and(is);
-        let may_have =
-            move |s: &LookupSite| self.stateful.contains_key(&s.map) || nested(s, &|n| n.has_caches);
-        let cached = move |s: &LookupSite| may_have(s) && s.is_comparable() && self.compiler.may_cache(s);
-        let known = move |s: &LookupSite| nested(s, &|n| n.is_known) && s.is_comparable();
-        let may = move |s: &&LookupSite| policy::eligible(s, &self.sources) || cached(s) || known(s);
-        self.compiler.sites().iter().filter(move |s| self.is_reached(s)).filter(may)
+    fn eligible(&self) -> impl Iterator<Item = &LookupSite> {
+        self.guarded.tables.eligible(&self.guarded.programs)
     }
 
-    /// Returns true if the keys of a lookup matter, and not only the words in them: if nothing is known of
-    /// its map but absent keys, they do not.
+    /// Returns true if the keys of a lookup matter, and not only the words in them.
     fn has_hot_keys(&self, id: SiteId) -> bool {
-        let site = self.compiler.sites().iter().find(|site| site.id == id);
-        site.and_then(|site| self.sources.get(&site.map)).is_none_or(SpecializableMap::is_known)
+        self.guarded.tables.has_hot_keys(self.guarded.programs.compiler, id)
     }
 
     /// Returns true if some lookups are specialised on hot keys, or could be.
@@ -211,40 +150,46 @@ impl LiveSession<'_> {
         stop: &AtomicBool,
         tell: &mut dyn FnMut(&SessionReport),
     ) -> Result<Option<(Vec<SiteProfile>, u64)>, LiveError> {
-        let held = self.links.read()?;
-        self.note_reached(&held);
-        let (wanted, compiler) = (self.profiled(), self.compiler);
+        let held = self.guarded.programs.arrays.read()?;
+        self.guarded.programs.note_reached(&held);
+        let (wanted, compiler) = (self.profiled(), self.guarded.programs.compiler);
         let keeps_up =
             |made: &mut ProfilingVariant| made.sites == wanted && made.chain.refill(compiler, held);
-        if !self.instrumented.as_mut().is_some_and(keeps_up) {
-            self.instrumented = self.instrument(wanted, tell)?;
-            if self.is_wanted() {
+        if !self.guarded.programs.profiling.as_mut().is_some_and(keeps_up) {
+            self.guarded.programs.profiling = self.instrument(wanted, tell)?;
+            if self.guarded.writes.is_urgent() {
                 return Ok(None);
             }
         }
         // If the kernel refused loops, it is another compiler now.
-        let compiler = self.compiler;
-        let Some(ProfilingVariant { program, sites, .. }) = &self.instrumented else { return Ok(None) };
+        let compiler = self.guarded.programs.compiler;
+        let Some(ProfilingVariant { program, sites, .. }) = &self.guarded.programs.profiling else {
+            return Ok(None);
+        };
         let (program, chosen) = (program.try_clone()?, sites.clone());
-        let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(None) };
-        let (sketch, samples) = (sketch.try_clone()?, self.session.map(self.compiler.samples()));
+        let Some(sketch) = self.guarded.programs.loader.map(self.guarded.programs.compiler.sketch()) else {
+            return Ok(None);
+        };
+        let (sketch, samples) =
+            (sketch.try_clone()?, self.guarded.programs.loader.map(self.guarded.programs.compiler.samples()));
         let samples = samples.map(KernelMap::try_clone).transpose()?;
         let clear = || profile::clear(&sketch).and_then(|()| samples.as_ref().map_or(Ok(()), sample::clear));
-        self.run_in_background(WriteHandling::Follow, clear, tell)??;
-        let (back, specialised) = (self.current().try_clone()?, self.active.is_some());
+        self.guarded.run_in_background(WriteHandling::Follow, clear, tell)??;
+        let (back, specialised) =
+            (self.guarded.current().try_clone()?, self.guarded.generations.active.is_some());
         let start = Instant::now();
-        self.change(program, false, tell)?;
+        self.guarded.change(program, false, tell)?;
         let gathered = self.gather(start, stop, tell);
-        if self.activate_fallback_now(tell)? {
+        if self.guarded.activate_fallback_now(tell)? {
             return Ok(None);
         }
-        self.change(back, specialised, tell)?;
-        self.settle_beside(tell)?;
+        self.guarded.change(back, specialised, tell)?;
+        self.guarded.settle_beside(tell)?;
         let packets = gathered?;
         let find = |id: &SiteId| compiler.sites().iter().find(|s| s.id == *id);
         let sites: Vec<&LookupSite> = chosen.iter().filter_map(find).collect();
         let read = || profile::read(&sketch, &sites, compiler.slots());
-        let mut profiles = self.run_in_background(WriteHandling::Follow, read, tell)??;
+        let mut profiles = self.guarded.run_in_background(WriteHandling::Follow, read, tell)??;
         self.keep_samples()?;
         profiles.extend(self.eligible().filter(|s| !chosen.contains(&s.id)).map(|s| SiteProfile {
             site: s.id,
@@ -258,14 +203,15 @@ impl LiveSession<'_> {
     /// Takes the packets that the instrumented variant has kept, now that it has left the hook. If there are
     /// none, the earlier ones stay.
     fn keep_samples(&mut self) -> Result<(), LiveError> {
-        let (Some(map), Some(kind)) =
-            (self.session.map(self.compiler.samples()), self.compiler.packet_kind())
-        else {
+        let (Some(map), Some(kind)) = (
+            self.guarded.programs.loader.map(self.guarded.programs.compiler.samples()),
+            self.guarded.programs.compiler.packet_kind(),
+        ) else {
             return Ok(());
         };
         let kept = sample::read(map, kind)?;
         if !kept.is_empty() {
-            self.samples = Arc::new(kept);
+            self.traffic.samples = Arc::new(kept);
         }
         Ok(())
     }
@@ -279,25 +225,31 @@ impl LiveSession<'_> {
     ) -> Result<u64, LiveError> {
         loop {
             self.let_call();
-            let Some(samples) = self.session.map(self.compiler.samples()) else { return Ok(0) };
+            let Some(samples) = self.guarded.programs.loader.map(self.guarded.programs.compiler.samples())
+            else {
+                return Ok(0);
+            };
             let packets = sample::seen(samples)?;
-            let over = start.elapsed() >= self.settings.patience || stop.load(Ordering::Relaxed);
-            if packets >= ENOUGH || over || !self.pass(STEP, tell)? {
+            let over = start.elapsed() >= self.guarded.settings.patience || stop.load(Ordering::Relaxed);
+            if packets >= ENOUGH || over || !self.guarded.pass(STEP, tell)? {
                 return Ok(packets);
             }
         }
     }
 
-    /// Makes the variant's caches usable again, after a grace period.
-    pub(super) fn settle_beside(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
-        if self.active.as_ref().is_some_and(|active| active.caches.is_open()) {
-            let has_passed =
-                self.run_in_background(WriteHandling::Follow, || grace_period().is_ok(), tell)?;
-            if let Some(active) = self.active.as_mut().filter(|_| has_passed && !self.is_ahead) {
-                active.caches.close();
-            }
+    /// Lets the profiling variant make its calls, until the next write, if its arrays match the user's.
+    fn let_call(&mut self) {
+        let version = self.guarded.writes.guard.version();
+        // An earlier reading proves nothing: the arrays may have held something else since, and hold the same
+        // again.
+        let Some(ProfilingVariant { chain, .. }) = &self.guarded.programs.profiling else { return };
+        if !self.guarded.programs.arrays.is_empty()
+            && self.guarded.writes.guard.begin(SHORT, &[]).is_some()
+            && self.guarded.programs.arrays.read().is_ok_and(|now| chain.is_filled_by(&now))
+        {
+            self.guarded.settings.steps.at(SessionStep::Called);
+            self.guarded.writes.guard.chain(version);
         }
-        Ok(())
     }
 
     /// Makes the instrumented variant, if there is anything to record.
@@ -309,14 +261,15 @@ impl LiveSession<'_> {
         if self.eligible().next().is_none() {
             return Ok(None);
         }
-        let workshop = self.workshop(&[], Tier::Quick)?;
-        let (task, compiler) = (PendingCompile::new(Tier::Quick, CompileReason::Traffic), self.compiler);
+        let job = self.compile_job(&[], Tier::Quick)?;
+        let (task, compiler) =
+            (PendingCompile::new(Tier::Quick, CompileReason::Traffic), self.guarded.programs.compiler);
         let (made, learnt) =
-            self.run_in_background(WriteHandling::Serve(&task), || workshop.instrumented(&sites), tell)?;
+            self.guarded.run_in_background(WriteHandling::Serve(&task), || job.instrumented(&sites), tell)?;
         self.take_over(&learnt);
         match made {
             Ok((program, chain)) => Ok(Some(ProfilingVariant { program, sites, chain })),
-            Err(reason) if !std::ptr::eq(compiler, self.compiler) => {
+            Err(reason) if !std::ptr::eq(compiler, self.guarded.programs.compiler) => {
                 tracing::debug!("instrumented variant: {reason}");
                 let sites = self.profiled();
                 self.instrument(sites, tell)
@@ -326,6 +279,105 @@ impl LiveSession<'_> {
                 Ok(None)
             }
         }
+    }
+
+    /// Takes the variant back if it has stopped being faster than the original. One that was turned off
+    /// meanwhile, by a write whose event was lost or by measurements, is turned on again.
+    pub(super) fn judge_again(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
+        if self.guarded.settings.measure && self.guarded.variant_runs() {
+            match self.time_both_programs(tell)? {
+                VariantTiming::Told { original, variant } => {
+                    (self.guarded.times.before_ns, self.guarded.times.now_ns) =
+                        (Some(original), Some(variant));
+                }
+                VariantTiming::Untold => {
+                    (self.guarded.times.before_ns, self.guarded.times.now_ns) = (None, None)
+                }
+                VariantTiming::Disturbed => {}
+            }
+            if self.guarded.variant_runs() {
+                self.judge(tell)?;
+            }
+        }
+        if self.guarded.writes.is_urgent() {
+            return Ok(());
+        }
+        self.respond(SessionEvent::Inspection, None, tell)
+    }
+
+    /// Measures the nanoseconds per packet of the original and of the variant on the current traffic.
+    /// Meanwhile the guard turns packets away from the variant for a moment, so that they take the original
+    /// in it.
+    fn time_both_programs(
+        &mut self,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<VariantTiming, LiveError> {
+        let now = self.guarded.variant_ns(tell)?;
+        if !self.guarded.variant_runs() {
+            return Ok(VariantTiming::Disturbed);
+        }
+        self.guarded.writes.guard.revoke();
+        // A write ends it, but not for ever: a slower variant must be found out even if writes never cease.
+        let is_patient = self.judge.disturbed >= DISTURBED;
+        let mut wrote = false;
+        let before = self.guarded.times.clock.measure(self.guarded.current(), MEASURE, |time| {
+            if is_patient {
+                std::thread::sleep(time);
+            } else {
+                wrote = self.guarded.writes.guard.wait(time)?;
+            }
+            Ok::<bool, GuardError>(!wrote)
+        })?;
+        let runs_again = self.guarded.follow(None, tell)?;
+        self.judge.disturbed = if wrote { self.judge.disturbed + 1 } else { 0 };
+        Ok(match before.zip(now) {
+            _ if wrote || !runs_again => VariantTiming::Disturbed,
+            Some((original, variant)) => VariantTiming::Told { original, variant },
+            None => VariantTiming::Untold,
+        })
+    }
+
+    /// Takes back a variant that is not measurably faster than the original. A single look may have been
+    /// disturbed, so the least of several counts before that is done.
+    pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
+        let (mut least_before, mut least_now) = (self.guarded.times.before_ns, self.guarded.times.now_ns);
+        for _ in 0..LOOKS {
+            if let (Some(before), Some(now)) = (least_before, least_now)
+                && worth(before, now)
+            {
+                (self.guarded.schedule.fruitless, self.judge.unjudged) = (0, 0);
+                return Ok(());
+            }
+            match self.time_both_programs(tell)? {
+                VariantTiming::Told { original, variant } => {
+                    let least = |a: Option<f64>, b: f64| Some(a.map_or(b, |a| a.min(b)));
+                    (least_before, least_now) = (least(least_before, original), least(least_now, variant));
+                    // Both reported times are from one look: the same moment, the same traffic.
+                    (self.guarded.times.before_ns, self.guarded.times.now_ns) =
+                        (Some(original), Some(variant));
+                }
+                // The next look at the traffic will tell.
+                VariantTiming::Disturbed => return Ok(()),
+                VariantTiming::Untold => {}
+            }
+        }
+        let why = match (least_before, least_now) {
+            (Some(before), Some(now)) => {
+                format!("{now:.1} ns per packet, where the original takes {before:.1}")
+            }
+            _ if self.judge.unjudged < UNJUDGED && !self.guarded.generations.is_on_trial() => {
+                self.judge.unjudged += 1;
+                return Ok(());
+            }
+            _ => "too few packets to tell whether it is faster".to_owned(),
+        };
+        self.judge.unjudged = 0;
+        self.guarded.schedule.fruitless += 1;
+        let had = self.guarded.generations.active.as_ref().map(|a| (!a.caches.is_empty(), a.is_bulky));
+        if let Some((caches, copies)) = had {
+            self.give_up(caches, copies);
+        }
+        self.guarded.withdraw(why, tell)
     }
 }
 
@@ -347,4 +399,17 @@ fn changed(active: &LoadedVariant, profiles: &[SiteProfile], has_hot_keys: impl 
         let best = now.share(now.keys.iter().take(size).map(|(k, _)| k.as_slice()));
         held < 0.8 * best
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::worth;
+
+    #[test]
+    fn gains_must_be_more_than_noise() {
+        assert!(worth(118.0, 30.0) && worth(20.0, 17.9));
+        assert!(!worth(20.0, 18.5), "less than the clock tells");
+        assert!(!worth(200.0, 195.0), "less than three in a hundred");
+        assert!(!worth(50.0, 60.0));
+    }
 }

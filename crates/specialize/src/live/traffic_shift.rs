@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use millstream_kernel::KernelMap;
 use millstream_specializer::policy::LookupStrategy;
 
-use super::{LiveError, LiveSession};
+use super::LiveError;
+use super::generations::LoadedVariant;
+use super::guarded_program::GuardedProgram;
 use crate::report::SessionReport;
 
 /// Interval between two readings of the counts.
@@ -68,39 +70,47 @@ impl HotKeyMisses {
         *self = HotKeyMisses { usual: Some((generation, rate)), ..HotKeyMisses::default() };
         ShiftResult::Shifted(usual)
     }
-}
 
-impl LiveSession<'_> {
     /// Returns true if the hot keys in code have become less hot.
-    pub(super) fn has_shifted(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<bool, LiveError> {
-        let hot = |a: &super::LoadedVariant| a.keys.values().any(|put| matches!(put, LookupStrategy::Hot(_)));
-        let Some(active) = self.active.as_ref().filter(|a| hot(a)) else { return Ok(false) };
+    pub(super) fn has_shifted(
+        &mut self,
+        guarded: &mut GuardedProgram<'_>,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<bool, LiveError> {
+        let hot = |a: &LoadedVariant| a.keys.values().any(|put| matches!(put, LookupStrategy::Hot(_)));
+        let Some(active) = guarded.generations.active.as_ref().filter(|a| hot(a)) else { return Ok(false) };
         let (generation, token) = (active.generation, active.token());
         // Packets that the guard turns away miss nothing.
-        if !self.variant_runs() {
-            self.hits.window = None;
+        if !guarded.variant_runs() {
+            self.window = None;
             return Ok(false);
         }
-        let before = self.hits.window.filter(|w| w.token == token);
+        let before = self.window.filter(|w| w.token == token);
         if before.is_some_and(|w| w.at.elapsed() < WINDOW) {
             return Ok(false);
         }
-        let Some(map) = self.session.map(self.compiler.misses()) else { return Ok(false) };
-        let now =
-            MissCounts { at: Instant::now(), token, misses: misses(map)?, packets: self.received.count() };
+        let Some(map) = guarded.programs.loader.map(guarded.programs.compiler.misses()) else {
+            return Ok(false);
+        };
+        let now = MissCounts {
+            at: Instant::now(),
+            token,
+            misses: misses(map)?,
+            packets: guarded.hook.received.count(),
+        };
         let Some(before) = before else {
-            self.hits.window = Some(now);
+            self.window = Some(now);
             return Ok(false);
         };
         let packets = now.packets.saturating_sub(before.packets);
         if packets < FEWEST {
             return Ok(false);
         }
-        self.hits.window = Some(now);
+        self.window = Some(now);
         let rate = now.misses.saturating_sub(before.misses) as f64 / packets as f64;
-        let ShiftResult::Shifted(usual) = self.hits.take(generation, rate) else { return Ok(false) };
+        let ShiftResult::Shifted(usual) = self.take(generation, rate) else { return Ok(false) };
         tell(&SessionReport::Shifted { generation, usual, now: rate });
-        self.fruitless = 0;
+        guarded.schedule.fruitless = 0;
         Ok(true)
     }
 }

@@ -20,17 +20,14 @@ use millstream_isa::semantics::eval;
 use millstream_passes::{EffectSummaries, ModuleInfo, call_effects};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::eval::{AbstractValue, arithmetic, read};
+use super::abstract_key::key_bytes;
+use super::eval::{AbstractValue, AssumedResults, arithmetic, read};
 use super::plan::{FieldConstant, MapContents};
 use super::site::{LookupKey, lookup};
-use super::split::key_bytes;
 use super::stack_key::stack_address;
 
 /// Instructions that are looked at behind one lookup.
 const MOST: usize = 4_000;
-
-/// Results of lookups, as implied by the path that led here.
-pub(super) type AssumedResults = FxHashMap<Inst, Option<Vec<u8>>>;
 
 /// A value in both runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

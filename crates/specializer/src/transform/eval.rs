@@ -163,3 +163,6 @@ pub(super) fn constant(op: &Op, args: &[u64]) -> Option<u64> {
         _ => return None,
     })
 }
+
+/// Results of lookups, as implied by the path that led here.
+pub(super) type AssumedResults = FxHashMap<Inst, Option<Vec<u8>>>;

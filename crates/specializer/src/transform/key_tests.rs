@@ -11,25 +11,15 @@ use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use super::dead_lookup_elimination::{AssumedResults, EliminationContext, PairedValue, PossibleResults};
+use super::abstract_key::AbstractKey;
+use super::dead_lookup_elimination::{EliminationContext, PairedValue, PossibleResults};
 use super::decision_tree::DecisionCase;
 use super::error::TransformError;
-use super::eval::{AbstractValue, ValueBytes};
-use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator};
+use super::eval::{AbstractValue, AssumedResults, ValueBytes};
+use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, ResolvedKeyTest};
 use super::plan::{KeyTest, MapContents, SpecializationPlan, UnknownContents};
 use super::site::{KeyForm, LookupInst, LookupSite, SiteId};
-use super::split::AbstractKey;
 use super::stack_key;
-
-/// A test, as seen by the code that it stands before.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ResolvedKeyTest<'p> {
-    plan: &'p KeyTest,
-    /// The lookup whose key is tested.
-    lookup: Inst,
-    /// The word.
-    word: Option<Value>,
-}
 
 /// Checks that the tests fit their lookups; groups them by the lookup that they stand before.
 pub(super) fn check_tests<'p>(

@@ -8,7 +8,9 @@
 //! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`MapContents`], and
 //! holds as long as the [`GuardCheck`] does.
 
+mod abstract_key;
 mod bpf_loop_inlining;
+mod cache_layout;
 mod dead_lookup_elimination;
 mod decision_tree;
 mod entry_cache;
@@ -37,12 +39,13 @@ mod tail_calls;
 mod trie;
 mod unroll;
 mod value_pool;
+mod volatile;
 
 use millstream_ir::Module;
 use millstream_passes::{PassError, PassPipeline, PassSession};
 
 pub use bpf_loop_inlining::{CallbackMode, unfolds};
-pub use entry_cache::{CacheLayout, EntryCache, whole_words};
+pub use cache_layout::{CacheLayout, EntryCache, whole_words};
 pub use error::TransformError;
 pub use fixed_length_prefixes::FixedLengthPrefixes;
 pub(crate) use fixed_length_prefixes::has_length;
@@ -51,9 +54,9 @@ pub use key_tests::{dead_lookups_after, in_range};
 pub(crate) use matcher::address_pieces;
 pub use perfect_hash::{PerfectHashTable, RowLayout};
 pub use plan::{
-    CodeBudget, DeoptMap, FallbackTailCall, FieldConstant, GuardCheck, InnerSitePlan, KeyTest, LookupEntry,
-    LookupPlan, MapContents, NamedInnerMap, SitePlan, SiteReport, SpecializationPlan, TransformReport,
-    UnknownContents,
+    CodeBudget, DeoptMap, FallbackTailCall, FieldConstant, GuardCheck, InlinedTailCall, InnerSitePlan,
+    KeyTest, LookupEntry, LookupPlan, MapContents, NamedInnerMap, ProgArrayPair, SitePlan, SiteReport,
+    SpecializationPlan, TransformReport, UnknownContents,
 };
 pub use sampler::{PacketKind, SampleBuffer, SampleMode, keep_packets};
 pub use shadow_table::{ShadowCapacity, ShadowTable};
@@ -61,10 +64,7 @@ pub use site::{KeyForm, LookupSite, SiteId, sites};
 pub(crate) use site::{is_template, of_shape};
 pub use specialize::specialize;
 pub use table_loop_analysis::is_table_loop_lookup;
-pub use tail_calls::{
-    InlinedTailCall, ProgArrayPair, SyncCounters, calls, inline_tail_calls, may_call_more,
-    redirect_tail_calls,
-};
+pub use tail_calls::{SyncCounters, calls, inline_tail_calls, may_call_more, redirect_tail_calls};
 pub use trie::MultibitTrie;
 pub use value_pool::MOST_BYTES as TRIE_VALUE;
 

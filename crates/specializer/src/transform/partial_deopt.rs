@@ -10,10 +10,10 @@
 
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Inst, Map, Op, Type, Value, Width};
 
+use super::abstract_key::AbstractKey;
 use super::eval::AbstractValue;
 use super::partial_eval::{AbstractEnv, CopyPosition, PartialEvaluator};
-use super::specialize::volatile_load;
-use super::split::AbstractKey;
+use super::volatile::volatile_load;
 
 /// Size of the copy, in instructions, from which no more is copied for this.
 const MOST: usize = 12_000;

@@ -19,14 +19,12 @@ use millstream_isa::semantics::eval;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::dead_lookup_elimination::AssumedResults;
 use super::error::TransformError;
 use super::eval::{
-    AbstractValue, LookupValue, LookupValueId, MergeId, MergedField, MergedFields, ValueAddress, ValueBytes,
-    arithmetic, read,
+    AbstractValue, AssumedResults, LookupValue, LookupValueId, MergeId, MergedField, MergedFields,
+    ValueAddress, ValueBytes, arithmetic, read,
 };
-use super::key_tests::ResolvedKeyTest;
-use super::plan::{MapContents, SitePlan, SpecializationPlan, TransformReport};
+use super::plan::{KeyTest, MapContents, SitePlan, SpecializationPlan, TransformReport};
 use super::site::lookup;
 
 /// Steps into regions within regions; beyond it lookups stay as they are.
@@ -50,6 +48,16 @@ pub(super) struct CopiedRegion {
 /// Several values with one copy.
 pub(super) struct MergePoint {
     pub(super) head: Block,
+}
+
+/// A test, as seen by the code that it stands before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResolvedKeyTest<'p> {
+    pub(super) plan: &'p KeyTest,
+    /// The lookup whose key is tested.
+    pub(super) lookup: Inst,
+    /// The word.
+    pub(super) word: Option<Value>,
 }
 
 /// The state of copying.

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use millstream_ir::{KeyPiece, Map};
+use millstream_ir::{Func, KeyPiece, Map};
 
-use super::entry_cache::EntryCache;
+use super::cache_layout::EntryCache;
 use super::site::SiteId;
-use super::tail_calls::{InlinedTailCall, ProgArrayPair};
 
 /// Contents of maps, valid as long as the guard does not change.
 ///
@@ -291,4 +290,24 @@ impl TransformReport {
     pub fn has_copies(&self) -> bool {
         self.sites.iter().any(|(_, site)| site.copies > 1)
     }
+}
+
+/// A program array, and the array that holds the variants of its programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgArrayPair {
+    /// The array.
+    pub array: Map,
+    /// Its place.
+    pub place: Map,
+}
+
+/// A slot of a place whose program is inlined where it is called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct InlinedTailCall {
+    /// The place.
+    pub place: Map,
+    /// The slot.
+    pub slot: u32,
+    /// The variant in it.
+    pub callee: Func,
 }

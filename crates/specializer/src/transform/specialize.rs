@@ -20,6 +20,7 @@ use super::plan::{
 };
 use super::shadow_table::ShadowCapacity;
 use super::site::{LookupSite, SiteId, of_shape, sites};
+use super::volatile::{volatile, volatile_load};
 
 /// Replaces a prepared function by its variant for a plan.
 ///
@@ -350,13 +351,4 @@ impl PartialEvaluator<'_> {
         self.emit(call, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
         on
     }
-}
-
-pub(super) fn volatile_load(offset: u32) -> Op {
-    Op::Load { size: Size::Dw, sext: false, offset: offset as i32, flags: volatile() }
-}
-
-/// The guard's words change under the program.
-pub(super) fn volatile() -> MemFlags {
-    MemFlags { core: None, volatile: true }
 }

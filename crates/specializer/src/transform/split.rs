@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 
 use cranelift_entity::EntityRef;
 
+use super::abstract_key::{AbstractKey, KeyKnown, KeySource, constant_pieces, key_bytes};
+use super::cache_layout::whole_words;
 use super::decision_tree::DecisionCase;
-use super::entry_cache::whole_words;
 use super::eval::{AbstractValue, LookupValue, MergeId, MergedField, ValueAddress, ValueBytes, read};
 use super::lpm;
 use super::matcher::{KeyGroup, KeyMatcher, MatchMethod, full_length, groups, indices};
@@ -28,14 +29,6 @@ use super::stack_key::{self, StoredPiece};
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
 
-/// A key as the source has it, and as far as it is known.
-pub(super) struct AbstractKey {
-    given: KeySource,
-    known: KeyKnown,
-    /// Address of the map of the lookup, if it is an inner one. Then nothing is known of the key.
-    pub(super) object: Option<AbstractValue>,
-}
-
 /// A twin, as seen by the code of one lookup.
 enum ShadowAccess {
     Trie(TrieAccess),
@@ -51,30 +44,6 @@ struct ShadowLookup<'k> {
     key: &'k AbstractKey,
     /// Block in which the lookup is made because the twin is out of date, if the code tests for that.
     made: Option<Block>,
-}
-
-impl AbstractKey {
-    /// The value of a piece of the key, if it is known in pieces.
-    pub(super) fn piece(&self, wanted: KeyPiece) -> Option<AbstractValue> {
-        let (KeySource::Values(layout, args) | KeySource::Stack(_, layout, args)) = &self.given else {
-            return None;
-        };
-        layout.iter().zip(args).find(|(piece, _)| **piece == wanted).map(|(_, abs)| *abs)
-    }
-}
-
-enum KeySource {
-    Values(KeyLayout, SmallVec<[AbstractValue; 4]>),
-    /// Pointer to the stack, layout and values of the pieces.
-    Stack(AbstractValue, KeyLayout, SmallVec<[AbstractValue; 4]>),
-    Pointer(AbstractValue),
-}
-
-enum KeyKnown {
-    No,
-    Constant(Vec<u8>),
-    /// Depends on the path that led to the merged values.
-    Merged(MergeId, Vec<Vec<u8>>),
 }
 
 impl PartialEvaluator<'_> {
@@ -778,26 +747,4 @@ impl PartialEvaluator<'_> {
         rows.retain(|r| seen.insert(r.key.clone()));
         self.exact(&words, rows, out, default);
     }
-}
-
-/// The bytes of a key with these pieces, in their order.
-pub(super) fn key_bytes(
-    layout: &KeyLayout,
-    size: u32,
-    value: impl Fn(usize) -> Option<i64>,
-) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; size as usize];
-    for (n, piece) in layout.iter().enumerate() {
-        let (start, len) = (usize::from(piece.offset), piece.size.bytes() as usize);
-        bytes[start..start + len].copy_from_slice(&value(n)?.to_le_bytes()[..len]);
-    }
-    Some(bytes)
-}
-
-/// A constant key as pieces.
-fn constant_pieces(bytes: &[u8]) -> (KeyLayout, SmallVec<[AbstractValue; 4]>) {
-    let pieces = pieces_of(bytes.len() as u32);
-    let part = |p: &KeyPiece| read(bytes, u32::from(p.offset), p.size, false).unwrap_or(0);
-    let args = pieces.iter().map(|p| AbstractValue::Const(part(p))).collect();
-    (pieces, args)
 }

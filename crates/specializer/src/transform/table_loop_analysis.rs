@@ -17,10 +17,10 @@ use millstream_ir::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::abstract_key::key_bytes;
 use super::eval::{AbstractValue, LookupValueId, ValueAddress, ValueBytes, read};
 use super::partial_eval::{AbstractEnv, PartialEvaluator};
 use super::site::{KeyForm, LookupSite};
-use super::split::key_bytes;
 use super::symbolic_bits::{BitCondition, BitLiterals, KnownWordBits, SymbolicWord};
 
 /// Turns of one loop.

@@ -19,16 +19,8 @@ use millstream_passes::{can_splice_last, splice_last};
 use super::eval::AbstractValue;
 use super::instrument::{branch, insert_block, split_block};
 use super::partial_eval::PartialEvaluator;
-use super::specialize::volatile_load;
-
-/// A program array, and the array that holds the variants of its programs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProgArrayPair {
-    /// The array.
-    pub array: Map,
-    /// Its place.
-    pub place: Map,
-}
+use super::plan::{InlinedTailCall, ProgArrayPair};
+use super::volatile::volatile_load;
 
 /// Location of the counters that tell if an array and its place still agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,17 +103,6 @@ pub fn redirect_tail_calls(module: &mut Module, func: Func, chain: &[ProgArrayPa
         cursor.value(Op::Helper { id: id::TAIL_CALL }, [ctx, array, index], Type::Any);
         cursor.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
     }
-}
-
-/// A slot of a place whose program is inlined where it is called.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct InlinedTailCall {
-    /// The place.
-    pub place: Map,
-    /// The slot.
-    pub slot: u32,
-    /// The variant in it.
-    pub callee: Func,
 }
 
 /// Slots that are tested for, at most, where a call does not name one.

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use super::length;
-use crate::runtime::hash::words;
+use crate::runtime::hash_function::words;
 use crate::runtime::region::{AddressAllocator, MemoryRegion};
 
 /// Prefixes that are compared at once.
