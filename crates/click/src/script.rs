@@ -38,6 +38,15 @@ pub enum ScriptKind {
     Passive,
     /// From the beginning, and the run ends when it does.
     Driver,
+    /// When another one reads or writes any of its handlers.
+    Proxy,
+}
+
+impl ScriptKind {
+    /// Returns true if a script runs only when something calls it.
+    pub fn is_called(self) -> bool {
+        matches!(self, ScriptKind::Passive | ScriptKind::Proxy)
+    }
 }
 
 /// An instruction of a script.
@@ -53,28 +62,32 @@ pub enum ScriptStep {
         unquoted: bool,
         /// True if it is set only the first time.
         once: bool,
+        /// True if it is a handler of the script, too.
+        exported: bool,
     },
     /// Prints a text, or the value of a handler.
     Print {
         /// The text, or the handler.
         text: String,
+        /// True if quotes of the handler's argument are taken off.
+        unquoted: bool,
         /// True if it ends with a newline.
         line: bool,
         /// The file that it goes to, and true if it is appended.
         file: Option<(String, bool)>,
     },
-    /// Prints a handler and its value to standard error.
-    Read(String),
-    /// Writes a handler: its name and the text.
-    Write(String),
+    /// Prints a handler and its value to standard error; quotes of its argument are taken off if true.
+    Read(String, bool),
+    /// Writes a handler: its name and the text, whose quotes are taken off if true.
+    Write(String, bool),
     /// Waits for a time in seconds.
     Wait(String),
     /// Waits until somebody steps on, so often.
     Pause(String),
     /// Goes elsewhere, if the condition is true.
     Goto(JumpTarget, Option<String>),
-    /// Ends, with a value.
-    Return(String),
+    /// Ends, with a value; its quotes are taken off if true.
+    Return(String, bool),
     /// Ends, with a message.
     Error(String),
 }
@@ -98,6 +111,8 @@ const INSTRUCTIONS: &[&str] = &[
     "setq",
     "init",
     "initq",
+    "export",
+    "exportq",
     "print",
     "printq",
     "printn",
@@ -153,8 +168,9 @@ fn kind(text: &SpannedText) -> Result<ScriptKind, Error> {
         "ACTIVE" => Ok(ScriptKind::Active),
         "PASSIVE" => Ok(ScriptKind::Passive),
         "DRIVER" => Ok(ScriptKind::Driver),
+        "PROXY" => Ok(ScriptKind::Proxy),
         other => Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
-            .help("those that are: ACTIVE, PASSIVE, DRIVER")),
+            .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY")),
     }
 }
 
@@ -165,23 +181,26 @@ fn step(
     labels: &[(String, usize)],
 ) -> Result<ScriptStep, Error> {
     let name = &parts[0];
+    let is_plain = name.text.ends_with('q');
     let rest = argument.text[name.text.len()..].trim().to_owned();
     let needed = |what: &str| match rest.is_empty() {
         true => Err(Error::new(argument.span, format!("`{}` lacks {what}", name.text))),
         false => Ok(rest.clone()),
     };
     Ok(match name.text.as_str() {
-        "set" | "setq" | "init" | "initq" => {
+        "set" | "setq" | "init" | "initq" | "export" | "exportq" => {
             let variable = parts.get(1).ok_or_else(|| {
                 Error::new(argument.span, format!("`{}` lacks the name of a variable", name.text))
             })?;
             let text = rest[variable.text.len()..].trim().to_owned();
-            let (unquoted, once) = (name.text.ends_with('q'), name.text.starts_with("init"));
-            ScriptStep::Set { name: variable.text.clone(), text, unquoted, once }
+            let exported = name.text.starts_with("export");
+            let once = exported || name.text.starts_with("init");
+            ScriptStep::Set { name: variable.text.clone(), text, unquoted: is_plain, once, exported }
         }
         "print" | "printq" | "printn" | "printnq" => {
             let (text, file) = redirected(&rest);
-            ScriptStep::Print { text, line: !name.text.starts_with("printn"), file }
+            let line = !name.text.starts_with("printn");
+            ScriptStep::Print { text, unquoted: is_plain, line, file }
         }
         "save" | "append" => {
             let handler = parts.get(1).ok_or_else(|| {
@@ -190,10 +209,10 @@ fn step(
             let file = rest[handler.text.len()..].trim();
             let file = if file.is_empty() { "-" } else { file };
             let (text, file) = (handler.text.clone(), to_file(file, name.text == "append"));
-            ScriptStep::Print { text, line: true, file }
+            ScriptStep::Print { text, unquoted: false, line: true, file }
         }
-        "read" | "readq" => ScriptStep::Read(needed("the name of a handler")?),
-        "write" | "writeq" | "call" => ScriptStep::Write(needed("the name of a handler")?),
+        "read" | "readq" => ScriptStep::Read(needed("the name of a handler")?, is_plain),
+        "write" | "writeq" | "call" => ScriptStep::Write(needed("the name of a handler")?, is_plain),
         // Without a time it is a pause.
         "wait" | "wait_time" if !rest.is_empty() => ScriptStep::Wait(rest),
         "wait" | "pause" | "wait_pause" | "wait_stop" | "wait_step" => ScriptStep::Pause(rest),
@@ -206,7 +225,7 @@ fn step(
         "loop" => ScriptStep::Goto(JumpTarget::Step(0), None),
         "end" | "exit" => ScriptStep::Goto(JumpTarget::End, None),
         "stop" => ScriptStep::Goto(JumpTarget::Stop, None),
-        "return" | "returnq" => ScriptStep::Return(rest),
+        "return" | "returnq" => ScriptStep::Return(rest, is_plain),
         "error" | "errorq" => ScriptStep::Error(unquoted(&rest)),
         other => {
             let error = Error::new(name.span, format!("there is no instruction `{other}` in scripts here"));

@@ -233,7 +233,7 @@ impl ElementSetup<'_> {
         match self.arguments.keyword("END_CALL") {
             Some(text) if stops => Err(Error::new(text.span, "END_CALL and STOP exclude each other")),
             Some(text) => {
-                let (element, steps) = (self.element.name.clone(), vec![ScriptStep::Write(text.text)]);
+                let (element, steps) = (self.element.name.clone(), vec![ScriptStep::Write(text.text, false)]);
                 let script = Some(self.shared.scripts.len());
                 self.script(Script { element, kind: ScriptKind::Passive, steps });
                 self.shared.ends.push(SourceEnd { source, script });
@@ -255,7 +255,7 @@ impl ElementSetup<'_> {
             return Err(Error::new(text.span, message));
         }
         let due = self.number();
-        let steps = vec![ScriptStep::Write(text.text.clone())];
+        let steps = vec![ScriptStep::Write(text.text.clone(), false)];
         let script = Script { element: self.element.name.clone(), kind: ScriptKind::Passive, steps };
         self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len() });
         self.shared.scripts.push(script);
