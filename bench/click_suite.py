@@ -10,8 +10,8 @@ The format is that of Click's `clicktest` (its documentation is at the end of th
 %expectx, %stdout, %stderr, %ignore, %ignorev, %ignorex, %info, %cut, %include, %eot, %eof, and regular expressions in double braces. A file
 passes if its script ends with exit code 0 and every expected output is there.
 
-The table has a row for each file: `pass`, `fail` with the first difference, or `skip` with the requirement that does not hold. --expected names
-files that must pass, one a line; the exit code is 1 if one of them does not.
+The table has a row for each file: `pass`, `fail` with the first difference, or `skip` with the requirement that does not hold (or because the file
+passes with a click that always fails). --expected names files that must pass, one a line; the exit code is 1 if one of them does not.
 """
 
 import argparse
@@ -248,6 +248,11 @@ def main():
     report(rows, args)
 
 
+def vacuous(test, environment):
+    """True if a test passes although every call of click fails."""
+    return outcome(test, {**environment, "MILLSTREAM": "false"})[0] == "pass"
+
+
 def run(files, environment, args):
     """A row for each file: its name, result and reason."""
     rows = []
@@ -255,6 +260,8 @@ def run(files, environment, args):
         if sys.stderr.isatty():
             print(f"\r{at}/{len(files)} {path.name:<60}", end="", file=sys.stderr)
         results = [outcome(test, environment) for test in sections(path)]
+        if all(kind == "pass" for kind, _ in results) and all(vacuous(test, environment) for test in sections(path)):
+            results = [("skip", "it passes without a working click, too")]
         worst = next((r for kind in ("fail", "skip") for r in results if r[0] == kind), ("pass", ""))
         rows.append({"file": f"{path.parent.name}/{path.name}", "result": worst[0], "reason": worst[1]})
         if not args.json:

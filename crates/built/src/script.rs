@@ -13,9 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use millstream_click::{ClickProgram, Handler, JumpTarget, Script, ScriptKind, ScriptStep, unquoted};
+use millstream_click::{
+    ClickProgram, Handler, JumpTarget, Script, ScriptKind, ScriptStep, signal_number, unquoted,
+};
 use millstream_native::NativeEngine;
 use millstream_rng::Rng;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::handlers;
 use expressions::{compute, is_true, split};
@@ -25,7 +28,7 @@ const MOST_JUMPS: u32 = 1000;
 /// Largest random number, without bounds: RAND_MAX of the C library.
 const RANDOM_MAX: u64 = 0x7fff_ffff;
 /// Functions that need the script.
-const FUNCTIONS: [&str; 6] = ["get", "set", "shift", "readable", "writable", "random"];
+const FUNCTIONS: [&str; 7] = ["get", "set", "shift", "readable", "writable", "random", "kill"];
 /// Functions that only scripts may call.
 const PRIVATE: [&str; 3] = ["cat", "catq", "kill"];
 /// Depth of nesting: scripts that run each other, and handlers in handlers.
@@ -54,6 +57,8 @@ struct ScriptRun {
     told: BTreeSet<usize>,
     /// Variables that are handlers, too.
     exported: BTreeSet<String>,
+    /// True if no signal starts it any more.
+    is_over: bool,
     value: String,
     /// True if a variable has changed since the last backward jump.
     changed: bool,
@@ -120,6 +125,7 @@ impl ScriptRunner {
             begun: BTreeSet::new(),
             told: BTreeSet::new(),
             exported: BTreeSet::new(),
+            is_over: false,
             value: String::new(),
             changed: false,
             rounds: 0,
@@ -277,6 +283,22 @@ impl ScriptRunner {
         if script < self.all.len() { self.run(script, &[], around) } else { Ok(()) }
     }
 
+    /// Scripts that signals start, and the numbers of these.
+    pub fn signal_scripts(&self) -> Vec<(usize, Vec<i32>)> {
+        let of_signals = |(_, run): &(usize, &ScriptRun)| run.script.kind == ScriptKind::Signal;
+        let found = self.all.iter().enumerate().filter(of_signals);
+        found.map(|(at, run)| (at, run.script.signals.clone())).collect()
+    }
+
+    /// Runs a script that a signal starts. Returns `false` if no signal is to start it again.
+    ///
+    /// # Errors
+    /// If what it prints cannot be written.
+    pub fn run_for_signal(&mut self, script: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<bool> {
+        self.run_script(script, around)?;
+        Ok(self.all.get(script).is_some_and(|run| !run.is_over))
+    }
+
     /// Carries out a script until it blocks or ends.
     fn go(&mut self, at: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         if self.depth == DEEPEST {
@@ -393,7 +415,8 @@ impl ScriptRunner {
                 if let Some(value) = self.read(at, place, &text, around)? {
                     let name = expressions::first(&text).0;
                     let is_own = name != "now" && !name.contains('.') && self.is_function(name);
-                    let element = if is_own { format!("{}.", self.all[at].script.element) } else { String::new() };
+                    let element =
+                        if is_own { format!("{}.", self.all[at].script.element) } else { String::new() };
                     writeln!(around.errors, "{element}{name}:\n{value}\n")?;
                 }
             }
@@ -464,6 +487,7 @@ impl ScriptRunner {
             JumpTarget::Error => {
                 writeln!(around.errors, "{}: ends with an error", self.all[at].script.element)?
             }
+            JumpTarget::Exit => self.all[at].is_over = true,
             JumpTarget::End => {}
         }
         self.done(at);
@@ -574,7 +598,9 @@ impl ScriptRunner {
                 Some(Ok(String::new()))
             }
             "shift" => {
-                let Some(value) = self.all[at].variables.get_mut(variable) else { return Some(Err(unknown())) };
+                let Some(value) = self.all[at].variables.get_mut(variable) else {
+                    return Some(Err(unknown()));
+                };
                 let (first, rest) = expressions::first(value);
                 let (first, rest) = (first.to_owned(), rest.trim_start().to_owned());
                 *value = rest;
@@ -588,6 +614,7 @@ impl ScriptRunner {
                 Some(Ok(words.iter().all(is_there).to_string()))
             }
             "random" => Some(self.random(&words)),
+            "kill" => Some(kill(&words)),
             _ => match self.all[at].exported.contains(name) {
                 true => self.all[at].variables.get(name).cloned().map(Ok),
                 false => compute(name, argument),
@@ -755,6 +782,20 @@ impl ScriptRunner {
         out.push_str(rest);
         Ok(out)
     }
+}
+
+/// Sends a signal, which the first word names, to processes.
+fn kill(words: &[String]) -> Result<String, String> {
+    let (signal, processes) = words.split_first().ok_or("kill: expected a signal and processes")?;
+    let signal = signal_number(signal).and_then(Signal::from_named_raw);
+    let signal = signal.ok_or_else(|| format!("kill: there is no signal {:?}", words[0]))?;
+    for process in processes {
+        // Groups of processes, which are below one, are not meant.
+        let number = process.parse().ok().filter(|number| *number > 0).and_then(Pid::from_raw);
+        let number = number.ok_or_else(|| format!("kill: {process:?} is no process"))?;
+        kill_process(number, signal).map_err(|e| format!("kill {process}: {e}"))?;
+    }
+    Ok(String::new())
 }
 
 /// A handler and its argument, without the argument's quotes if `plain`.

@@ -332,7 +332,8 @@ mod tests {
     #[test]
     fn variables_are_replaced_outside_of_single_quotes() {
         let values = [("a", "1"), ("words", "x  'y z' w"), ("n", "2")];
-        let variables: ConfigVariables = values.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
+        let variables: ConfigVariables =
+            values.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
         let on = |text: &str| {
             let name = SpannedName { text: text.into(), span: ConfigSpan::default() };
             substitute(&name, &variables, &mut ExpansionBudget::default()).expect("little text").0
@@ -340,6 +341,9 @@ mod tests {
         assert_eq!(on("$a ${a}b $b"), "1 1b $b");
         assert_eq!(on("'$a' \"$a\" ${b-7}"), "'$a' \"1\" 7");
         assert_eq!(on("$ $"), "$ $");
-        assert_eq!(on("${words[0]}|${words[1]}|${words[3]}|${words[$n]}|${words[x]}"), "x|'y z'||w|${words[x]}");
+        assert_eq!(
+            on("${words[0]}|${words[1]}|${words[3]}|${words[$n]}|${words[x]}"),
+            "x|'y z'||w|${words[x]}"
+        );
     }
 }

@@ -224,7 +224,8 @@ impl Flattener {
         declared(statements, &mut frame.declared);
         self.statements(statements, &mut frame)?;
         // In Click's order: those inside compound elements come last.
-        let is_primitive = |pending: &PendingCompound<'_>| matches!(pending.class, VisibleClass::Primitive(_));
+        let is_primitive =
+            |pending: &PendingCompound<'_>| matches!(pending.class, VisibleClass::Primitive(_));
         let (primitive, compound): (Vec<_>, Vec<_>) = frame.pending.into_iter().partition(is_primitive);
         for pending in primitive.into_iter().chain(compound) {
             self.expand(pending)?;
@@ -462,10 +463,8 @@ impl Flattener {
             _ => {
                 let (n, m) = (from.len(), to.len());
                 return Err(match arrow {
-                    ArrowKind::One => {
-                        Error::new(span, "syntax error: many-to-many connections require '=>'")
-                            .help("`=>` connects as many outputs to as many inputs, one by one")
-                    }
+                    ArrowKind::One => Error::new(span, "syntax error: many-to-many connections require '=>'")
+                        .help("`=>` connects as many outputs to as many inputs, one by one"),
                     ArrowKind::Many => {
                         let message = format!("connection mismatch: {n} outputs connected to {m} inputs");
                         Error::new(span, message)

@@ -66,5 +66,5 @@ pub use queueing::{
     SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
 };
 pub use reference::reference;
-pub use script::{JumpTarget, Script, ScriptCall, ScriptKind, ScriptStep, unquoted};
+pub use script::{JumpTarget, Script, ScriptCall, ScriptKind, ScriptStep, signal_number, unquoted};
 pub use sketch::{FlowKey, FlowSketch};

@@ -16,6 +16,8 @@ pub struct Script {
     pub element: String,
     /// When it runs.
     pub kind: ScriptKind,
+    /// Signals that start it, by their numbers, if it is of the type `SIGNAL`.
+    pub signals: Vec<i32>,
     /// Its instructions.
     pub steps: Vec<ScriptStep>,
 }
@@ -40,12 +42,14 @@ pub enum ScriptKind {
     Driver,
     /// When another one reads or writes any of its handlers.
     Proxy,
+    /// When the process receives a signal.
+    Signal,
 }
 
 impl ScriptKind {
     /// Returns true if a script runs only when something calls it.
     pub fn is_called(self) -> bool {
-        matches!(self, ScriptKind::Passive | ScriptKind::Proxy)
+        matches!(self, ScriptKind::Passive | ScriptKind::Proxy | ScriptKind::Signal)
     }
 }
 
@@ -99,6 +103,8 @@ pub enum JumpTarget {
     Step(usize),
     /// To its end.
     End,
+    /// To its end, and no signal starts it again.
+    Exit,
     /// To its end, and that of the run.
     Stop,
     /// To its end, with an error.
@@ -144,9 +150,9 @@ const INSTRUCTIONS: &[&str] = &[
 
 /// Reads the arguments of a script.
 pub(crate) fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script, Error> {
-    let kind = match setup.arguments.keyword("TYPE") {
+    let (kind, signals) = match setup.arguments.keyword("TYPE") {
         Some(text) => kind(&text)?,
-        None => usual,
+        None => (usual, Vec::new()),
     };
     let all = setup.arguments.rest();
     let (mut labels, mut plain) = (Vec::new(), Vec::new());
@@ -160,18 +166,59 @@ pub(crate) fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<
     }
     let steps =
         plain.iter().map(|(argument, parts)| step(argument, parts, &labels)).collect::<Result<_, _>>()?;
-    Ok(Script { element: setup.element.name.clone(), kind, steps })
+    Ok(Script { element: setup.element.name.clone(), kind, signals, steps })
 }
 
-fn kind(text: &SpannedText) -> Result<ScriptKind, Error> {
-    match text.text.as_str() {
-        "ACTIVE" => Ok(ScriptKind::Active),
-        "PASSIVE" => Ok(ScriptKind::Passive),
-        "DRIVER" => Ok(ScriptKind::Driver),
-        "PROXY" => Ok(ScriptKind::Proxy),
-        other => Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
-            .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY")),
-    }
+/// The type of a script, and its signals.
+fn kind(text: &SpannedText) -> Result<(ScriptKind, Vec<i32>), Error> {
+    let kind = match text.text.as_str() {
+        "ACTIVE" => ScriptKind::Active,
+        "PASSIVE" => ScriptKind::Passive,
+        "DRIVER" => ScriptKind::Driver,
+        "PROXY" => ScriptKind::Proxy,
+        other => {
+            match &words(text)[..] {
+                [word, signals @ ..] if word.text == "SIGNAL" && !signals.is_empty() => {
+                    return Ok((ScriptKind::Signal, signals.iter().map(signal).collect::<Result<_, _>>()?));
+                }
+                _ => {
+                    return Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
+                    .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY, SIGNAL with the names of signals"));
+                }
+            }
+        }
+    };
+    Ok((kind, Vec::new()))
+}
+
+/// Signals of signal(7) and their numbers on x86 and ARM, but for those that nothing can catch.
+const SIGNALS: [(&str, i32); 12] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("USR1", 10),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("CHLD", 17),
+    ("CONT", 18),
+    ("TSTP", 20),
+    ("WINCH", 28),
+];
+
+/// The number of a signal, from its name or number.
+pub fn signal_number(text: &str) -> Option<i32> {
+    let name = text.strip_prefix("SIG").unwrap_or(text);
+    let number = text.parse().ok();
+    SIGNALS.iter().find(|(known, value)| *known == name || Some(*value) == number).map(|(_, value)| *value)
+}
+
+fn signal(text: &SpannedText) -> Result<i32, Error> {
+    signal_number(&text.text).ok_or_else(|| {
+        Error::new(text.span, format!("there is no signal `{}` that scripts can have", text.text))
+            .nearest(&text.text, SIGNALS.iter().map(|(name, _)| *name))
+    })
 }
 
 /// An instruction from its words, the first of which is its name.
@@ -223,7 +270,8 @@ fn step(
             ScriptStep::Goto(goal(label, labels)?, condition)
         }
         "loop" => ScriptStep::Goto(JumpTarget::Step(0), None),
-        "end" | "exit" => ScriptStep::Goto(JumpTarget::End, None),
+        "end" => ScriptStep::Goto(JumpTarget::End, None),
+        "exit" => ScriptStep::Goto(JumpTarget::Exit, None),
         "stop" => ScriptStep::Goto(JumpTarget::Stop, None),
         "return" | "returnq" => ScriptStep::Return(rest, is_plain),
         "error" | "errorq" => ScriptStep::Error(unquoted(&rest)),
@@ -259,7 +307,8 @@ fn goal(label: &SpannedText, labels: &[(String, usize)]) -> Result<JumpTarget, E
     }
     match label.text.as_str() {
         "loop" | "begin" => Ok(JumpTarget::Step(0)),
-        "end" | "exit" => Ok(JumpTarget::End),
+        "end" => Ok(JumpTarget::End),
+        "exit" => Ok(JumpTarget::Exit),
         "stop" => Ok(JumpTarget::Stop),
         "error" => Ok(JumpTarget::Error),
         other => Err(Error::new(label.span, format!("there is no label `{other}`"))

@@ -123,7 +123,12 @@ impl ScriptNumber {
     }
 
     /// Combines two numbers: as whole numbers if both are and the result is one.
-    fn with(self, other: ScriptNumber, whole: fn(i128, i128) -> Option<i128>, real: fn(f64, f64) -> f64) -> Self {
+    fn with(
+        self,
+        other: ScriptNumber,
+        whole: fn(i128, i128) -> Option<i128>,
+        real: fn(f64, f64) -> f64,
+    ) -> Self {
         let combined = match (self, other) {
             (ScriptNumber::Whole(a), ScriptNumber::Whole(b)) => whole(a, b),
             _ => None,
@@ -159,7 +164,11 @@ fn order(a: &str, b: &str) -> Ordering {
 }
 
 /// Reduces numbers from left to right; nothing if a word is not a number.
-fn reduce(words: &[String], whole: fn(i128, i128) -> Option<i128>, real: fn(f64, f64) -> f64) -> Option<String> {
+fn reduce(
+    words: &[String],
+    whole: fn(i128, i128) -> Option<i128>,
+    real: fn(f64, f64) -> f64,
+) -> Option<String> {
     let numbers: Option<Vec<ScriptNumber>> = words.iter().map(|word| ScriptNumber::parse(word)).collect();
     let all = numbers?.into_iter().reduce(|a, b| a.with(b, whole, real))?;
     Some(all.text())
@@ -237,7 +246,9 @@ pub(super) fn compute(name: &str, text: &str) -> Option<Result<String, String>> 
         "unquote" => Ok(unquoted(text)),
         "sprintf" => sprintf(words),
         "cat" => file_text(text),
-        "catq" => file_text(text).map(|text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))),
+        "catq" => {
+            file_text(text).map(|text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+        }
         _ => return None,
     })
 }

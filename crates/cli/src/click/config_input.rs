@@ -75,7 +75,10 @@ impl ConfigSource {
 
     /// A configuration that is this text.
     pub(super) fn of_text(text: &str) -> ConfigSource {
-        ConfigSource { input: ConfigInput::Text(text.to_owned()), ..ConfigSource::of_file(Path::new(""), &[]) }
+        ConfigSource {
+            input: ConfigInput::Text(text.to_owned()),
+            ..ConfigSource::of_file(Path::new(""), &[])
+        }
     }
 }
 
@@ -159,11 +162,17 @@ mod tests {
         let file = |name: &str| ConfigInput::File(name.into());
         let text = |text: &str| ConfigInput::Text(text.into());
         assert_eq!(read(&["a.click"]), Some((file("a.click"), vec![])));
-        assert_eq!(read(&["A=1", "a.click", "B=x=y"]), Some((file("a.click"), vec!["A=1".into(), "B=x=y".into()])));
+        assert_eq!(
+            read(&["A=1", "a.click", "B=x=y"]),
+            Some((file("a.click"), vec!["A=1".into(), "B=x=y".into()]))
+        );
         assert_eq!(read(&["-f", "a.click", "A=1"]), Some((file("a.click"), vec!["A=1".into()])));
         assert_eq!(read(&["-e", "-> Idle", "A=1"]), Some((text("-> Idle"), vec!["A=1".into()])));
         assert_eq!(read(&["./a=b/c.click"]), Some((file("./a=b/c.click"), vec![])));
-        assert_eq!([read(&[]), read(&["-"])], [Some((ConfigInput::Stdin, vec![])), Some((ConfigInput::Stdin, vec![]))]);
+        assert_eq!(
+            [read(&[]), read(&["-"])],
+            [Some((ConfigInput::Stdin, vec![])), Some((ConfigInput::Stdin, vec![]))]
+        );
         assert_eq!([read(&["a", "b"]), read(&["-e", "x", "b"]), read(&["-f", "a", "b"])], [None, None, None]);
     }
 }

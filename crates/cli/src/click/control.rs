@@ -12,11 +12,12 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use miette::Result;
+use miette::{Result, miette};
 use millstream_built::hot_swap::carry_settings;
 use millstream_built::printing::PrintOutput;
 use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
@@ -27,6 +28,7 @@ use millstream_click::{
 use millstream_native::io::idle_sources::IdleSources;
 use millstream_native::io::timed::TimedQueues;
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
+use signal_hook::flag;
 
 use super::config_input::ConfigSource;
 use crate::clients::{ClientConnection, ClientLine};
@@ -158,6 +160,8 @@ pub(super) struct ActiveConfiguration {
     /// Drops of earlier configurations for reasons that this one does not have.
     pub(super) left: Vec<(DropCounter, u64)>,
     scripts: ScriptRunner,
+    /// Signals that start scripts.
+    signals: Vec<SignalScript>,
     /// Tables that clients have written.
     written: BTreeSet<String>,
     /// Actions for the end of sources that were carried out.
@@ -168,6 +172,31 @@ pub(super) struct ActiveConfiguration {
     pub(super) crashes: Option<u32>,
     /// True if scripts print to standard error, since standard output has the result.
     aside: bool,
+}
+
+/// A script that signals start.
+struct SignalScript {
+    script: usize,
+    /// Set by each signal.
+    is_raised: Arc<AtomicBool>,
+    /// True if signals have their usual effect again.
+    is_over: Arc<AtomicBool>,
+}
+
+impl SignalScript {
+    /// Registers the signals of all scripts that have some.
+    fn register(scripts: &ScriptRunner) -> io::Result<Vec<SignalScript>> {
+        let mut all = Vec::new();
+        for (script, signals) in scripts.signal_scripts() {
+            let (is_raised, is_over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+            for signal in signals {
+                flag::register_conditional_default(signal, Arc::clone(&is_over))?;
+                flag::register(signal, Arc::clone(&is_raised))?;
+            }
+            all.push(SignalScript { script, is_raised, is_over });
+        }
+        Ok(all)
+    }
 }
 
 impl ActiveConfiguration {
@@ -181,7 +210,19 @@ impl ActiveConfiguration {
         let (scripts, printing) = (ScriptRunner::new(&program), PrintOutput::open(&program)?);
         engine.listen(printing.listener());
         let (left, written, ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        Ok(ActiveConfiguration { program, swaps: 0, left, scripts, written, ended, printing, crashes, aside })
+        let signals = SignalScript::register(&scripts)?;
+        Ok(ActiveConfiguration {
+            program,
+            swaps: 0,
+            left,
+            scripts,
+            signals,
+            written,
+            ended,
+            printing,
+            crashes,
+            aside,
+        })
     }
 
     /// Returns true if there is work to do between batches.
@@ -202,6 +243,7 @@ impl ActiveConfiguration {
         } else if attention.is_idle() {
             self.scripts.mark_idle();
         }
+        self.answer_signals(engine)?;
         if !self.scripted(engine, ScriptRunner::run_due)? {
             return Ok(false);
         }
@@ -240,6 +282,19 @@ impl ActiveConfiguration {
         Ok(!self.scripts.has_ended())
     }
 
+    /// Runs the scripts whose signals have come.
+    fn answer_signals(&mut self, engine: &mut NativeEngine) -> io::Result<()> {
+        for at in 0..self.signals.len() {
+            if self.signals[at].is_raised.swap(false, Ordering::Relaxed) {
+                let script = self.signals[at].script;
+                let again =
+                    self.scripted(engine, |scripts, around| scripts.run_for_signal(script, around))?;
+                self.signals[at].is_over.store(!again, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
     /// Earliest time at which a waiting script goes on, in nanoseconds of the run's clock.
     pub(super) fn due(&self) -> Option<u64> {
         self.scripts.next_deadline().map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX))
@@ -265,6 +320,14 @@ impl ActiveConfiguration {
         };
         let mut around = ScriptEnvironment { program: &self.program, engine, now, out, errors: &mut errors };
         what(&mut self.scripts, &mut around)
+    }
+
+    /// Value of a handler.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub(super) fn read_handler(&mut self, engine: &mut NativeEngine, name: &str) -> Result<String> {
+        self.read(engine, name).map_err(|(_, why)| miette!("{why}"))
     }
 
     fn read(&mut self, engine: &mut NativeEngine, name: &str) -> HandlerResult {
@@ -331,6 +394,8 @@ impl ActiveConfiguration {
         if program.waits.senders != self.program.waits.senders {
             return Err((520, "its sources send at other times than those of the one that runs".into()));
         }
+        let scripts = ScriptRunner::new(&program);
+        let signals = SignalScript::register(&scripts).map_err(|e| (520, e.to_string()))?;
         fill(&mut new, &program.entries).map_err(|e| (520, e.to_string()))?;
         self.printing.replace(&program).map_err(|e| (520, e.to_string()))?;
         new.listen(self.printing.listener());
@@ -356,7 +421,7 @@ impl ActiveConfiguration {
                 (DropCounter { element, reason: reason.clone(), offset: 0 }, packets)
             }),
         );
-        self.scripts = ScriptRunner::new(&program);
+        (self.scripts, self.signals) = (scripts, signals);
         self.ended.clear();
         self.program = program;
         self.swaps += 1;
@@ -384,11 +449,7 @@ fn listen(listener: &UnixListener, send: &Sender<HandlerRequest>, swaps: &Arc<Sw
 }
 
 /// Talks to one client until it goes.
-fn talk(
-    client: &mut ClientConnection,
-    send: &Sender<HandlerRequest>,
-    swaps: &SwapOptions,
-) -> io::Result<()> {
+fn talk(client: &mut ClientConnection, send: &Sender<HandlerRequest>, swaps: &SwapOptions) -> io::Result<()> {
     client.write_all(b"Click::ControlSocket/1.3\r\n")?;
     while let Some(line) = client.read_line(LONGEST)? {
         let ClientLine::Whole(line) = line else {
@@ -447,7 +508,8 @@ fn text_behind(rest: &str, client: &mut ClientConnection) -> io::Result<Result<S
 /// Lines of an answer, each with its number; all but the last are continued.
 fn lines(number: u32, text: &str) -> String {
     let count = text.lines().count();
-    let line = |(at, line): (usize, &str)| format!("{number}{}{line}\r\n", if at + 1 < count { '-' } else { ' ' });
+    let line =
+        |(at, line): (usize, &str)| format!("{number}{}{line}\r\n", if at + 1 < count { '-' } else { ' ' });
     text.lines().enumerate().map(line).collect()
 }
 
@@ -471,8 +533,7 @@ fn compile(source: &ConfigSource, swaps: &SwapOptions) -> Result<HandlerCommand,
     let (options, general) =
         swaps.compile.as_ref().ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
     let made = (HandlerWriters::Anybody, *general);
-    let program =
-        super::compile_to_ir(source, options.workers, made).map_err(|e| (520, e.to_string()))?;
+    let program = super::compile_to_ir(source, options.workers, made).map_err(|e| (520, e.to_string()))?;
     let options = NativeOptions {
         places: super::element_names(&program),
         prefixes: super::prefixes(&program),

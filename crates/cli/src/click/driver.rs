@@ -8,9 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_built::handlers::{self, HandlerError};
 use millstream_click::{ClickProgram, Element, Graph, Handler, HandlerAccess};
-use millstream_native::NativeEngine;
 
 use crate::exit::Exit;
 
@@ -53,7 +51,8 @@ impl ControlPort {
     /// Opens a port, or the first free one from it on: `PORT+`.
     fn open(element: String, text: &str) -> Result<ControlPort> {
         let (number, is_first) = text.strip_suffix('+').map_or((text, false), |number| (number, true));
-        let wrong = || miette!("{text}: expected a port number, or `PORT+` for the first free one from PORT on");
+        let wrong =
+            || miette!("{text}: expected a port number, or `PORT+` for the first free one from PORT on");
         let first: u16 = number.parse().map_err(|_| wrong())?;
         let last = if is_first { u16::MAX } else { first };
         let mut refused = None;
@@ -137,48 +136,46 @@ impl DriverArgs {
         self.ports.iter().enumerate().map(named).chain(of_elements).collect()
     }
 
-    /// Prints the handlers, and the time if it is wanted; returns the exit code.
+    /// Prints handlers, which `read` reads, and the time if it is wanted; returns the exit code.
     pub(super) fn finish(
         &self,
         names: &[String],
-        program: &ClickProgram,
-        engine: &mut NativeEngine,
         clock: &RunClock,
+        mut read: impl FnMut(&str) -> Result<String>,
     ) -> Result<ExitCode> {
         if self.time {
             outln!("{}", clock.text());
         }
-        let mut found = Vec::new();
         for name in names {
-            found.extend(matching(name, program));
-        }
-        let several = found.len() > 1;
-        for name in &found {
-            let value = handlers::read(program, engine, name).into_diagnostic()?;
+            let value = read(name)?;
             let end = if value.ends_with('\n') || value.is_empty() { "" } else { "\n" };
-            match several {
-                true => outln!("{name}:\n{value}{end}"),
-                false => out!("{value}{end}"),
+            match names.len() {
+                1 => out!("{value}{end}"),
+                _ => outln!("{name}:\n{value}{end}"),
             }
         }
-        self.exit_code(program, engine)
+        self.exit_code(read)
     }
 
     /// Exit code of a run, by the handler for it if there is one.
-    pub(super) fn exit_code(&self, program: &ClickProgram, engine: &mut NativeEngine) -> Result<ExitCode> {
+    pub(super) fn exit_code(&self, mut read: impl FnMut(&str) -> Result<String>) -> Result<ExitCode> {
         let Some(name) = &self.exit_handler else { return Ok(Exit::Done.into()) };
-        let value = handlers::read(program, engine, name).into_diagnostic()?;
+        let value = read(name)?;
         match value.trim() {
             "true" => Ok(ExitCode::SUCCESS),
             "false" => Ok(ExitCode::FAILURE),
             number => {
-                let wrong = || HandlerError::Unfit { name: name.clone(), why: format!("{value:?} is no exit code") };
+                let number: i64 = number.parse().map_err(|_| miette!("{name}: {value:?} is no exit code"))?;
                 // As exit(3) takes it: the low eight bits.
-                let number: i64 = number.parse().map_err(|_| wrong()).into_diagnostic()?;
                 Ok(ExitCode::from((number & 255) as u8))
             }
         }
     }
+}
+
+/// Handlers that names with classes and patterns mean.
+pub(super) fn expand(names: &[String], program: &ClickProgram) -> Vec<String> {
+    names.iter().flat_map(|name| matching(name, program)).collect()
 }
 
 /// Handlers that `ELEMENT.HANDLER` names: ELEMENT may be a pattern, or a class.
@@ -191,7 +188,9 @@ fn matching(name: &str, program: &ClickProgram) -> Vec<String> {
     }
     let is_class = |name: &str| {
         program.handlers.iter().any(|h| {
-            h.element == name && h.name == "class" && h.access.fixed_text().is_some_and(|class| class == element)
+            h.element == name
+                && h.name == "class"
+                && h.access.fixed_text().is_some_and(|class| class == element)
         })
     };
     let own = program.handlers.iter().filter(|h| h.name == handler && !h.element.is_empty());
@@ -267,9 +266,11 @@ mod tests {
 
     #[test]
     fn patterns_are_those_of_the_shell() {
-        let matching = [("*", "a/b"), ("q?", "q1"), ("q[0-9]*", "q12x"), ("[!a]b", "cb"), ("a*c*", "abcd"), ("", "")];
+        let matching =
+            [("*", "a/b"), ("q?", "q1"), ("q[0-9]*", "q12x"), ("[!a]b", "cb"), ("a*c*", "abcd"), ("", "")];
         assert!(matching.iter().all(|(pattern, text)| is_match(pattern, text)));
-        let others = [("q?", "q"), ("q[0-9]", "qa"), ("[!a]b", "ab"), ("a*c", "abcd"), ("[a", "a"), ("", "a")];
+        let others =
+            [("q?", "q"), ("q[0-9]", "qa"), ("[!a]b", "ab"), ("a*c", "abcd"), ("[a", "a"), ("", "a")];
         assert!(!others.iter().any(|(pattern, text)| is_match(pattern, text)));
     }
 

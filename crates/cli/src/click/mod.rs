@@ -47,10 +47,10 @@ use crate::capture;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::input;
-use crate::output;
 use crate::native::live::StopCondition;
 use crate::native::port_options::{self, MetadataMode};
 use crate::native::{CodegenArgs, bind, is_llvm_missing, tables};
+use crate::output;
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
 
@@ -412,7 +412,9 @@ pub(crate) fn execute(
     prepared(args, engine)?;
     let clock = RunClock::start();
     if args.driver.quit {
-        return args.driver.finish(&args.handlers, &program, engine, &clock);
+        let names = driver::expand(&args.handlers, &program);
+        let read = |name: &str| handlers::read(&program, engine, name).into_diagnostic();
+        return args.driver.finish(&names, &clock, read);
     }
     let mut ports = match dpdk::of_graph(&args.dpdk, &args.io(), &program, engine.workers())? {
         Ok(ports) => ports,
@@ -517,14 +519,15 @@ pub(crate) fn execute(
     queueing::publish_stats(&at_work.program, engine, &mut queues);
     sinks.finish()?;
     if args.driver.driver {
-        return args.driver.finish(&args.handlers, &at_work.program, engine, &clock);
+        let names = driver::expand(&args.handlers, &at_work.program);
+        return args.driver.finish(&names, &clock, |name| at_work.read_handler(engine, name));
     }
     let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);
     let document =
         report::ClickReport::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
     printed(&document, args.json, scripted)?;
-    args.driver.exit_code(&at_work.program, engine)
+    args.driver.exit_code(|name| at_work.read_handler(engine, name))
 }
 
 /// The packets of a run: of DPDK ports, of interfaces, or of memory and files.

@@ -45,7 +45,10 @@ fn handlers_are_printed_alone_or_under_their_names() {
 fn a_handler_may_be_the_exit_code() {
     assert_eq!(click(&["-x", "c.count"], COUNTED).0, Some(5));
     let script = |value: &str| format!("{COUNTED}; s :: Script(export done {value})");
-    assert_eq!([script("true"), script("false")].map(|text| click(&["-x", "s.done"], &text).0), [Some(0), Some(1)]);
+    assert_eq!(
+        [script("true"), script("false")].map(|text| click(&["-x", "s.done"], &text).0),
+        [Some(0), Some(1)]
+    );
 }
 
 #[test]

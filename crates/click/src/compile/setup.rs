@@ -235,7 +235,7 @@ impl ElementSetup<'_> {
             Some(text) => {
                 let (element, steps) = (self.element.name.clone(), vec![ScriptStep::Write(text.text, false)]);
                 let script = Some(self.shared.scripts.len());
-                self.script(Script { element, kind: ScriptKind::Passive, steps });
+                self.script(Script { element, kind: ScriptKind::Passive, signals: Vec::new(), steps });
                 self.shared.ends.push(SourceEnd { source, script });
                 Ok(())
             }
@@ -256,7 +256,12 @@ impl ElementSetup<'_> {
         }
         let due = self.number();
         let steps = vec![ScriptStep::Write(text.text.clone(), false)];
-        let script = Script { element: self.element.name.clone(), kind: ScriptKind::Passive, steps };
+        let script = Script {
+            element: self.element.name.clone(),
+            kind: ScriptKind::Passive,
+            signals: Vec::new(),
+            steps,
+        };
         self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len() });
         self.shared.scripts.push(script);
         self.require_clock();
