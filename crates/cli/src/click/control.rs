@@ -74,7 +74,7 @@ struct HandlerRequest {
 
 /// Options of configurations that replace the running one.
 pub(super) struct SwapOptions {
-    /// How they are compiled; none may be loaded without.
+    /// Options for the compiler; `None` if no configuration may be loaded.
     pub(super) compile: Option<(NativeOptions, Ablations)>,
     /// True if the handler `hotconfig` takes the text of one.
     pub(super) hotconfig: bool,

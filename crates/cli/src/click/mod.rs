@@ -103,6 +103,16 @@ impl ClickRunArgs {
         }
     }
 
+    /// Clock of a run; packets of interfaces and those of several workers are not replayed.
+    fn pace(&self, program: &ClickProgram, is_live: bool) -> RunPace {
+        let replayed = !is_live && (program.waits.is_timed() || self.driver.simtime);
+        // Click's driver waits, unless it simulates. Captures have their own times, for which it does not
+        // wait.
+        let waits = self.driver.driver && !self.driver.simtime;
+        let has_files = program.sources.iter().any(|source| matches!(source, GraphSource::File(_)));
+        RunPace { replayed, real: self.real_time || waits && !has_files, leaps: !replayed && !waits }
+    }
+
     /// Returns true if clients may write handlers.
     fn has_clients(&self) -> bool {
         self.control.is_some() || self.driver.has_ports()
@@ -405,42 +415,25 @@ pub(crate) fn execute(
     engine: &mut NativeEngine,
     made: Option<CompileInfo>,
 ) -> Result<ExitCode> {
-    let sockets = made.as_ref().map_or(&[][..], |made| &made.sockets[..]);
-    let control_ports = if args.driver.quit { Vec::new() } else { args.driver.open_ports(sockets)? };
-    program.handlers.extend(control_ports.iter().map(ControlPort::handler));
-    let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
     prepared(args, engine)?;
     let clock = RunClock::start();
     if args.driver.quit {
-        let names = driver::expand(&args.handlers, &program);
-        let read = |name: &str| handlers::read(&program, engine, name).into_diagnostic();
-        return args.driver.finish(&names, &clock, read);
+        return print_handlers(args, &program, engine, &clock);
     }
-    let mut ports = match dpdk::of_graph(&args.dpdk, &args.io(), &program, engine.workers())? {
-        Ok(ports) => ports,
+    let control_ports = args.driver.open_ports(made.as_ref().map_or(&[], |made| &made.sockets))?;
+    program.handlers.extend(control_ports.iter().map(ControlPort::handler));
+    let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
+    let RunEnds { mut ports, gates, interfaces, mut queues } = match open_ends(name, args, &program, engine)?
+    {
+        Ok(ends) => ends,
         Err(code) => return Ok(code),
     };
-    let gates = SourceGates::new(&program, args.packets());
-    let interfaces = match live::of_graph(args, &program, engine, &gates)? {
-        Ok(interfaces) => interfaces,
-        Err(code) => return Ok(code),
-    };
-    let mut queues = match room_of(name, &program, engine, ports.is_some()) {
-        Ok(queues) => queues,
-        Err(code) => return Ok(code),
-    };
-    let is_timed = program.waits.is_timed() || args.driver.simtime;
-    let replayed = ports.is_none() && interfaces.is_none() && engine.workers() == 1 && is_timed;
-    // Click's driver waits, unless it simulates. Captures have their own times, for which it does not wait.
-    let has_files = program.sources.iter().any(|source| matches!(source, GraphSource::File(_)));
-    let real = args.real_time || args.driver.driver && !args.driver.simtime && !has_files;
-    let leaps = !replayed && !(args.driver.driver && !args.driver.simtime);
+    let by_interfaces = ports.is_some() || interfaces.is_some();
+    let RunPace { replayed, real, leaps } = args.pace(&program, by_interfaces || engine.workers() > 1);
     let kept = kept(&args.taking, ports.is_some(), interfaces.is_some())?;
     let packets = packets_of(args, &program, &gates, ports.as_ref(), interfaces.as_ref())?;
-    let sinks = match interfaces {
-        Some(_) => io::CaptureSinks::none(),
-        None => io::CaptureSinks::open(&packets, &program)?,
-    };
+    let of_files = || io::CaptureSinks::open(&packets, &program);
+    let sinks = if interfaces.is_some() { io::CaptureSinks::none() } else { of_files()? };
     let feeds: Vec<_> = packets.iter().map(io::SourcePackets::feed).collect();
     let streams: Vec<_> = packets.iter().map(io::SourcePackets::origin).collect();
     let (batch, size) = (engine.batch(), engine.batch() as usize);
@@ -474,12 +467,11 @@ pub(crate) fn execute(
     let untimed = |engine: &mut NativeEngine| serve(engine, &mut none);
     let asked = |serve| is_asked.then_some(serve);
     let (mut lost, mut taken) = (None, None);
-    let watched = scripted.then_some(&attention);
     let sources = GraphSources {
         feeds: &feeds,
         gates: gates.all(),
         streams: &streams,
-        attention: watched,
+        attention: scripted.then_some(&attention),
         pulls: &pulls,
     };
     let ran = match (engine.workers(), &mut ports, interfaces) {
@@ -530,6 +522,45 @@ pub(crate) fn execute(
     args.driver.exit_code(|name| at_work.read_handler(engine, name))
 }
 
+/// Prints the handlers of a program that is not run.
+fn print_handlers(
+    args: &ClickRunArgs,
+    program: &ClickProgram,
+    engine: &mut NativeEngine,
+    clock: &RunClock,
+) -> Result<ExitCode> {
+    let names = driver::expand(&args.handlers, program);
+    args.driver.finish(&names, clock, |name| handlers::read(program, engine, name).into_diagnostic())
+}
+
+/// Ends of a run: sources and sinks that are no files, gates of sources, and queues.
+struct RunEnds {
+    ports: Option<dpdk::DpdkDevicePorts>,
+    gates: SourceGates,
+    interfaces: Option<live::GraphPorts>,
+    queues: TimedQueues,
+}
+
+/// Opens the ends of a run. Returns the exit code if they are not permitted or not supported.
+fn open_ends(
+    name: &str,
+    args: &ClickRunArgs,
+    program: &ClickProgram,
+    engine: &mut NativeEngine,
+) -> Result<Result<RunEnds, ExitCode>> {
+    let ports = match dpdk::of_graph(&args.dpdk, &args.io(), program, engine.workers())? {
+        Ok(ports) => ports,
+        Err(code) => return Ok(Err(code)),
+    };
+    let gates = SourceGates::new(program, args.packets());
+    let interfaces = match live::of_graph(args, program, engine, &gates)? {
+        Ok(interfaces) => interfaces,
+        Err(code) => return Ok(Err(code)),
+    };
+    let queues = room_of(name, program, engine, ports.is_some());
+    Ok(queues.map(|queues| RunEnds { ports, gates, interfaces, queues }))
+}
+
 /// The packets of a run: of DPDK ports, of interfaces, or of memory and files.
 fn packets_of(
     args: &ClickRunArgs,
@@ -543,6 +574,16 @@ fn packets_of(
         (None, Some(interfaces)) => Ok(interfaces.packets()),
         (None, None) => io::open(&args.io(), program, (args.packets(), args.driver.driver), gates),
     }
+}
+
+/// Clock of a run.
+struct RunPace {
+    /// True if packets are replayed by their times.
+    replayed: bool,
+    /// True if the time between replayed packets passes.
+    real: bool,
+    /// True if the time of scripts jumps when nothing else goes on.
+    leaps: bool,
 }
 
 /// Prints the result of a run: to standard error if standard output is that of scripts.
