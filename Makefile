@@ -54,8 +54,10 @@ bench-specialize: ## Take the measurements of Morpheus's evaluation on our data 
 	bench/run.sh specialize
 
 .PHONY: install
-install: build library ## Install the binary, the library for C, manual pages, shell completions and systemd unit under PREFIX
+install: build library ## Install the binary, the wrappers for Click, the library for C, manual pages, shell completions and systemd unit under PREFIX
 	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream
+	install -D dist/click/click $(DESTDIR)$(PREFIX)/bin/click
+	install -D dist/click/click-flatten $(DESTDIR)$(PREFIX)/bin/click-flatten
 	install -D -m 644 $(TARGET)/release/libmillstream_embed.a $(DESTDIR)$(PREFIX)/lib/libmillstream_embed.a
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(TARGET)/release/millstream man $(DESTDIR)$(PREFIX)/share/man/man1

@@ -13,14 +13,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use millstream_click::{ClickProgram, JumpTarget, Script, ScriptKind, ScriptStep, unquoted};
+use millstream_click::{
+    ClickProgram, Handler, JumpTarget, Script, ScriptKind, ScriptStep, signal_number, unquoted,
+};
 use millstream_native::NativeEngine;
+use millstream_rng::Rng;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::handlers;
 use expressions::{compute, is_true, split};
 
 /// Jumps without a pause after which a script is ended, as in Click.
 const MOST_JUMPS: u32 = 1000;
+/// Largest random number, without bounds: RAND_MAX of the C library.
+const RANDOM_MAX: u64 = 0x7fff_ffff;
+/// Functions that need the script.
+const FUNCTIONS: [&str; 7] = ["get", "set", "shift", "readable", "writable", "random", "kill"];
+/// Functions that only scripts may call.
+const PRIVATE: [&str; 3] = ["cat", "catq", "kill"];
 /// Depth of nesting: scripts that run each other, and handlers in handlers.
 const DEEPEST: u32 = 16;
 
@@ -45,6 +55,10 @@ struct ScriptRun {
     begun: BTreeSet<usize>,
     /// Instructions whose error was reported.
     told: BTreeSet<usize>,
+    /// Variables that are handlers, too.
+    exported: BTreeSet<String>,
+    /// True if no signal starts it any more.
+    is_over: bool,
     value: String,
     /// True if a variable has changed since the last backward jump.
     changed: bool,
@@ -53,7 +67,6 @@ struct ScriptRun {
 }
 
 /// All scripts of a configuration.
-#[derive(Default)]
 pub struct ScriptRunner {
     all: Vec<ScriptRun>,
     /// Requests to stop that no script has handled.
@@ -67,6 +80,8 @@ pub struct ScriptRunner {
     depth: u32,
     /// Scripts that code calls.
     calls: Vec<CallCounter>,
+    /// Numbers of the function `random`, the same in every run.
+    random: Rng,
 }
 
 /// A script that code calls, and its number of runs so far.
@@ -105,10 +120,12 @@ impl ScriptRunner {
     pub fn new(program: &ClickProgram) -> ScriptRunner {
         let run = |script: &Script| ScriptRun {
             at: 0,
-            state: if script.kind == ScriptKind::Passive { ScriptState::Done } else { ScriptState::Runs },
+            state: if script.kind.is_called() { ScriptState::Done } else { ScriptState::Runs },
             variables: BTreeMap::new(),
             begun: BTreeSet::new(),
             told: BTreeSet::new(),
+            exported: BTreeSet::new(),
+            is_over: false,
             value: String::new(),
             changed: false,
             rounds: 0,
@@ -117,7 +134,16 @@ impl ScriptRunner {
         let calls =
             program.calls.iter().map(|call| CallCounter { due: call.due, script: call.script, done: 0 });
         let all = program.scripts.iter().map(run).collect();
-        ScriptRunner { all, calls: calls.collect(), ..ScriptRunner::default() }
+        ScriptRunner {
+            all,
+            stops: 0,
+            ended: false,
+            is_idle: false,
+            leapt: Duration::ZERO,
+            depth: 0,
+            calls: calls.collect(),
+            random: Rng::new(1),
+        }
     }
 
     /// Returns true if there are no scripts.
@@ -257,6 +283,22 @@ impl ScriptRunner {
         if script < self.all.len() { self.run(script, &[], around) } else { Ok(()) }
     }
 
+    /// Scripts that signals start, and the numbers of these.
+    pub fn signal_scripts(&self) -> Vec<(usize, Vec<i32>)> {
+        let of_signals = |(_, run): &(usize, &ScriptRun)| run.script.kind == ScriptKind::Signal;
+        let found = self.all.iter().enumerate().filter(of_signals);
+        found.map(|(at, run)| (at, run.script.signals.clone())).collect()
+    }
+
+    /// Runs a script that a signal starts. Returns `false` if no signal is to start it again.
+    ///
+    /// # Errors
+    /// If what it prints cannot be written.
+    pub fn run_for_signal(&mut self, script: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<bool> {
+        self.run_script(script, around)?;
+        Ok(self.all.get(script).is_some_and(|run| !run.is_over))
+    }
+
     /// Carries out a script until it blocks or ends.
     fn go(&mut self, at: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         if self.depth == DEEPEST {
@@ -283,16 +325,21 @@ impl ScriptRunner {
                 }
             }
             if jumps == MOST_JUMPS {
-                writeln!(
-                    around.errors,
-                    "{}: goes round without a pause, and is ended",
-                    self.all[at].script.element
-                )?;
+                let name = self.declaration(at, around.program);
+                writeln!(around.errors, "{name}: too many jumps, giving up")?;
                 self.done(at);
             }
         }
         self.depth -= 1;
         Ok(())
+    }
+
+    /// Name and class of a script, as Click's messages have them.
+    fn declaration(&self, at: usize, program: &ClickProgram) -> String {
+        let element = &self.all[at].script.element;
+        let is_class = |h: &&Handler| h.element == *element && h.name == "class";
+        let class = program.handlers.iter().find(is_class).and_then(|h| h.access.fixed_text());
+        format!("{element} :: {}", class.unwrap_or("Script"))
     }
 
     /// Returns true if a script that has jumped back while only scripts can go on may terminate: a variable
@@ -331,20 +378,23 @@ impl ScriptRunner {
         around: &mut ScriptEnvironment<'_>,
     ) -> io::Result<()> {
         match step {
-            ScriptStep::Set { name, text, unquoted: plain, once } => {
+            ScriptStep::Set { name, text, unquoted: plain, once, exported } => {
                 if !once || self.all[at].begun.insert(place) {
                     let value = self.expand(at, place, &text, around)?;
                     let value = if plain { unquoted(&value) } else { value };
                     let run = &mut self.all[at];
                     run.changed |= run.variables.get(&name) != Some(&value);
+                    if exported {
+                        run.exported.insert(name.clone());
+                    }
                     run.variables.insert(name, value);
                 }
             }
-            ScriptStep::Print { text, line, file } => {
+            ScriptStep::Print { text, unquoted: plain, line, file } => {
                 let handler = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '@');
                 let expanded = self.expand(at, place, &text, around)?;
                 let said = match handler {
-                    true => self.read(at, place, &expanded, around)?,
+                    true => self.read(at, place, &with_quotes(expanded, plain), around)?,
                     false => Some(unquoted(&expanded)),
                 };
                 // A handler that could not be read gives no line.
@@ -360,14 +410,18 @@ impl ScriptRunner {
                     }
                 }
             }
-            ScriptStep::Read(text) => {
-                let name = self.expand(at, place, &text, around)?;
-                if let Some(value) = self.read(at, place, &name, around)? {
-                    writeln!(around.errors, "{name}:\n{value}")?;
+            ScriptStep::Read(text, plain) => {
+                let text = with_quotes(self.expand(at, place, &text, around)?, plain);
+                if let Some(value) = self.read(at, place, &text, around)? {
+                    let name = expressions::first(&text).0;
+                    let is_own = name != "now" && !name.contains('.') && self.is_function(name);
+                    let element =
+                        if is_own { format!("{}.", self.all[at].script.element) } else { String::new() };
+                    writeln!(around.errors, "{element}{name}:\n{value}\n")?;
                 }
             }
-            ScriptStep::Write(text) => {
-                let text = self.expand(at, place, &text, around)?;
+            ScriptStep::Write(text, plain) => {
+                let text = with_quotes(self.expand(at, place, &text, around)?, plain);
                 self.write(at, place, &text, around)?;
             }
             ScriptStep::Wait(text) => {
@@ -398,9 +452,9 @@ impl ScriptRunner {
                     self.leap(at, goal, around)?;
                 }
             }
-            ScriptStep::Return(text) => {
+            ScriptStep::Return(text, plain) => {
                 let value = self.expand(at, place, &text, around)?;
-                self.all[at].value = value;
+                self.all[at].value = if plain { unquoted(&value) } else { value };
                 self.done(at);
             }
             ScriptStep::Error(message) => {
@@ -433,6 +487,7 @@ impl ScriptRunner {
             JumpTarget::Error => {
                 writeln!(around.errors, "{}: ends with an error", self.all[at].script.element)?
             }
+            JumpTarget::Exit => self.all[at].is_over = true,
             JumpTarget::End => {}
         }
         self.done(at);
@@ -471,26 +526,32 @@ impl ScriptRunner {
         text: &str,
         around: &mut ScriptEnvironment<'_>,
     ) -> io::Result<Option<String>> {
-        let (name, arguments) = expressions::first(text);
-        let arguments = split(arguments);
+        let (name, argument) = expressions::first(text);
         if name == "now" {
             let now = self.now(around);
             return Ok(Some(format!("{}.{:06}", now.as_secs(), now.subsec_micros())));
         }
-        // Every script has the functions that compute.
-        let own = name.rsplit_once('.').map_or(Some(name), |(element, rest)| {
-            let known = self.all.iter().any(|run| run.script.element == element);
-            known.then_some(rest)
-        });
-        if let Some(value) = own.and_then(|name| compute(name, &arguments)) {
-            return Ok(Some(value));
-        }
         if let Some(other) = self.script(at, name, "run") {
+            let arguments = split(argument);
             self.run(other, &arguments, around)?;
             return Ok(Some(std::mem::take(&mut self.all[other].value)));
         }
+        // Every script has the functions that compute, and handlers for what it exports.
+        if let Some((other, own)) = self.of_script(at, name) {
+            match self.script_function(other, own, argument, around) {
+                Some(Ok(value)) => return Ok(Some(value)),
+                Some(Err(why)) => {
+                    self.mistake(at, place, &why, around)?;
+                    return Ok(None);
+                }
+                None => {}
+            }
+            if self.all[other].script.kind == ScriptKind::Proxy {
+                self.run_proxy(other, (own, argument, false), around)?;
+                return Ok(Some(std::mem::take(&mut self.all[other].value)));
+            }
+        }
         let near = scopes(&self.all[at].script.element, name);
-        let argument = arguments.join(" ");
         let mut failure = None;
         for near in near {
             match handlers::read(around.program, around.engine, &format!("{near} {argument}")) {
@@ -502,6 +563,116 @@ impl ScriptRunner {
         let why = failure.unwrap_or_else(|| format!("there is no handler `{name}` to read"));
         self.mistake(at, place, &why, around)?;
         Ok(None)
+    }
+
+    /// The script that a handler belongs to, and the name of the handler in it; the script itself for a name
+    /// without an element.
+    fn of_script<'n>(&self, at: usize, handler: &'n str) -> Option<(usize, &'n str)> {
+        let Some((element, own)) = handler.rsplit_once('.') else { return Some((at, handler)) };
+        let near = scopes(&self.all[at].script.element, element);
+        let found = near.iter().find_map(|name| self.all.iter().position(|run| run.script.element == *name));
+        found.map(|script| (script, own))
+    }
+
+    /// Returns true if a function of scripts has this name.
+    fn is_function(&self, name: &str) -> bool {
+        FUNCTIONS.contains(&name) || compute(name, "").is_some()
+    }
+
+    /// Value of a function of a script, or of an exported variable; an error if the argument does not fit.
+    fn script_function(
+        &mut self,
+        at: usize,
+        name: &str,
+        argument: &str,
+        around: &ScriptEnvironment<'_>,
+    ) -> Option<Result<String, String>> {
+        let words = split(argument);
+        let variable = words.first().map_or("args", String::as_str);
+        let unknown = || format!("undefined variable '{variable}'");
+        match name {
+            "get" => Some(self.all[at].variables.get(variable).cloned().ok_or_else(unknown)),
+            "set" => {
+                let value = expressions::first(argument).1.trim().to_owned();
+                self.all[at].variables.insert(variable.to_owned(), value);
+                Some(Ok(String::new()))
+            }
+            "shift" => {
+                let Some(value) = self.all[at].variables.get_mut(variable) else {
+                    return Some(Err(unknown()));
+                };
+                let (first, rest) = expressions::first(value);
+                let (first, rest) = (first.to_owned(), rest.trim_start().to_owned());
+                *value = rest;
+                Some(Ok(first))
+            }
+            "readable" | "writable" => {
+                let is_there = |word: &String| {
+                    let near = scopes(&self.all[at].script.element, word);
+                    near.iter().any(|near| handlers::check(around.program, near, name == "writable").is_ok())
+                };
+                Some(Ok(words.iter().all(is_there).to_string()))
+            }
+            "random" => Some(self.random(&words)),
+            "kill" => Some(kill(&words)),
+            _ => match self.all[at].exported.contains(name) {
+                true => self.all[at].variables.get(name).cloned().map(Ok),
+                false => compute(name, argument),
+            },
+        }
+    }
+
+    /// A random number: below the one that is given, or between the two.
+    fn random(&mut self, words: &[String]) -> Result<String, String> {
+        let wrong = || "random: expected at most two numbers, in order".to_owned();
+        let bounds: Option<Vec<u64>> = words.iter().map(|word| word.parse().ok()).collect();
+        let (low, high) = match bounds.as_deref() {
+            Some([]) => (0, RANDOM_MAX),
+            Some([end]) if *end > 0 => (0, end - 1),
+            Some([low, high]) if low <= high => (*low, *high),
+            _ => return Err(wrong()),
+        };
+        let number = match (high - low).checked_add(1) {
+            Some(count) => low + self.random.below(count),
+            None => self.random.next_u64(),
+        };
+        Ok(number.to_string())
+    }
+
+    /// Runs a script of the type `PROXY` for a handler, which may be written.
+    fn run_proxy(
+        &mut self,
+        at: usize,
+        (handler, argument, is_write): (&str, &str, bool),
+        around: &mut ScriptEnvironment<'_>,
+    ) -> io::Result<()> {
+        let variables = &mut self.all[at].variables;
+        variables.insert("0".to_owned(), handler.to_owned());
+        variables.insert("write".to_owned(), is_write.to_string());
+        self.run(at, &split(argument), around)
+    }
+
+    /// Value of a handler that a script has, for clients and the command line: `None` if no script has it.
+    ///
+    /// # Errors
+    /// If what the script prints cannot be written; the inner error says that the argument does not fit.
+    pub fn read_handler(
+        &mut self,
+        text: &str,
+        around: &mut ScriptEnvironment<'_>,
+    ) -> io::Result<Option<Result<String, String>>> {
+        let (name, argument) = expressions::first(text);
+        let Some((element, own)) = name.rsplit_once('.') else { return Ok(None) };
+        let Some(at) = self.all.iter().position(|run| run.script.element == element) else { return Ok(None) };
+        // These read files, and are for scripts alone.
+        if PRIVATE.contains(&own) {
+            return Ok(None);
+        }
+        if own == "run" {
+            self.run(at, &split(argument), around)?;
+            return Ok(Some(Ok(std::mem::take(&mut self.all[at].value))));
+        }
+        Ok(self.script_function(at, own, argument, around))
     }
 
     /// Writes a handler.
@@ -520,6 +691,13 @@ impl ScriptRunner {
             self.run(other, &split(rest), around)?;
         } else if let Some(other) = self.script(at, name, "step") {
             self.advance(other, rest.trim().parse().unwrap_or(1));
+        } else if let Some((other, "set")) = self.of_script(at, name) {
+            let (variable, value) = expressions::first(rest);
+            self.all[other].variables.insert(variable.to_owned(), value.trim().to_owned());
+        } else if let Some((other, own)) =
+            self.of_script(at, name).filter(|(other, _)| self.all[*other].script.kind == ScriptKind::Proxy)
+        {
+            self.run_proxy(other, (own, rest, true), around)?;
         } else {
             let near = scopes(&self.all[at].script.element, name);
             let value = unquoted(rest.trim());
@@ -591,7 +769,10 @@ impl ScriptRunner {
                 (inner.len() + 3, self.read(at, place, &name, around)?.unwrap_or_default())
             } else {
                 let (name, length) = expressions::variable(&rest[1..]);
-                let value = self.all[at].variables.get(name).cloned();
+                let value = match name {
+                    "$" => Some(std::process::id().to_string()),
+                    name => self.all[at].variables.get(name).cloned(),
+                };
                 (length + 1, value.unwrap_or_else(|| rest[..=length].to_owned()))
             };
             out.push_str(&value);
@@ -600,6 +781,28 @@ impl ScriptRunner {
         self.depth -= 1;
         out.push_str(rest);
         Ok(out)
+    }
+}
+
+/// Sends a signal, which the first word names, to processes.
+fn kill(words: &[String]) -> Result<String, String> {
+    let (signal, processes) = words.split_first().ok_or("kill: expected a signal and processes")?;
+    let signal = signal_number(signal).and_then(Signal::from_named_raw);
+    let signal = signal.ok_or_else(|| format!("kill: there is no signal {:?}", words[0]))?;
+    for process in processes {
+        // Groups of processes, which are below one, are not meant.
+        let number = process.parse().ok().filter(|number| *number > 0).and_then(Pid::from_raw);
+        let number = number.ok_or_else(|| format!("kill: {process:?} is no process"))?;
+        kill_process(number, signal).map_err(|e| format!("kill {process}: {e}"))?;
+    }
+    Ok(String::new())
+}
+
+/// A handler and its argument, without the argument's quotes if `plain`.
+fn with_quotes(text: String, plain: bool) -> String {
+    match text.split_once(char::is_whitespace) {
+        Some((name, argument)) if plain => format!("{name} {}", unquoted(argument.trim())),
+        _ => text,
     }
 }
 

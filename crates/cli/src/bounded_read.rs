@@ -33,7 +33,15 @@ pub(crate) fn text(path: &Path) -> io::Result<String> {
 /// # Errors
 /// As for [`text`].
 pub(crate) fn text_of_input() -> io::Result<String> {
-    into_text(all(io::stdin().lock(), 0)?)
+    into_text(bytes_of_input()?)
+}
+
+/// Bytes of standard input.
+///
+/// # Errors
+/// As for [`bytes`].
+pub(crate) fn bytes_of_input() -> io::Result<Vec<u8>> {
+    all(io::stdin().lock(), 0)
 }
 
 /// Reads to the end; devices and pipes report no length.

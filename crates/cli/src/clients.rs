@@ -1,4 +1,4 @@
-//! Clients of a Unix socket: several at once, each with a thread, and a deadline for each request.
+//! Clients of a Unix or TCP socket: several at once, each with a thread, and a deadline for each request.
 //!
 //! A client may be silent between two requests for as long as it likes, as a person who types is. From the
 //! first byte of a request to its last, and again while it is answered, it has [`DEADLINE`], however slowly
@@ -6,6 +6,8 @@
 //! one; if all are busy, the new one is refused.
 
 use std::io::{self, Read as _, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,15 +57,35 @@ impl ClientState {
     }
 }
 
-/// Serves clients, for as long as the process lives. `refusal` is sent to those for whom there is no place.
+/// Serves clients of a Unix socket, for as long as the process lives. `refusal` is sent to those for whom
+/// there is no place.
 pub(crate) fn serve(
     listener: &UnixListener,
     refusal: &[u8],
     talk: impl Fn(&mut ClientConnection) -> io::Result<()> + Send + Sync + 'static,
 ) {
+    serve_streams(listener.incoming(), refusal, talk);
+}
+
+/// As [`serve`], for clients of a TCP socket.
+pub(crate) fn serve_tcp(
+    listener: &TcpListener,
+    refusal: &[u8],
+    talk: impl Fn(&mut ClientConnection) -> io::Result<()> + Send + Sync + 'static,
+) {
+    // Streams of both kinds of sockets are used by the same system calls.
+    let streams = listener.incoming().map(|stream| Ok(UnixStream::from(OwnedFd::from(stream?))));
+    serve_streams(streams, refusal, talk);
+}
+
+fn serve_streams(
+    streams: impl Iterator<Item = io::Result<UnixStream>>,
+    refusal: &[u8],
+    talk: impl Fn(&mut ClientConnection) -> io::Result<()> + Send + Sync + 'static,
+) {
     let talk = Arc::new(talk);
     let places: Arc<Mutex<Vec<Arc<ClientState>>>> = Arc::default();
-    for stream in listener.incoming() {
+    for stream in streams {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {

@@ -35,9 +35,23 @@ pub(crate) struct ExitError {
     message: String,
     /// The code.
     pub(crate) exit: Exit,
+    /// True if the message is printed as it is.
+    is_plain: bool,
 }
 
 impl miette::Diagnostic for ExitError {}
+
+impl ExitError {
+    /// An error whose message is printed as it is.
+    pub(crate) fn plain(message: String, exit: Exit) -> ExitError {
+        ExitError { message, exit, is_plain: true }
+    }
+
+    /// The message of a report, if it is printed as it is.
+    pub(crate) fn plain_message(report: &miette::Report) -> Option<&str> {
+        report.downcast_ref().filter(|error: &&ExitError| error.is_plain).map(|error| error.message.as_str())
+    }
+}
 
 /// An error whose code is known.
 pub(crate) trait WithExitCode: std::error::Error {
@@ -50,7 +64,7 @@ pub(crate) fn ended<E: WithExitCode>(error: E) -> miette::Report {
     let first: &dyn std::error::Error = &error;
     let all: Vec<String> =
         std::iter::successors(Some(first), |e| e.source()).map(ToString::to_string).collect();
-    ExitError { message: all.join(": "), exit: error.exit() }.into()
+    ExitError { message: all.join(": "), exit: error.exit(), is_plain: false }.into()
 }
 
 /// Exit code of a command that ends with a report: the report's own, or "not permitted" if an error of the

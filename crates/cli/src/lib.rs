@@ -135,6 +135,8 @@ enum CliCommand {
     /// Show the statistics of a program that `millstream native --control` runs
     Stats(native::client::StatsArgs),
     /// Run a Click configuration as one native program: packets from memory or capture files
+    // -h is Click's: it reads a handler.
+    #[command(disable_help_flag = true)]
     Click(click::ClickArgs),
     /// Measure a Click configuration or an XDP program in userspace: time per packet, latency by offered
     /// load, instructions
@@ -235,7 +237,10 @@ fn parse<P: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<P, 
 
 /// Prints a report, and returns its exit code.
 fn unusable(report: &miette::Report) -> ExitCode {
-    diagnostics::emit(report);
+    match exit::ExitError::plain_message(report) {
+        Some(message) => errln!("{message}"),
+        None => diagnostics::emit(report),
+    }
     exit::of(report).into()
 }
 

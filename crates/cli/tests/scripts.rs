@@ -1,6 +1,8 @@
 //! Scripts and the time of runs, and output of elements, for a user.
 
 mod common;
+#[path = "common/driver.rs"]
+mod driver;
 #[path = "common/flat.rs"]
 mod flat;
 

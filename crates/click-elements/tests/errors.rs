@@ -96,9 +96,9 @@ fn push_and_pull_do_not_meet() {
 
 #[test]
 fn ports_are_connected_once() {
-    insta::assert_snapshot!(errors("Idle -> c :: Counter"), @"`c`: output 0 of `c` is not connected");
+    insta::assert_snapshot!(errors("Idle -> c :: Counter"), @"`c`: 'c :: Counter' output 0 unused");
     insta::assert_snapshot!(errors("Idle -> c :: Counter -> Discard; c[1] -> Discard"), @"`c`: `c` has no output 1 [`Counter` has one output, [0]]");
-    insta::assert_snapshot!(errors("FromDevice(a) -> c :: Counter; c -> Discard; c -> d :: Discard"), @"`c -> d :: Discard`: push output 0 of `c` is connected twice [a `Tee` sends copies to several elements]");
+    insta::assert_snapshot!(errors("FromDevice(a) -> c :: Counter; c -> Discard; c -> d :: Discard"), @"`c -> d :: Discard`: illegal reuse of 'c :: Counter' push output 0 [a `Tee` sends copies to several elements]");
     insta::assert_snapshot!(errors("i :: Idle -> [1] c :: { input -> output }"), @"`c`: `c` is used with 2 inputs and 0 outputs, for which its class has no definition [a definition has 1 inputs and 1 outputs]");
 }
 
@@ -131,10 +131,10 @@ fn what_is_no_statement_is_shown() {
     insta::assert_snapshot!(errors("a -> -> b"), @"`->`: an element is missing between two arrows");
     insta::assert_snapshot!(errors("a :: X(1"), @"`(`: a configuration string without its closing parenthesis");
     insta::assert_snapshot!(errors("a [x] -> b"), @"`x`: expected a port number below 1024, found `x`");
-    insta::assert_snapshot!(errors("a :: X; a :: Y"), @"`a`: `a` is declared twice");
+    insta::assert_snapshot!(errors("a :: X; a :: Y"), @"`a`: redeclaration of element 'a'");
     insta::assert_snapshot!(errors("define($a 1, $a 2)"), @"`$a 2`: `$a` is defined twice in this scope");
-    insta::assert_snapshot!(errors("a,b,c,d::Idle; a,b -> c,d"), @"`a,b -> c,d`: 2 outputs cannot be connected to 2 inputs [`=>` connects as many outputs to as many inputs, one by one]");
-    insta::assert_snapshot!(errors("-> Idle"), @"`->`: nothing is named, and there is no compound element around it");
+    insta::assert_snapshot!(errors("a,b,c,d::Idle; a,b -> c,d"), @"`a,b -> c,d`: syntax error: many-to-many connections require '=>' [`=>` connects as many outputs to as many inputs, one by one]");
+    insta::assert_snapshot!(errors("-> Idle"), @"`->`: syntax error near '->' [nothing is named here, and there is no compound element around it]");
 }
 
 #[test]

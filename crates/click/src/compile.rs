@@ -414,7 +414,7 @@ fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
     let mut errors = Vec::new();
     for call in &shared.calls {
         let Some(script) = shared.scripts.get(call.script) else { continue };
-        let Some(ScriptStep::Write(text)) = script.steps.first() else { continue };
+        let Some(ScriptStep::Write(text, _)) = script.steps.first() else { continue };
         let name = text.split_whitespace().next().unwrap_or_default();
         let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
         let is_of = |whole: &str| whole == element || whole.ends_with(&format!("/{element}"));

@@ -43,11 +43,16 @@ pub(crate) fn substitute(
     while at < bytes.len() {
         match bytes[at] {
             b'$' => {
-                let Some((variable, default, len)) = variable(&text[at..]) else {
+                let Some((variable, index, default, len)) = variable(&text[at..]) else {
                     at += 1;
                     continue;
                 };
-                if let Some(value) = variables.get(variable).map(|value| &**value).or(default) {
+                let value = variables.get(variable).map(|value| &**value).or(default);
+                let value = value.and_then(|value| match index {
+                    Some(index) => nth_word(value, index, variables),
+                    None => Some(value),
+                });
+                if let Some(value) = value {
                     budget.0 = budget
                         .0
                         .checked_sub(value.len())
@@ -72,17 +77,34 @@ pub(crate) fn substitute(
     Ok((out, changed))
 }
 
-/// The variable at the beginning of a text, its default, and how long all of it is.
-fn variable(text: &str) -> Option<(&str, Option<&str>, usize)> {
+/// The variable at the beginning of a text, the index of the word of its value that is meant, its default, and
+/// how long all of it is.
+fn variable(text: &str) -> Option<(&str, Option<&str>, Option<&str>, usize)> {
     let name_len = |t: &str| t.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
     if let Some(inner) = text.strip_prefix("${") {
         let (inner, _) = inner.split_once('}')?;
-        let len = name_len(inner);
-        let default = inner[len..].strip_prefix('-');
-        return (len > 0).then_some((&inner[..len], default, inner.len() + 3));
+        let (name, rest) = inner.split_at(name_len(inner));
+        let (index, rest) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((index, rest)) => (Some(index), rest),
+            None => (None, rest),
+        };
+        return (!name.is_empty()).then_some((name, index, rest.strip_prefix('-'), inner.len() + 3));
     }
     let len = name_len(text.strip_prefix('$')?);
-    (len > 0).then(|| (&text[1..=len], None, len + 1))
+    (len > 0).then(|| (&text[1..=len], None, None, len + 1))
+}
+
+/// The word of a value with an index, which is a number or a variable: empty beyond the last word. `None` if
+/// the index is neither.
+fn nth_word<'v>(value: &'v str, index: &str, variables: &ConfigVariables) -> Option<&'v str> {
+    let index = match index.strip_prefix('$') {
+        Some(name) => variables.get(name)?,
+        None => index,
+    };
+    let index: usize = index.trim().parse().ok()?;
+    let words = pieces(value, |byte| byte.is_ascii_whitespace());
+    let word = words.into_iter().filter(|(from, to)| from < to).nth(index);
+    Some(word.and_then(|(from, to)| value.get(from..to)).unwrap_or_default())
 }
 
 /// The arguments between commas, trimmed, comments as blanks; a last one that is empty is none.
@@ -309,7 +331,9 @@ mod tests {
 
     #[test]
     fn variables_are_replaced_outside_of_single_quotes() {
-        let variables = ConfigVariables::from_iter([("a".to_owned(), "1".into())]);
+        let values = [("a", "1"), ("words", "x  'y z' w"), ("n", "2")];
+        let variables: ConfigVariables =
+            values.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
         let on = |text: &str| {
             let name = SpannedName { text: text.into(), span: ConfigSpan::default() };
             substitute(&name, &variables, &mut ExpansionBudget::default()).expect("little text").0
@@ -317,5 +341,9 @@ mod tests {
         assert_eq!(on("$a ${a}b $b"), "1 1b $b");
         assert_eq!(on("'$a' \"$a\" ${b-7}"), "'$a' \"1\" 7");
         assert_eq!(on("$ $"), "$ $");
+        assert_eq!(
+            on("${words[0]}|${words[1]}|${words[3]}|${words[$n]}|${words[x]}"),
+            "x|'y z'||w|${words[x]}"
+        );
     }
 }

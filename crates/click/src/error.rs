@@ -28,18 +28,27 @@ pub struct Error {
     pub label: String,
     /// Help, if there is any.
     pub help: Option<String>,
+    /// Another place that the error is about, and what is there.
+    pub note: Option<(ConfigSpan, String)>,
 }
 
 impl Error {
     /// An error at a place.
     pub fn new(span: ConfigSpan, message: impl Into<String>) -> Error {
-        Error { message: message.into(), span, label: "here".into(), help: None }
+        Error { message: message.into(), span, label: "here".into(), help: None, note: None }
     }
 
     /// Adds help.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.help = Some(help.into());
+        self
+    }
+
+    /// Adds another place that the error is about.
+    #[must_use]
+    pub fn note(mut self, span: ConfigSpan, what: impl Into<String>) -> Error {
+        self.note = Some((span, what.into()));
         self
     }
 

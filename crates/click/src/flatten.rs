@@ -223,7 +223,11 @@ impl Flattener {
         };
         declared(statements, &mut frame.declared);
         self.statements(statements, &mut frame)?;
-        for pending in frame.pending {
+        // In Click's order: those inside compound elements come last.
+        let is_primitive =
+            |pending: &PendingCompound<'_>| matches!(pending.class, VisibleClass::Primitive(_));
+        let (primitive, compound): (Vec<_>, Vec<_>) = frame.pending.into_iter().partition(is_primitive);
+        for pending in primitive.into_iter().chain(compound) {
             self.expand(pending)?;
         }
         Ok(())
@@ -299,7 +303,10 @@ impl Flattener {
         let span = endpoint.span.0;
         let (mut inputs, mut outputs) = (endpoint.inputs.clone(), endpoint.outputs.clone());
         let around = || frame.ports.last().copied();
-        let outside = || Error::new(span, "nothing is named, and there is no compound element around it");
+        let outside = || {
+            Error::new(span, "syntax error near '->'")
+                .help("nothing is named here, and there is no compound element around it")
+        };
         let ends = match &endpoint.what {
             ElementRef::Implied if at == 0 => {
                 outputs = inputs.take();
@@ -404,7 +411,14 @@ impl Flattener {
         let before = name.and_then(|n| frame.names.get(&n.text).copied());
         let again = before.is_some_and(|_| name.is_some_and(|n| !frame.declared.remove(n.text.as_str())));
         if again {
-            return Err(Error::new(span, format!("`{local}` is declared twice")));
+            let error = Error::new(span, format!("redeclaration of element '{local}'"));
+            let before = frame.pending.iter().find(|other| other.name == format!("{}{local}", frame.prefix));
+            return Err(match before {
+                Some(before) => {
+                    error.note(before.span, format!("element '{local}' previously declared here"))
+                }
+                None => error,
+            });
         }
         frame.declared.remove(local.as_str());
         let ends = before.unwrap_or_else(|| NodePair { input: self.joint(), output: self.joint() });
@@ -448,10 +462,13 @@ impl Flattener {
             }
             _ => {
                 let (n, m) = (from.len(), to.len());
-                let e = Error::new(span, format!("{n} outputs cannot be connected to {m} inputs"));
                 return Err(match arrow {
-                    ArrowKind::One => e.help("`=>` connects as many outputs to as many inputs, one by one"),
-                    ArrowKind::Many => e,
+                    ArrowKind::One => Error::new(span, "syntax error: many-to-many connections require '=>'")
+                        .help("`=>` connects as many outputs to as many inputs, one by one"),
+                    ArrowKind::Many => {
+                        let message = format!("connection mismatch: {n} outputs connected to {m} inputs");
+                        Error::new(span, message)
+                    }
                 });
             }
         };

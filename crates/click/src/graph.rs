@@ -1,5 +1,7 @@
 //! The graph of a configuration: primitive elements and the connections between their ports.
 
+use rustc_hash::FxHashMap;
+
 use crate::config::SpannedText;
 use crate::error::ConfigSpan;
 
@@ -88,15 +90,75 @@ impl Graph {
     }
 }
 
+impl Graph {
+    /// Chains of connections, each from the first connection to the last: the second begins at output 0 of
+    /// the element at whose input 0 the first ends, and so on.
+    fn chains(&self) -> Vec<Vec<usize>> {
+        let mut first = FxHashMap::default();
+        for (at, c) in self.connections.iter().enumerate().filter(|(_, c)| c.from.port == 0) {
+            first.entry(c.from.element).or_insert(at);
+        }
+        let mut next = vec![None; self.connections.len()];
+        let mut is_continued = vec![false; self.connections.len()];
+        for (at, c) in self.connections.iter().enumerate().filter(|(_, c)| c.to.port == 0) {
+            next[at] = first.get(&c.to.element).copied().filter(|to| !is_continued[*to]);
+            if let Some(to) = next[at] {
+                is_continued[to] = true;
+            }
+        }
+        let (heads, rings): (Vec<usize>, Vec<usize>) =
+            (0..self.connections.len()).partition(|at| !is_continued[*at]);
+        let mut printed = vec![false; self.connections.len()];
+        let mut chains = Vec::new();
+        for head in heads.into_iter().chain(rings) {
+            let mut chain = Vec::new();
+            let mut at = Some(head);
+            while let Some(one) = at.filter(|one| !std::mem::replace(&mut printed[*one], true)) {
+                chain.push(one);
+                at = next[one];
+            }
+            chains.extend((!chain.is_empty()).then_some(chain));
+        }
+        chains
+    }
+}
+
+/// The form that Click's tools print: requirements, elements, and chains of connections.
 impl std::fmt::Display for Graph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_library = |text: &str| text.split_whitespace().next() == Some("library");
+        let requirements = self.requirements.iter().map(|r| r.text.as_str()).filter(|text| !is_library(text));
+        let requirements: Vec<&str> = requirements.collect();
+        if !requirements.is_empty() {
+            writeln!(f, "require({});\n", requirements.join(", "))?;
+        }
         for e in &self.elements {
             let arguments: Vec<&str> = e.arguments.iter().map(|a| a.text.as_str()).collect();
-            writeln!(f, "{} :: {}({});", e.name, e.class, arguments.join(", "))?;
+            match arguments.is_empty() {
+                true => writeln!(f, "{} :: {};", e.name, e.class)?,
+                false => writeln!(f, "{} :: {}({});", e.name, e.class, arguments.join(", "))?,
+            }
         }
-        for c in &self.connections {
-            let (from, to) = (&self.elements[c.from.element].name, &self.elements[c.to.element].name);
-            writeln!(f, "{from} [{}] -> [{}] {to};", c.from.port, c.to.port)?;
+        let chains = self.chains();
+        if !chains.is_empty() {
+            writeln!(f)?;
+        }
+        for chain in chains {
+            for (place, at) in chain.into_iter().enumerate() {
+                let c = &self.connections[at];
+                if place == 0 {
+                    f.write_str(&self.elements[c.from.element].name)?;
+                }
+                if c.from.port > 0 {
+                    write!(f, " [{}]", c.from.port)?;
+                }
+                f.write_str(if place == 0 { " -> " } else { "\n    -> " })?;
+                if c.to.port > 0 {
+                    write!(f, "[{}] ", c.to.port)?;
+                }
+                f.write_str(&self.elements[c.to.element].name)?;
+            }
+            writeln!(f, ";")?;
         }
         Ok(())
     }

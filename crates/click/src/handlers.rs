@@ -250,6 +250,14 @@ impl HandlerAccess {
         }
     }
 
+    /// The text, if it never changes.
+    pub fn fixed_text(&self) -> Option<&str> {
+        match self {
+            HandlerAccess::Text(text) | HandlerAccess::Constant(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Returns true if reading it takes an argument.
     pub fn takes_argument(&self) -> bool {
         matches!(self, HandlerAccess::Estimate(_) | HandlerAccess::Table { verb: TableOperation::Find, .. })

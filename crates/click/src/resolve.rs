@@ -78,7 +78,8 @@ fn counts(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<Error> {
                 continue;
             }
             if let Some(free) = (0..count.max(least)).find(|port| !used.contains(port)) {
-                errors.push(Error::new(element.span, format!("{side} {free} of `{name}` is not connected")));
+                let message = format!("'{name} :: {}' {side} {free} unused", element.class);
+                errors.push(Error::new(element.span, message));
             }
         }
     }
@@ -190,13 +191,16 @@ impl PushPullResolver {
             let set = self.sets[&(true, c.from)];
             let root = self.root(set);
             let pull = matches!(self.ways[root], Some((PortProcessing::Pull, _)));
-            let name = |port: ElementPort| &graph.elements[port.element].name;
+            let name = |port: ElementPort| {
+                let element = &graph.elements[port.element];
+                format!("{} :: {}", element.name, element.class)
+            };
             if !pull && outputs.insert(c.from, c.to).is_some() {
-                let message = format!("push output {} of `{}` is connected twice", c.from.port, name(c.from));
+                let message = format!("illegal reuse of '{}' push output {}", name(c.from), c.from.port);
                 errors.push(Error::new(c.span, message).help("a `Tee` sends copies to several elements"));
             }
             if pull && inputs.insert(c.to, c.from).is_some() {
-                let message = format!("pull input {} of `{}` is connected twice", c.to.port, name(c.to));
+                let message = format!("illegal reuse of '{}' pull input {}", name(c.to), c.to.port);
                 errors.push(
                     Error::new(c.span, message)
                         .help("a scheduler such as `RoundRobinSched` pulls from several"),

@@ -16,6 +16,8 @@ pub struct Script {
     pub element: String,
     /// When it runs.
     pub kind: ScriptKind,
+    /// Signals that start it, by their numbers, if it is of the type `SIGNAL`.
+    pub signals: Vec<i32>,
     /// Its instructions.
     pub steps: Vec<ScriptStep>,
 }
@@ -38,6 +40,17 @@ pub enum ScriptKind {
     Passive,
     /// From the beginning, and the run ends when it does.
     Driver,
+    /// When another one reads or writes any of its handlers.
+    Proxy,
+    /// When the process receives a signal.
+    Signal,
+}
+
+impl ScriptKind {
+    /// Returns true if a script runs only when something calls it.
+    pub fn is_called(self) -> bool {
+        matches!(self, ScriptKind::Passive | ScriptKind::Proxy | ScriptKind::Signal)
+    }
 }
 
 /// An instruction of a script.
@@ -53,28 +66,32 @@ pub enum ScriptStep {
         unquoted: bool,
         /// True if it is set only the first time.
         once: bool,
+        /// True if it is a handler of the script, too.
+        exported: bool,
     },
     /// Prints a text, or the value of a handler.
     Print {
         /// The text, or the handler.
         text: String,
+        /// True if quotes of the handler's argument are taken off.
+        unquoted: bool,
         /// True if it ends with a newline.
         line: bool,
         /// The file that it goes to, and true if it is appended.
         file: Option<(String, bool)>,
     },
-    /// Prints a handler and its value to standard error.
-    Read(String),
-    /// Writes a handler: its name and the text.
-    Write(String),
+    /// Prints a handler and its value to standard error; quotes of its argument are taken off if true.
+    Read(String, bool),
+    /// Writes a handler: its name and the text, whose quotes are taken off if true.
+    Write(String, bool),
     /// Waits for a time in seconds.
     Wait(String),
     /// Waits until somebody steps on, so often.
     Pause(String),
     /// Goes elsewhere, if the condition is true.
     Goto(JumpTarget, Option<String>),
-    /// Ends, with a value.
-    Return(String),
+    /// Ends, with a value; its quotes are taken off if true.
+    Return(String, bool),
     /// Ends, with a message.
     Error(String),
 }
@@ -86,6 +103,8 @@ pub enum JumpTarget {
     Step(usize),
     /// To its end.
     End,
+    /// To its end, and no signal starts it again.
+    Exit,
     /// To its end, and that of the run.
     Stop,
     /// To its end, with an error.
@@ -98,6 +117,8 @@ const INSTRUCTIONS: &[&str] = &[
     "setq",
     "init",
     "initq",
+    "export",
+    "exportq",
     "print",
     "printq",
     "printn",
@@ -129,9 +150,9 @@ const INSTRUCTIONS: &[&str] = &[
 
 /// Reads the arguments of a script.
 pub fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script, Error> {
-    let kind = match setup.arguments.keyword("TYPE") {
+    let (kind, signals) = match setup.arguments.keyword("TYPE") {
         Some(text) => kind(&text)?,
-        None => usual,
+        None => (usual, Vec::new()),
     };
     let all = setup.arguments.rest();
     let (mut labels, mut plain) = (Vec::new(), Vec::new());
@@ -145,17 +166,59 @@ pub fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script,
     }
     let steps =
         plain.iter().map(|(argument, parts)| step(argument, parts, &labels)).collect::<Result<_, _>>()?;
-    Ok(Script { element: setup.element.name.clone(), kind, steps })
+    Ok(Script { element: setup.element.name.clone(), kind, signals, steps })
 }
 
-fn kind(text: &SpannedText) -> Result<ScriptKind, Error> {
-    match text.text.as_str() {
-        "ACTIVE" => Ok(ScriptKind::Active),
-        "PASSIVE" => Ok(ScriptKind::Passive),
-        "DRIVER" => Ok(ScriptKind::Driver),
-        other => Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
-            .help("those that are: ACTIVE, PASSIVE, DRIVER")),
-    }
+/// The type of a script, and its signals.
+fn kind(text: &SpannedText) -> Result<(ScriptKind, Vec<i32>), Error> {
+    let kind = match text.text.as_str() {
+        "ACTIVE" => ScriptKind::Active,
+        "PASSIVE" => ScriptKind::Passive,
+        "DRIVER" => ScriptKind::Driver,
+        "PROXY" => ScriptKind::Proxy,
+        other => {
+            match &words(text)[..] {
+                [word, signals @ ..] if word.text == "SIGNAL" && !signals.is_empty() => {
+                    return Ok((ScriptKind::Signal, signals.iter().map(signal).collect::<Result<_, _>>()?));
+                }
+                _ => {
+                    return Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
+                    .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY, SIGNAL with the names of signals"));
+                }
+            }
+        }
+    };
+    Ok((kind, Vec::new()))
+}
+
+/// Signals of signal(7) and their numbers on x86 and ARM, but for those that nothing can catch.
+const SIGNALS: [(&str, i32); 12] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("USR1", 10),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("CHLD", 17),
+    ("CONT", 18),
+    ("TSTP", 20),
+    ("WINCH", 28),
+];
+
+/// The number of a signal, from its name or number.
+pub fn signal_number(text: &str) -> Option<i32> {
+    let name = text.strip_prefix("SIG").unwrap_or(text);
+    let number = text.parse().ok();
+    SIGNALS.iter().find(|(known, value)| *known == name || Some(*value) == number).map(|(_, value)| *value)
+}
+
+fn signal(text: &SpannedText) -> Result<i32, Error> {
+    signal_number(&text.text).ok_or_else(|| {
+        Error::new(text.span, format!("there is no signal `{}` that scripts can have", text.text))
+            .nearest(&text.text, SIGNALS.iter().map(|(name, _)| *name))
+    })
 }
 
 /// An instruction from its words, the first of which is its name.
@@ -165,23 +228,26 @@ fn step(
     labels: &[(String, usize)],
 ) -> Result<ScriptStep, Error> {
     let name = &parts[0];
+    let is_plain = name.text.ends_with('q');
     let rest = argument.text[name.text.len()..].trim().to_owned();
     let needed = |what: &str| match rest.is_empty() {
         true => Err(Error::new(argument.span, format!("`{}` lacks {what}", name.text))),
         false => Ok(rest.clone()),
     };
     Ok(match name.text.as_str() {
-        "set" | "setq" | "init" | "initq" => {
+        "set" | "setq" | "init" | "initq" | "export" | "exportq" => {
             let variable = parts.get(1).ok_or_else(|| {
                 Error::new(argument.span, format!("`{}` lacks the name of a variable", name.text))
             })?;
             let text = rest[variable.text.len()..].trim().to_owned();
-            let (unquoted, once) = (name.text.ends_with('q'), name.text.starts_with("init"));
-            ScriptStep::Set { name: variable.text.clone(), text, unquoted, once }
+            let exported = name.text.starts_with("export");
+            let once = exported || name.text.starts_with("init");
+            ScriptStep::Set { name: variable.text.clone(), text, unquoted: is_plain, once, exported }
         }
         "print" | "printq" | "printn" | "printnq" => {
             let (text, file) = redirected(&rest);
-            ScriptStep::Print { text, line: !name.text.starts_with("printn"), file }
+            let line = !name.text.starts_with("printn");
+            ScriptStep::Print { text, unquoted: is_plain, line, file }
         }
         "save" | "append" => {
             let handler = parts.get(1).ok_or_else(|| {
@@ -190,10 +256,10 @@ fn step(
             let file = rest[handler.text.len()..].trim();
             let file = if file.is_empty() { "-" } else { file };
             let (text, file) = (handler.text.clone(), to_file(file, name.text == "append"));
-            ScriptStep::Print { text, line: true, file }
+            ScriptStep::Print { text, unquoted: false, line: true, file }
         }
-        "read" | "readq" => ScriptStep::Read(needed("the name of a handler")?),
-        "write" | "writeq" | "call" => ScriptStep::Write(needed("the name of a handler")?),
+        "read" | "readq" => ScriptStep::Read(needed("the name of a handler")?, is_plain),
+        "write" | "writeq" | "call" => ScriptStep::Write(needed("the name of a handler")?, is_plain),
         // Without a time it is a pause.
         "wait" | "wait_time" if !rest.is_empty() => ScriptStep::Wait(rest),
         "wait" | "pause" | "wait_pause" | "wait_stop" | "wait_step" => ScriptStep::Pause(rest),
@@ -204,9 +270,10 @@ fn step(
             ScriptStep::Goto(goal(label, labels)?, condition)
         }
         "loop" => ScriptStep::Goto(JumpTarget::Step(0), None),
-        "end" | "exit" => ScriptStep::Goto(JumpTarget::End, None),
+        "end" => ScriptStep::Goto(JumpTarget::End, None),
+        "exit" => ScriptStep::Goto(JumpTarget::Exit, None),
         "stop" => ScriptStep::Goto(JumpTarget::Stop, None),
-        "return" | "returnq" => ScriptStep::Return(rest),
+        "return" | "returnq" => ScriptStep::Return(rest, is_plain),
         "error" | "errorq" => ScriptStep::Error(unquoted(&rest)),
         other => {
             let error = Error::new(name.span, format!("there is no instruction `{other}` in scripts here"));
@@ -240,7 +307,8 @@ fn goal(label: &SpannedText, labels: &[(String, usize)]) -> Result<JumpTarget, E
     }
     match label.text.as_str() {
         "loop" | "begin" => Ok(JumpTarget::Step(0)),
-        "end" | "exit" => Ok(JumpTarget::End),
+        "end" => Ok(JumpTarget::End),
+        "exit" => Ok(JumpTarget::Exit),
         "stop" => Ok(JumpTarget::Stop),
         "error" => Ok(JumpTarget::Error),
         other => Err(Error::new(label.span, format!("there is no label `{other}`"))

@@ -27,6 +27,7 @@ pub mod rig;
 pub mod stale_resources;
 pub mod stats;
 pub mod subject;
+mod unpack;
 pub mod verify;
 pub mod virtual_kernel;
 pub mod workload;

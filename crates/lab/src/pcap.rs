@@ -1,4 +1,5 @@
-//! Reads capture files: classic ones of either byte order and resolution, and pcapng, plain or gzip.
+//! Reads capture files: classic ones of either byte order and resolution, and pcapng, plain or packed
+//! by gzip, xz or zstd.
 //!
 //! A file is read as a stream, so that memory does not depend on its length. Of a packet that was cut when it
 //! was captured (a snap length), the captured bytes are given, and its original length beside them. If a file
@@ -8,22 +9,23 @@
 //! Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format"; draft-ietf-opsawg-pcapng.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use flate2::bufread::MultiGzDecoder;
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 
 use crate::error::{Error, Result};
 use crate::rig::{MAX_FRAME, MIN_FRAME};
+use crate::unpack::unpack;
 
 /// Link type of Ethernet.
 pub const ETHERNET: u32 = 1;
-/// Link type of packets of IP without a header in front, as files have it, and as some hosts write it.
+/// Link type of packets of IP without a header in front, as files have it, and as some hosts write it; the
+/// last two are for one version of IP each.
 pub const RAW_IP: u32 = 101;
-const HOST_RAW_IP: u32 = 12;
+const HOST_RAW_IP: [u32; 4] = [12, 14, 228, 229];
 /// Longest packet that is captured: the largest snap length of libpcap.
 pub const LONGEST: usize = 262_144;
 /// Bytes that are read at once, which a record has room in.
@@ -119,12 +121,8 @@ impl CaptureReader {
     /// If it cannot be read or is no such capture.
     pub fn open(path: &Path) -> Result<CaptureReader> {
         let fail = |e| Error::io(format!("reading {}", path.display()), e);
-        let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(fail)?);
-        let packed = file.fill_buf().map_err(fail)?.starts_with(&[0x1f, 0x8b]);
-        match packed {
-            true => CaptureReader::of(path, MultiGzDecoder::new(file)),
-            false => CaptureReader::of(path, file),
-        }
+        let file = BufReader::with_capacity(1 << 16, File::open(path).map_err(fail)?);
+        CaptureReader::of(path, unpack(file).map_err(fail)?)
     }
 
     /// Reads uncompressed input; `path` is for messages.
@@ -257,7 +255,7 @@ impl CaptureReader {
 
 /// One number for what hosts write in several ways.
 fn canonical(link: u32) -> u32 {
-    if link == HOST_RAW_IP { RAW_IP } else { link }
+    if HOST_RAW_IP.contains(&link) { RAW_IP } else { link }
 }
 
 /// The packet of a block, if it has one: copied to `bytes`, with its time and the number of bytes cut.
@@ -387,6 +385,7 @@ fn collect(mut reader: CaptureReader, most: usize, most_bytes: usize) -> Result<
 mod tests {
     use std::io::{Cursor, Write};
 
+    use flate2::bufread::MultiGzDecoder;
     use flate2::write::GzEncoder;
 
     use super::*;

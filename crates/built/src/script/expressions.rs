@@ -1,5 +1,18 @@
 //! Words of scripts: variables, handlers in parentheses, and functions of words.
 
+mod format;
+
+use std::cmp::Ordering;
+use std::fs::File;
+use std::io::Read as _;
+
+use millstream_click::unquoted;
+
+use format::sprintf;
+
+/// Longest file that `cat` reads, in bytes.
+const LONGEST: u64 = 1 << 20;
+
 /// Contents of the parentheses at the start of a text.
 pub(super) fn parenthesized(text: &str) -> Option<&str> {
     let mut depth = 0;
@@ -22,7 +35,7 @@ pub(super) fn variable(text: &str) -> (&str, usize) {
     {
         return (name, name.len() + 2);
     }
-    let one = text.starts_with(['?', '#']);
+    let one = text.starts_with(['?', '#', '$']);
     let length = text.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
     let length = if one { 1 } else { length };
     (&text[..length], length)
@@ -34,9 +47,31 @@ pub(super) fn first(text: &str) -> (&str, &str) {
     text.split_once(char::is_whitespace).unwrap_or((text, ""))
 }
 
-/// Words between blanks.
+/// Words between blanks outside of quotes and of `\\<...>`; quotes are kept.
 pub(super) fn split(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
+    let (mut words, mut word, mut is_open) = (Vec::new(), String::new(), false);
+    let (mut quote, mut before) = (None, ' ');
+    for character in text.chars() {
+        match (quote, character) {
+            (None, '"' | '\'') => (quote, is_open) = (Some(character), true),
+            (None, '<') if before == '\\' => quote = Some('>'),
+            (None, blank) if blank.is_whitespace() => {
+                if std::mem::take(&mut is_open) {
+                    words.push(std::mem::take(&mut word));
+                }
+                before = ' ';
+                continue;
+            }
+            (None, _) => is_open = true,
+            (Some(end), _) if end == character && (end != '"' || before != '\\') => quote = None,
+            _ => {}
+        }
+        // An escaped backslash escapes nothing.
+        before = if (before, character) == ('\\', '\\') { ' ' } else { character };
+        word.push(character);
+    }
+    words.extend(is_open.then_some(word));
+    words
 }
 
 /// Returns true if a condition holds.
@@ -45,83 +80,202 @@ pub(super) fn is_true(text: &str) -> bool {
     ["true", "yes", "1"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// A number as text: integers without a point.
-fn written(number: f64) -> String {
-    match number.fract() == 0.0 && number.abs() < 1e15 {
-        true => format!("{number:.0}"),
-        false => format!("{number}"),
-    }
+/// A number of a script.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum ScriptNumber {
+    Whole(i128),
+    Real(f64),
 }
 
-/// Returns true if two words are equal, by value if both are numbers.
-fn same(a: &str, b: &str) -> bool {
-    match (a.parse::<f64>(), b.parse::<f64>()) {
-        (Ok(a), Ok(b)) => a.total_cmp(&b).is_eq(),
-        _ => a == b,
-    }
-}
-
-/// Applies a function of one number.
-fn fold_one(numbers: Option<&[f64]>, f: fn(f64) -> f64) -> String {
-    numbers.and_then(<[f64]>::first).map_or_else(String::new, |number| written(f(*number)))
-}
-
-/// A 32-bit number with its bytes swapped.
-fn swapped(words: &[String], swap: fn(u32) -> u32) -> String {
-    let number = words.first().and_then(|word| word.parse().ok());
-    number.map_or_else(String::new, |number| swap(number).to_string())
-}
-
-/// Result of a script function of this name, or `None` if there is none; empty if a word is not a number.
-pub(super) fn compute(name: &str, words: &[String]) -> Option<String> {
-    let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
-    let fold = |f: fn(f64, f64) -> f64| {
-        let found = numbers.as_ref().and_then(|all| all.iter().copied().reduce(f));
-        found.map_or_else(String::new, written)
-    };
-    let pair = |f: fn(f64, f64) -> bool| match numbers.as_deref() {
-        Some([a, b]) => f(*a, *b).to_string(),
-        _ => String::new(),
-    };
-    let equal = || words.len() == 2 && same(&words[0], &words[1]);
-    Some(match name {
-        "add" => fold(|a, b| a + b),
-        "sub" => fold(|a, b| a - b),
-        "mul" => fold(|a, b| a * b),
-        "div" => fold(|a, b| a / b),
-        "idiv" => fold(|a, b| (a / b).trunc()),
-        "mod" | "rem" => fold(|a, b| a % b),
-        "min" => fold(f64::min),
-        "max" => fold(f64::max),
-        "neg" => numbers.as_ref().and_then(|all| all.first()).map_or_else(String::new, |n| written(-n)),
-        "abs" => numbers.as_ref().and_then(|all| all.first()).map_or_else(String::new, |n| written(n.abs())),
-        "eq" => equal().to_string(),
-        "ne" => (!equal()).to_string(),
-        "lt" => pair(|a, b| a < b),
-        "gt" => pair(|a, b| a > b),
-        "le" => pair(|a, b| a <= b),
-        "ge" => pair(|a, b| a >= b),
-        "round" => fold_one(numbers.as_deref(), f64::round),
-        "floor" => fold_one(numbers.as_deref(), f64::floor),
-        "ceil" => fold_one(numbers.as_deref(), f64::ceil),
-        "htonl" | "ntohl" => swapped(words, |number| number.swap_bytes()),
-        "htons" | "ntohs" => swapped(words, |number| u32::from((number as u16).swap_bytes())),
-        "first" => words.first().cloned().unwrap_or_default(),
-        "nand" => (!words.iter().all(|word| is_true(word))).to_string(),
-        "nor" => (!words.iter().any(|word| is_true(word))).to_string(),
-        "not" => words.first().is_none_or(|word| !is_true(word)).to_string(),
-        "and" => words.iter().all(|word| is_true(word)).to_string(),
-        "or" => words.iter().any(|word| is_true(word)).to_string(),
-        "if" => {
-            let holds = words.first().is_some_and(|word| is_true(word));
-            words.get(if holds { 1 } else { 2 }).cloned().unwrap_or_default()
+impl ScriptNumber {
+    /// The number that a word is: decimal, hexadecimal with `0x` or octal with `0`, or with a fraction.
+    fn parse(word: &str) -> Option<ScriptNumber> {
+        let (negative, digits) = word.strip_prefix('-').map_or((false, word), |digits| (true, digits));
+        let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+        let octal = digits.strip_prefix('0').filter(|rest| !rest.is_empty());
+        let radix = |digits: &str, radix| match digits.starts_with(['+', '-']) {
+            true => None,
+            false => u64::from_str_radix(digits, radix).ok(),
+        };
+        let whole = match (hexadecimal, octal) {
+            (Some(digits), _) => radix(digits, 16),
+            (None, Some(digits)) => radix(digits, 8),
+            (None, None) => radix(digits, 10),
+        };
+        match whole {
+            Some(whole) => Some(ScriptNumber::Whole(i128::from(whole) * if negative { -1 } else { 1 })),
+            None => word.parse().ok().filter(|real: &f64| real.is_finite()).map(ScriptNumber::Real),
         }
-        "in" => words
-            .split_first()
-            .is_some_and(|(word, all)| all.iter().any(|other| same(word, other)))
-            .to_string(),
+    }
+
+    fn real(self) -> f64 {
+        match self {
+            ScriptNumber::Whole(whole) => whole as f64,
+            ScriptNumber::Real(real) => real,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            ScriptNumber::Whole(whole) => whole.to_string(),
+            ScriptNumber::Real(real) => real_text(real),
+        }
+    }
+
+    /// Combines two numbers: as whole numbers if both are and the result is one.
+    fn with(
+        self,
+        other: ScriptNumber,
+        whole: fn(i128, i128) -> Option<i128>,
+        real: fn(f64, f64) -> f64,
+    ) -> Self {
+        let combined = match (self, other) {
+            (ScriptNumber::Whole(a), ScriptNumber::Whole(b)) => whole(a, b),
+            _ => None,
+        };
+        combined.map_or_else(|| ScriptNumber::Real(real(self.real(), other.real())), ScriptNumber::Whole)
+    }
+}
+
+/// A number with at most 12 significant digits, without zeros behind the point.
+fn real_text(number: f64) -> String {
+    if number == 0.0 || !number.is_finite() {
+        return number.to_string();
+    }
+    let exponent = number.abs().log10().floor() as i32;
+    if !(-5..12).contains(&exponent) {
+        return format!("{number:e}");
+    }
+    let places = usize::try_from(11 - exponent).unwrap_or(0);
+    let text = format!("{number:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Order of two words: by value if both are numbers, else by bytes.
+fn order(a: &str, b: &str) -> Ordering {
+    match (ScriptNumber::parse(a), ScriptNumber::parse(b)) {
+        (Some(ScriptNumber::Whole(a)), Some(ScriptNumber::Whole(b))) => a.cmp(&b),
+        (Some(a), Some(b)) => a.real().total_cmp(&b.real()),
+        _ => unquoted(a).cmp(&unquoted(b)),
+    }
+}
+
+/// Reduces numbers from left to right; nothing if a word is not a number.
+fn reduce(
+    words: &[String],
+    whole: fn(i128, i128) -> Option<i128>,
+    real: fn(f64, f64) -> f64,
+) -> Option<String> {
+    let numbers: Option<Vec<ScriptNumber>> = words.iter().map(|word| ScriptNumber::parse(word)).collect();
+    let all = numbers?.into_iter().reduce(|a, b| a.with(b, whole, real))?;
+    Some(all.text())
+}
+
+/// Applies a function to the first number.
+fn apply(words: &[String], whole: fn(i128) -> i128, real: fn(f64) -> f64) -> Option<String> {
+    let number = match ScriptNumber::parse(words.first()?)? {
+        ScriptNumber::Whole(number) => ScriptNumber::Whole(whole(number)),
+        ScriptNumber::Real(number) => ScriptNumber::Real(real(number)),
+    };
+    Some(number.text())
+}
+
+/// A number with its bytes in the other order, of so many bits.
+fn swapped(words: &[String], swap: fn(u32) -> u32) -> Option<String> {
+    match ScriptNumber::parse(words.first()?)? {
+        ScriptNumber::Whole(number) => Some(swap(number as u32).to_string()),
+        ScriptNumber::Real(_) => None,
+    }
+}
+
+/// Compares two words.
+fn compare(words: &[String], holds: fn(Ordering) -> bool) -> Option<String> {
+    match words {
+        [a, b] => Some(holds(order(a, b)).to_string()),
+        _ => None,
+    }
+}
+
+/// Result of a script function of this name for the text behind it, or `None` if there is none; an error if
+/// the text does not fit.
+pub(super) fn compute(name: &str, text: &str) -> Option<Result<String, String>> {
+    let words = &split(text)[..];
+    let is = |word: &String| is_true(word);
+    let numbers = |found: Option<String>| found.ok_or_else(|| format!("{name}: expected numbers"));
+    Some(match name {
+        "add" => numbers(reduce(words, i128::checked_add, |a, b| a + b)),
+        "sub" => numbers(reduce(words, i128::checked_sub, |a, b| a - b)),
+        "mul" => numbers(reduce(words, i128::checked_mul, |a, b| a * b)),
+        "div" => numbers(reduce(words, exact_quotient, |a, b| a / b)),
+        "idiv" => numbers(reduce(words, exact_quotient, |a, b| a / b).map(|all| whole_part(&all))),
+        "mod" | "rem" => numbers(reduce(words, i128::checked_rem, |a, b| a % b)),
+        "min" => numbers(reduce(words, |a, b| Some(a.min(b)), f64::min)),
+        "max" => numbers(reduce(words, |a, b| Some(a.max(b)), f64::max)),
+        "neg" => numbers(apply(words, |n| -n, |n| -n)),
+        "abs" => numbers(apply(words, i128::abs, f64::abs)),
+        "round" => numbers(apply(words, |n| n, f64::round)),
+        "floor" => numbers(apply(words, |n| n, f64::floor)),
+        "ceil" => numbers(apply(words, |n| n, f64::ceil)),
+        "eq" => numbers(compare(words, Ordering::is_eq)),
+        "ne" => numbers(compare(words, Ordering::is_ne)),
+        "lt" => numbers(compare(words, Ordering::is_lt)),
+        "gt" => numbers(compare(words, Ordering::is_gt)),
+        "le" => numbers(compare(words, Ordering::is_le)),
+        "ge" => numbers(compare(words, Ordering::is_ge)),
+        "htonl" | "ntohl" => numbers(swapped(words, u32::to_be)),
+        "htons" | "ntohs" => numbers(swapped(words, |number| u32::from((number as u16).to_be()))),
+        "first" => Ok(words.first().cloned().unwrap_or_default()),
+        "nand" => Ok((!words.iter().all(is)).to_string()),
+        "nor" => Ok((!words.iter().any(is)).to_string()),
+        "not" => Ok(words.first().is_none_or(|word| !is_true(word)).to_string()),
+        "and" => Ok(words.iter().all(is).to_string()),
+        "or" => Ok(words.iter().any(is).to_string()),
+        "if" => {
+            let chosen = if words.first().is_some_and(is) { 1 } else { 2 };
+            Ok(words.get(chosen).cloned().unwrap_or_default())
+        }
+        "in" => {
+            let first = words.first().map(|word| unquoted(word));
+            let others = words.iter().skip(1).map(|word| unquoted(word));
+            Ok(first.is_some_and(|first| others.into_iter().any(|other| other == first)).to_string())
+        }
+        "length" => Ok(text.len().to_string()),
+        "unquote" => Ok(unquoted(text)),
+        "sprintf" => sprintf(words),
+        "cat" => file_text(text),
+        "catq" => {
+            file_text(text).map(|text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+        }
         _ => return None,
     })
+}
+
+/// The quotient of two whole numbers, if it is one.
+fn exact_quotient(a: i128, b: i128) -> Option<i128> {
+    a.checked_rem(b).filter(|rest| *rest == 0).and_then(|_| a.checked_div(b))
+}
+
+/// The whole part of a number.
+fn whole_part(number: &str) -> String {
+    number.parse().map_or(number.to_owned(), |number: f64| format!("{:.0}", number.trunc()))
+}
+
+/// Text of a file, at most [`LONGEST`] bytes.
+fn file_text(name: &str) -> Result<String, String> {
+    let name = unquoted(name.trim());
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(&name)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|e: std::io::Error| format!("{name}: {e}"))?;
+    match bytes.len() as u64 > LONGEST {
+        true => Err(format!("{name}: it is longer than {LONGEST} bytes")),
+        false => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -151,18 +305,32 @@ mod tests {
             ("if", "false 5 -5", "-5"),
             ("in", "0 0 1000", "true"),
             ("in", "7 0 1000", "false"),
-            ("add", "a 1", ""),
             ("floor", "2.7", "2"),
             ("round", "2.5", "3"),
             ("htons", "6", "1536"),
             ("ntohl", "1", "16777216"),
             ("first", "a b", "a"),
+            ("div", "75 2.5 5", "6"),
+            ("sub", "1.5 1", "0.5"),
+            ("eq", "10 0xA", "true"),
+            ("lt", "a b", "true"),
+            ("in", "foo bar foo", "true"),
+            ("length", "abc def", "7"),
+            ("unquote", "\"a\"", "a"),
+            ("mul", "-9223372036854775808 2", "-18446744073709551616"),
             ("nor", "false 0", "true"),
         ];
         for (name, words, expected) in cases {
-            assert_eq!(compute(name, &split(words)).as_deref(), Some(expected), "{name} {words}");
+            assert_eq!(compute(name, words), Some(Ok(expected.to_owned())), "{name} {words}");
         }
-        assert_eq!(compute("count", &[]), None);
+        assert_eq!(compute("count", ""), None);
+        assert!(compute("add", "a 1").is_some_and(|result| result.is_err()));
+    }
+
+    #[test]
+    fn quotes_keep_words_together() {
+        assert_eq!(split("a \"b c\" 'd e'f \\<01 02> g"), ["a", "\"b c\"", "'d e'f", "\\<01 02>", "g"]);
+        assert_eq!(split("\"\" \"a\\\" b\""), ["\"\"", "\"a\\\" b\""]);
     }
 
     #[test]

@@ -180,7 +180,8 @@ impl BenchmarkTarget {
             BenchmarkTarget::Configuration => {
                 let general = Ablations { stages, ..tuning.general() };
                 let made = (HandlerWriters::Scripts, general);
-                Some(click::compile_to_ir(Path::new(&args.what), &args.variables, workers, made)?)
+                let source = click::ConfigSource::of_file(Path::new(&args.what), &args.variables);
+                Some(click::compile_to_ir(&source, workers, made)?)
             }
             BenchmarkTarget::Object(_) => None,
         };

@@ -168,7 +168,8 @@ fn configuration(args: &BuildArgs, tuning: &CodegenArgs) -> Result<BuildInput> {
     let (conf, general) = (Path::new(&args.input), tuning.general());
     // Programs in C supply batches of their own, between which no packet waits.
     let general = if matches!(args.emit, EmitKind::Exe) { click::with_clock(general) } else { general };
-    let program = click::compile_to_ir(conf, &args.variables, tuning.workers()?, (writers, general))?;
+    let source = click::ConfigSource::of_file(conf, &args.variables);
+    let program = click::compile_to_ir(&source, tuning.workers()?, (writers, general))?;
     Ok(BuildInput::Configuration { name: args.input.clone(), program: Box::new(program) })
 }
 
@@ -273,10 +274,13 @@ fn write(path: &Path, built: &ProgramPayload) -> Result<u64> {
 
 /// Run a program that was built from a configuration
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 80, after_help = crate::exit::help())]
+#[command(version, max_term_width = 80, after_help = crate::exit::help(), disable_help_flag = true)]
 struct StandaloneClickCli {
     #[command(flatten)]
     running: click::ClickRunArgs,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     #[command(flatten)]
     log: log::LogFlags,
 }
@@ -310,7 +314,7 @@ fn reduce(needs: RequiredPrivileges) {
 fn execute(built: ProgramPayload) -> Result<ExitCode> {
     match built.kind {
         PayloadKind::Click { configuration, mut program } => {
-            let StandaloneClickCli { running, log } = match crate::parse(std::env::args_os()) {
+            let StandaloneClickCli { running, log, .. } = match crate::parse(std::env::args_os()) {
                 Ok(flags) => flags,
                 Err(code) => return Ok(code),
             };

@@ -12,10 +12,12 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use miette::Result;
+use miette::{Result, miette};
 use millstream_built::hot_swap::carry_settings;
 use millstream_built::printing::PrintOutput;
 use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
@@ -26,7 +28,9 @@ use millstream_click::{
 use millstream_native::io::idle_sources::IdleSources;
 use millstream_native::io::timed::TimedQueues;
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
+use signal_hook::flag;
 
+use super::config_input::ConfigSource;
 use crate::clients::{ClientConnection, ClientLine};
 use crate::daemon::socket::ListeningSocket;
 use crate::native::control::clients;
@@ -68,27 +72,48 @@ struct HandlerRequest {
     told: Receiver<()>,
 }
 
+/// Options of configurations that replace the running one.
+pub(super) struct SwapOptions {
+    /// Options for the compiler; `None` if no configuration may be loaded.
+    pub(super) compile: Option<(NativeOptions, Ablations)>,
+    /// True if the handler `hotconfig` takes the text of one.
+    pub(super) hotconfig: bool,
+}
+
+/// Answer to a client for whom there is no place.
+const FULL: &[u8] = b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n";
+
 /// Requests of all clients.
 pub(super) struct HandlerSocket {
-    requests: Option<Receiver<HandlerRequest>>,
+    requests: Vec<Receiver<HandlerRequest>>,
     figures: Option<metrics::MetricsRequests>,
     _socket: Option<ListeningSocket>,
 }
 
 impl HandlerSocket {
-    /// Listens at a path, and answers requests for metrics. `options` are those for new configurations, or
-    /// `None` if none may be loaded.
+    /// Listens at sockets, and answers requests for metrics.
     pub(super) fn open(
-        path: Option<&Path>,
+        (path, ports): (Option<&Path>, Vec<TcpListener>),
         metrics: Option<TcpListener>,
         engine: &NativeEngine,
-        options: Option<(NativeOptions, Ablations)>,
+        swaps: SwapOptions,
     ) -> Result<HandlerSocket> {
-        let (mut requests, mut socket) = (None, None);
+        let (mut requests, mut socket) = (Vec::new(), None);
+        let swaps = Arc::new(swaps);
         if let Some(path) = path {
-            let listen = move |listener: &_, send: &_| listen(listener, send, options.as_ref());
+            let swaps = Arc::clone(&swaps);
+            let listen = move |listener: &_, send: &_| listen(listener, send, &swaps);
             let (received, bound) = clients(path, listen)?;
-            (requests, socket) = (Some(received), Some(bound));
+            requests.push(received);
+            socket = Some(bound);
+        }
+        for listener in ports {
+            let (send, received) = mpsc::channel();
+            let swaps = Arc::clone(&swaps);
+            thread::spawn(move || {
+                crate::clients::serve_tcp(&listener, FULL, move |client| talk(client, &send, &swaps));
+            });
+            requests.push(received);
         }
         let figures = metrics.map(|listener| metrics::open(listener, engine.stats()));
         Ok(HandlerSocket { requests, figures, _socket: socket })
@@ -135,6 +160,8 @@ pub(super) struct ActiveConfiguration {
     /// Drops of earlier configurations for reasons that this one does not have.
     pub(super) left: Vec<(DropCounter, u64)>,
     scripts: ScriptRunner,
+    /// Signals that start scripts.
+    signals: Vec<SignalScript>,
     /// Tables that clients have written.
     written: BTreeSet<String>,
     /// Actions for the end of sources that were carried out.
@@ -145,6 +172,31 @@ pub(super) struct ActiveConfiguration {
     pub(super) crashes: Option<u32>,
     /// True if scripts print to standard error, since standard output has the result.
     aside: bool,
+}
+
+/// A script that signals start.
+struct SignalScript {
+    script: usize,
+    /// Set by each signal.
+    is_raised: Arc<AtomicBool>,
+    /// True if signals have their usual effect again.
+    is_over: Arc<AtomicBool>,
+}
+
+impl SignalScript {
+    /// Registers the signals of all scripts that have some.
+    fn register(scripts: &ScriptRunner) -> io::Result<Vec<SignalScript>> {
+        let mut all = Vec::new();
+        for (script, signals) in scripts.signal_scripts() {
+            let (is_raised, is_over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+            for signal in signals {
+                flag::register_conditional_default(signal, Arc::clone(&is_over))?;
+                flag::register(signal, Arc::clone(&is_raised))?;
+            }
+            all.push(SignalScript { script, is_raised, is_over });
+        }
+        Ok(all)
+    }
 }
 
 impl ActiveConfiguration {
@@ -158,7 +210,19 @@ impl ActiveConfiguration {
         let (scripts, printing) = (ScriptRunner::new(&program), PrintOutput::open(&program)?);
         engine.listen(printing.listener());
         let (left, written, ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        Ok(ActiveConfiguration { program, swaps: 0, left, scripts, written, ended, printing, crashes, aside })
+        let signals = SignalScript::register(&scripts)?;
+        Ok(ActiveConfiguration {
+            program,
+            swaps: 0,
+            left,
+            scripts,
+            signals,
+            written,
+            ended,
+            printing,
+            crashes,
+            aside,
+        })
     }
 
     /// Returns true if there is work to do between batches.
@@ -179,6 +243,7 @@ impl ActiveConfiguration {
         } else if attention.is_idle() {
             self.scripts.mark_idle();
         }
+        self.answer_signals(engine)?;
         if !self.scripted(engine, ScriptRunner::run_due)? {
             return Ok(false);
         }
@@ -217,6 +282,19 @@ impl ActiveConfiguration {
         Ok(!self.scripts.has_ended())
     }
 
+    /// Runs the scripts whose signals have come.
+    fn answer_signals(&mut self, engine: &mut NativeEngine) -> io::Result<()> {
+        for at in 0..self.signals.len() {
+            if self.signals[at].is_raised.swap(false, Ordering::Relaxed) {
+                let script = self.signals[at].script;
+                let again =
+                    self.scripted(engine, |scripts, around| scripts.run_for_signal(script, around))?;
+                self.signals[at].is_over.store(!again, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
     /// Earliest time at which a waiting script goes on, in nanoseconds of the run's clock.
     pub(super) fn due(&self) -> Option<u64> {
         self.scripts.next_deadline().map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX))
@@ -244,14 +322,26 @@ impl ActiveConfiguration {
         what(&mut self.scripts, &mut around)
     }
 
-    fn read(&self, engine: &mut NativeEngine, name: &str) -> HandlerResult {
+    /// Value of a handler.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub(super) fn read_handler(&mut self, engine: &mut NativeEngine, name: &str) -> Result<String> {
+        self.read(engine, name).map_err(|(_, why)| miette!("{why}"))
+    }
+
+    fn read(&mut self, engine: &mut NativeEngine, name: &str) -> HandlerResult {
         if name == CRASHES {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
         if name == STATS {
             return serde_json::to_string(&LiveStats::of(engine.stats())).map_err(|e| (511, e.to_string()));
         }
-        handlers::read(&self.program, engine, name).map_err(refused)
+        let own = self.scripted(engine, |scripts, around| scripts.read_handler(name, around));
+        match own.map_err(|e| (530, e.to_string()))? {
+            Some(value) => value.map_err(|why| (530, why)),
+            None => handlers::read(&self.program, engine, name).map_err(refused),
+        }
     }
 
     /// Counters and drops of elements, and sizes of maps.
@@ -304,6 +394,8 @@ impl ActiveConfiguration {
         if program.waits.senders != self.program.waits.senders {
             return Err((520, "its sources send at other times than those of the one that runs".into()));
         }
+        let scripts = ScriptRunner::new(&program);
+        let signals = SignalScript::register(&scripts).map_err(|e| (520, e.to_string()))?;
         fill(&mut new, &program.entries).map_err(|e| (520, e.to_string()))?;
         self.printing.replace(&program).map_err(|e| (520, e.to_string()))?;
         new.listen(self.printing.listener());
@@ -329,7 +421,7 @@ impl ActiveConfiguration {
                 (DropCounter { element, reason: reason.clone(), offset: 0 }, packets)
             }),
         );
-        self.scripts = ScriptRunner::new(&program);
+        (self.scripts, self.signals) = (scripts, signals);
         self.ended.clear();
         self.program = program;
         self.swaps += 1;
@@ -339,9 +431,10 @@ impl ActiveConfiguration {
 
 /// Error number of the protocol, and its reason.
 fn refused(error: handlers::HandlerError) -> (u32, String) {
-    let number = match error {
-        handlers::HandlerError::NoElement { .. } => 510,
-        handlers::HandlerError::Unknown { .. } => 511,
+    let number = match &error {
+        // Clients of Click know these two texts.
+        handlers::HandlerError::NoElement { name, .. } => return (510, format!("No element named '{name}'")),
+        handlers::HandlerError::Unknown { name, .. } => return (511, format!("No handler named '{name}'")),
         handlers::HandlerError::Unfit { .. } => 520,
         handlers::HandlerError::Unreadable(_)
         | handlers::HandlerError::Unwritable(_)
@@ -350,22 +443,13 @@ fn refused(error: handlers::HandlerError) -> (u32, String) {
     (number, error.to_string())
 }
 
-fn listen(
-    listener: &UnixListener,
-    send: &Sender<HandlerRequest>,
-    options: Option<&(NativeOptions, Ablations)>,
-) {
-    const FULL: &[u8] = b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n";
-    let (send, options) = (send.clone(), options.cloned());
-    crate::clients::serve(listener, FULL, move |client| talk(client, &send, options.as_ref()));
+fn listen(listener: &UnixListener, send: &Sender<HandlerRequest>, swaps: &Arc<SwapOptions>) {
+    let (send, swaps) = (send.clone(), Arc::clone(swaps));
+    crate::clients::serve(listener, FULL, move |client| talk(client, &send, &swaps));
 }
 
 /// Talks to one client until it goes.
-fn talk(
-    client: &mut ClientConnection,
-    send: &Sender<HandlerRequest>,
-    options: Option<&(NativeOptions, Ablations)>,
-) -> io::Result<()> {
+fn talk(client: &mut ClientConnection, send: &Sender<HandlerRequest>, swaps: &SwapOptions) -> io::Result<()> {
     client.write_all(b"Click::ControlSocket/1.3\r\n")?;
     while let Some(line) = client.read_line(LONGEST)? {
         let ClientLine::Whole(line) = line else {
@@ -379,11 +463,12 @@ fn talk(
             "QUIT" => return client.write_all(b"200 Goodbye!\r\n"),
             "READ" => (Ok(HandlerCommand::Read(rest.to_owned())), "Read handler"),
             "READDATA" => (text_behind(rest, client)?.map(HandlerCommand::Read), "Read handler"),
+            "WRITE" if name == "hotconfig" && swaps.hotconfig => (hotconfig(rest, swaps), "Write handler"),
             "WRITE" => (Ok(HandlerCommand::Write(rest.to_owned())), "Write handler"),
             "WRITEDATA" => (text_behind(rest, client)?.map(HandlerCommand::Write), "Write handler"),
             "CHECKREAD" => (Ok(HandlerCommand::Check(rest.to_owned(), false)), "CHECKREAD handler"),
             "CHECKWRITE" => (Ok(HandlerCommand::Check(rest.to_owned(), true)), "CHECKWRITE handler"),
-            "SWAP" => (compiled(rest, options), "Swap"),
+            "SWAP" => (compiled(rest, swaps), "Swap"),
             _ => (Err((501, format!("there is no command {command:?}: {COMMANDS}"))), ""),
         };
         let (_telling, told) = mpsc::channel();
@@ -398,6 +483,9 @@ fn talk(
                 format!("200 {what} '{name}' OK\r\nDATA {}\r\n{text}", text.len())
             }
             Ok(_) => format!("200 {what} '{name}' OK\r\n"),
+            Err((number, why)) if name == "hotconfig" => {
+                format!("{number}-{what} '{name}' error:\r\n{}", lines(number, &why))
+            }
             Err((number, why)) => format!("{number} {}\r\n", why.replace(['\r', '\n'], " ")),
         };
         client.write_all(answer.as_bytes())?;
@@ -417,19 +505,35 @@ fn text_behind(rest: &str, client: &mut ClientConnection) -> io::Result<Result<S
     Ok(Ok(format!("{name} {}", String::from_utf8_lossy(&bytes))))
 }
 
+/// Lines of an answer, each with its number; all but the last are continued.
+fn lines(number: u32, text: &str) -> String {
+    let count = text.lines().count();
+    let line =
+        |(at, line): (usize, &str)| format!("{number}{}{line}\r\n", if at + 1 < count { '-' } else { ' ' });
+    text.lines().enumerate().map(line).collect()
+}
+
+/// Compiles the configuration that a write of `hotconfig` has behind the handler's name.
+fn hotconfig(text: &str, swaps: &SwapOptions) -> Result<HandlerCommand, (u32, String)> {
+    let (_, text) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let source = ConfigSource { plain: true, ..ConfigSource::of_text(text) };
+    compile(&source, swaps)
+}
+
 /// Compiles a configuration with its variables.
-fn compiled(
-    text: &str,
-    options: Option<&(NativeOptions, Ablations)>,
-) -> Result<HandlerCommand, (u32, String)> {
-    let (options, general) =
-        options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
+fn compiled(text: &str, swaps: &SwapOptions) -> Result<HandlerCommand, (u32, String)> {
     let mut words = text.split_whitespace().map(str::to_owned);
     let conf = words.next().ok_or((500, "SWAP wants a file".to_owned()))?;
     let variables: Vec<String> = words.collect();
+    compile(&ConfigSource::of_file(Path::new(&conf), &variables), swaps)
+}
+
+/// Compiles a configuration that is to replace the running one.
+fn compile(source: &ConfigSource, swaps: &SwapOptions) -> Result<HandlerCommand, (u32, String)> {
+    let (options, general) =
+        swaps.compile.as_ref().ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
     let made = (HandlerWriters::Anybody, *general);
-    let program = super::compile_to_ir(Path::new(&conf), &variables, options.workers, made)
-        .map_err(|e| (520, e.to_string()))?;
+    let program = super::compile_to_ir(source, options.workers, made).map_err(|e| (520, e.to_string()))?;
     let options = NativeOptions {
         places: super::element_names(&program),
         prefixes: super::prefixes(&program),

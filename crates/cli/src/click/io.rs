@@ -149,7 +149,7 @@ fn spec(text: &str) -> Result<DeviceIoSpec> {
 pub(super) fn open(
     specs: &[String],
     program: &ClickProgram,
-    count: Option<u64>,
+    (count, is_driver): (Option<u64>, bool),
     gates: &SourceGates,
 ) -> Result<Vec<SourcePackets>> {
     let specs = specs.iter().map(|text| spec(text)).collect::<Result<Vec<_>>>()?;
@@ -172,12 +172,15 @@ pub(super) fn open(
             other => source_packets(other, count, gates.of(at))?.sending(send_schedule(program, at)),
         });
     }
-    if all.is_empty() {
-        return Err(miette!(
-            "the configuration has no source of packets: no FromDevice, FromDump or InfiniteSource"
-        ));
+    match all.first_mut() {
+        Some(first) => first.out = specs.into_iter().filter_map(|s| Some((s.device, s.files?.1?))).collect(),
+        None if program.scripts.is_empty() && !is_driver => {
+            return Err(miette!(
+                "the configuration has no source of packets: no FromDevice, FromDump or InfiniteSource"
+            ));
+        }
+        None => {}
     }
-    all[0].out = specs.into_iter().filter_map(|s| Some((s.device, s.files?.1?))).collect();
     Ok(all)
 }
 

@@ -3,8 +3,10 @@
 //! The configuration is read and compiled by `millstream_click`, run by `millstream_native`; this module maps
 //! devices and files to packets, reads and writes handlers, and prints. docs/click.md.
 
+mod config_input;
 mod control;
 pub(crate) mod device_ports;
+mod driver;
 mod gates;
 mod interfaces;
 mod io;
@@ -19,10 +21,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, queueing};
-use millstream_click::{Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Error, Graph, Handler, HandlerAccess, HandlerWriters, flatten, parse};
+use millstream_click::{
+    Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Graph, GraphSource, Handler, HandlerAccess,
+    HandlerWriters, flatten, parse,
+};
 use millstream_click_elements::{capture_files, compile_for};
 use millstream_ir::Map;
 use millstream_isa::MapType;
@@ -35,18 +40,21 @@ use millstream_native::{NativeEngine, NativeOptions, PrefixStats};
 use millstream_object::EntryProgram as Described;
 use millstream_plan::fingerprint;
 
-use self::control::{ActiveConfiguration, HandlerSocket};
+pub(crate) use self::config_input::{ClickConfigArgs, ConfigSource};
+use self::control::{ActiveConfiguration, HandlerSocket, SwapOptions};
+use self::driver::{ControlPort, DriverArgs, FlatArgs, RunClock};
 use self::gates::SourceGates;
 pub(crate) use self::io::{SourcePackets, random_frames, source_packets};
 use self::source_map::SourceMap;
 use crate::capture;
-use crate::diagnostics;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::input;
 use crate::native::live::StopCondition;
 use crate::native::port_options::{self, MetadataMode};
-use crate::native::{CodegenArgs, bind, is_llvm_missing, tables};
+use crate::native::worker_cpus::bind;
+use crate::native::{CodegenArgs, is_llvm_missing, tables};
+use crate::output;
 use crate::plan::PlanArgs;
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
@@ -62,21 +70,23 @@ pub(crate) struct ClickArgs {
     tuning: CodegenArgs,
     #[command(flatten)]
     plan: PlanArgs,
-    /// Print the configuration without compound elements, and stop
-    #[arg(long)]
-    flat: bool,
+    #[command(flatten)]
+    flat: FlatArgs,
     /// Print the program in the IR, and stop
     #[arg(long)]
     ir: bool,
     /// Write LLVM's optimized IR to this file
     #[arg(long, value_name = "FILE")]
     llvm_ir: Option<PathBuf>,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl ClickArgs {
     /// Returns true if no packet is run.
     pub(crate) fn only_prints(&self) -> bool {
-        self.flat || self.ir
+        self.flat.flat || self.ir || self.running.driver.quit
     }
 
     /// Privileges that the command needs.
@@ -88,41 +98,52 @@ impl ClickArgs {
 impl ClickRunArgs {
     /// Privileges that the packets need.
     pub(crate) fn needs(&self) -> RequiredPrivileges {
-        RequiredPrivileges::of_io(self.io.iter().map(String::as_str))
+        RequiredPrivileges::of_io(self.io().iter().map(String::as_str))
     }
-}
 
-/// A configuration.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ClickConfigArgs {
-    /// The configuration
-    #[arg(value_name = "CONF")]
-    pub(crate) conf: PathBuf,
-    /// Variables that win over its `define`
-    #[arg(value_name = "NAME=VALUE")]
-    variables: Vec<String>,
-}
+    /// Sources and sinks of devices' packets.
+    fn io(&self) -> Vec<String> {
+        match (self.io.is_empty(), self.driver.driver) {
+            (true, true) => vec!["raw".to_owned()],
+            (true, false) => vec!["mem".to_owned()],
+            (false, _) => self.io.clone(),
+        }
+    }
 
-impl ClickConfigArgs {
-    /// Reads the configuration, and compiles it to the IR for so many workers.
-    pub(crate) fn program(&self, workers: u32, made: (HandlerWriters, Ablations)) -> Result<ClickProgram> {
-        compile_to_ir(&self.conf, &self.variables, workers, made)
+    /// Clock of a run; packets of interfaces and those of several workers are not replayed.
+    fn pace(&self, program: &ClickProgram, is_live: bool) -> RunPace {
+        let replayed = !is_live && (program.waits.is_timed() || self.driver.simtime);
+        // Click's driver waits, unless it simulates. Captures have their own times, for which it does not
+        // wait.
+        let waits = self.driver.driver && !self.driver.simtime;
+        let has_files = program.sources.iter().any(|source| matches!(source, GraphSource::File(_)));
+        RunPace { replayed, real: self.real_time || waits && !has_files, leaps: !replayed && !waits }
+    }
+
+    /// Returns true if clients may write handlers.
+    fn has_clients(&self) -> bool {
+        self.control.is_some() || self.driver.has_ports()
+    }
+
+    /// Packets of sources without a limit of their own.
+    fn packets(&self) -> Option<u64> {
+        self.packets.or(self.driver.driver.then_some(u64::MAX))
     }
 }
 
 /// Options for running a configuration, whenever it was compiled.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClickRunArgs {
-    /// Source and sink of devices' packets: `mem` (random flows; sent packets are counted), or
+    /// Source and sink of devices' packets: `mem` (random flows; sent packets are counted; the default), or
     /// `pcap:IN[,OUT]`; `DEVICE=pcap:IN[,OUT]` for one device; may be given several times. Until --packets or
     /// Ctrl-C: `raw` (raw sockets), `tap` (TAP interfaces, created for the run) or `xdp` (AF_XDP) where
     /// devices are named after their interfaces, `raw:INTERFACE[,INTERFACE...]` for all devices in order,
     /// `DEVICE=raw:INTERFACE` for one; in builds with DPDK `DEVICE=dpdk:DEVICE` each, or
     /// `dpdk:DEVICE[;DEVICE...]` for all in order
-    #[arg(long, value_name = "SPEC", default_value = "mem")]
+    #[arg(long, value_name = "SPEC")]
     io: Vec<String>,
     /// Print a handler after the run: ELEMENT.HANDLER; may be given several times
-    #[arg(long = "handler", value_name = "ELEMENT.HANDLER")]
+    #[arg(short = 'h', long = "handler", value_name = "ELEMENT.HANDLER")]
     handlers: Vec<String>,
     /// Fill map NAME (of an element `BPF`: ELEMENT.MAP) from FILE, as `bpftool -j map dump` writes it; may be
     /// given several times
@@ -130,7 +151,7 @@ pub(crate) struct ClickRunArgs {
     maps: Vec<String>,
     /// Listen at this Unix socket, as Click's ControlSocket does: READ and WRITE handlers, SWAP the
     /// configuration for another
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(short = 'u', long, visible_alias = "unix-socket", value_name = "SOCKET")]
     control: Option<PathBuf>,
     /// Serve Prometheus metrics at this address while it runs, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
@@ -151,6 +172,8 @@ pub(crate) struct ClickRunArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    pub(crate) driver: DriverArgs,
+    #[command(flatten)]
     pub(crate) watch: SuperviseArgs,
 }
 
@@ -159,20 +182,26 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
     if let Some(code) = args.running.watch.begin()? {
         return Ok(code);
     }
-    let ClickConfigArgs { conf, variables } = &args.configuration;
-    let at = || conf.display().to_string();
-    if args.flat {
-        let texts = SourceMap::read(conf)?;
-        out!("{}", graph(&texts, variables)?);
+    let source = args.configuration.source(args.running.driver.driver)?;
+    let at = || source.input.name();
+    if args.flat.flat {
+        let output = args.flat.output.as_deref().unwrap_or(Path::new("-"));
+        driver::write_flat(output, &graph(&SourceMap::read(&source)?, &source.variables)?)?;
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
-    let writers =
-        if args.running.control.is_some() { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
-    let tuning = args.tuning.with_plan(&args.plan, || configuration_hash(conf, variables))?;
+    let texts = SourceMap::read(&source)?;
+    let tuning = args.tuning.with_plan(&args.plan, || Ok(text_hash(&texts, &source.variables)))?;
     let workers = tuning.workers()?;
     let general = with_clock(tuning.general());
-    let program = args.configuration.program(workers, (writers, general))?;
+    let graph = graph(&texts, &source.variables)?;
+    if let Some(output) = &args.flat.output {
+        driver::write_flat(output, &graph)?;
+    }
+    let sockets = driver::control_sockets(&graph);
+    let has_clients = args.running.has_clients() || args.running.driver.driver && !sockets.is_empty();
+    let writers = if has_clients { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
+    let program = compile_graph(&texts, graph, workers, (writers, general))?;
     let click = start.elapsed();
     if args.ir {
         out!("{}", program.module);
@@ -194,7 +223,7 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program.entries).into_diagnostic()?;
-    let made = CompileInfo { front: click, options, general };
+    let made = CompileInfo { front: click, options, general, sockets };
     execute(&at(), &args.running, program, &mut engine, Some(made))
 }
 
@@ -206,27 +235,36 @@ pub(crate) fn with_clock(general: Ablations) -> Ablations {
 /// Reads a configuration and compiles it to the IR for so many workers, with handlers that `HandlerWriters`
 /// may write, and without the optimizations that `Ablations` leaves out.
 pub(crate) fn compile_to_ir(
-    conf: &Path,
-    variables: &[String],
+    source: &ConfigSource,
+    workers: u32,
+    made: (HandlerWriters, Ablations),
+) -> Result<ClickProgram> {
+    let texts = SourceMap::read(source)?;
+    let graph = graph(&texts, &source.variables)?;
+    compile_graph(&texts, graph, workers, made)
+}
+
+/// Compiles the graph of a configuration to the IR.
+fn compile_graph(
+    texts: &SourceMap,
+    mut graph: Graph,
     workers: u32,
     (writers, general): (HandlerWriters, Ablations),
 ) -> Result<ClickProgram> {
-    let texts = SourceMap::read(conf)?;
-    let mut graph = graph(&texts, variables)?;
     graph.interfaces = interfaces::of(&graph);
     graph.captures = captures(&graph);
-    let mut program =
-        compile_for(&graph, &foreign, writers, general).map_err(|all| rendered(&all, &texts))?;
-    let config = HandlerAccess::Text(texts.whole.clone());
+    let mut program = compile_for(&graph, &foreign, writers, general).map_err(|all| texts.failure(&all))?;
+    let is_compact = graph.requirements.iter().any(|requirement| requirement.text == "compact_config");
+    let config = HandlerAccess::Text(if is_compact { graph.to_string() } else { texts.whole.clone() });
     program.handlers.push(Handler { element: String::new(), name: "config".into(), access: config });
     for element in &mut program.elements {
         element.name = format!("{}, {}", element.name, texts.place(element.span));
     }
     for warning in &program.warnings {
-        diagnostics::emit(&texts.report(warning, Severity::Warning));
+        texts.warn(warning);
     }
     if general.stages && program.stages < workers {
-        let conf = conf.display();
+        let conf = texts.name();
         return Err(match program.stages {
             1 => {
                 miette!("{conf}: no packet comes to a queue that one puller has: there is nothing behind one")
@@ -239,14 +277,18 @@ pub(crate) fn compile_to_ir(
     }
     match workers {
         1 => Ok(program),
-        _ => program.for_workers().map_err(|all| rendered(&all, &texts)),
+        _ => program.for_workers().map_err(|all| texts.failure(&all)),
     }
 }
 
 /// Hash of a configuration with its libraries and variables, for plans.
 pub(crate) fn configuration_hash(conf: &Path, variables: &[String]) -> Result<u64> {
-    let text = SourceMap::read(conf)?.whole;
-    Ok(fingerprint([text.as_bytes()].into_iter().chain(variables.iter().map(String::as_bytes))))
+    Ok(text_hash(&SourceMap::read(&ConfigSource::of_file(conf, variables))?, variables))
+}
+
+/// The same of texts that were read.
+fn text_hash(texts: &SourceMap, variables: &[String]) -> u64 {
+    fingerprint([texts.whole.as_bytes()].into_iter().chain(variables.iter().map(String::as_bytes)))
 }
 
 /// Link types of the capture files that packets come from. A missing file is an error when it is read.
@@ -301,17 +343,7 @@ fn graph(texts: &SourceMap, variables: &[String]) -> Result<Graph> {
         .map(|(name, value)| (name.trim_start_matches('$').to_owned(), value.to_owned()))
         .collect();
     let graph = parse(&texts.whole).and_then(|statements| flatten(&statements, &variables));
-    graph.map_err(|e| rendered(&[e], texts))
-}
-
-/// Reports all errors; the last one is the result.
-fn rendered(errors: &[Error], texts: &SourceMap) -> Report {
-    let mut reports: Vec<Report> = errors.iter().map(|e| texts.report(e, Severity::Error)).collect();
-    let last = reports.pop();
-    for report in reports {
-        diagnostics::emit(&report);
-    }
-    last.unwrap_or_else(|| miette!("the configuration is wrong"))
+    graph.map_err(|e| texts.failure(&[e]))
 }
 
 /// Record of the compilation.
@@ -320,19 +352,24 @@ pub(crate) struct CompileInfo {
     front: Duration,
     options: NativeOptions,
     general: Ablations,
+    /// TCP ports of its elements `ControlSocket`, by element.
+    sockets: Vec<(String, String)>,
 }
 
-/// Opens `--control` and `--metrics`.
+/// Opens the sockets for clients, and `--metrics`.
 fn listening(
     args: &ClickRunArgs,
+    ports: Vec<ControlPort>,
     engine: &NativeEngine,
-    made: Option<(NativeOptions, Ablations)>,
+    compile: Option<(NativeOptions, Ablations)>,
 ) -> Result<Option<HandlerSocket>> {
     let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
-    match (&args.control, metrics) {
-        (None, None) => Ok(None),
-        (path, metrics) => HandlerSocket::open(path.as_deref(), metrics, engine, made).map(Some),
+    if args.control.is_none() && metrics.is_none() && ports.is_empty() {
+        return Ok(None);
     }
+    let listeners = ports.into_iter().map(|port| port.listener).collect();
+    let swaps = SwapOptions { compile, hotconfig: args.driver.allow_reconfigure };
+    HandlerSocket::open((args.control.as_deref(), listeners), metrics, engine, swaps).map(Some)
 }
 
 /// Largest batch: each packet may be copied.
@@ -392,37 +429,33 @@ fn kept(taking: &port_options::PortOptions, by_dpdk: bool, live: bool) -> Result
 pub(crate) fn execute(
     name: &str,
     args: &ClickRunArgs,
-    program: ClickProgram,
+    mut program: ClickProgram,
     engine: &mut NativeEngine,
     made: Option<CompileInfo>,
 ) -> Result<ExitCode> {
-    let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
     prepared(args, engine)?;
-    let mut ports = match dpdk::of_graph(&args.dpdk, &args.io, &program, engine.workers())? {
-        Ok(ports) => ports,
+    let clock = RunClock::start();
+    if args.driver.quit {
+        return print_handlers(args, &program, engine, &clock);
+    }
+    let control_ports = args.driver.open_ports(made.as_ref().map_or(&[], |made| &made.sockets))?;
+    program.handlers.extend(control_ports.iter().map(ControlPort::handler));
+    let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
+    let RunEnds { mut ports, gates, interfaces, mut queues } = match open_ends(name, args, &program, engine)?
+    {
+        Ok(ends) => ends,
         Err(code) => return Ok(code),
     };
-    let gates = SourceGates::new(&program, args.packets);
-    let interfaces = match live::of_graph(args, &program, engine, &gates)? {
-        Ok(interfaces) => interfaces,
-        Err(code) => return Ok(code),
-    };
-    let mut queues = match room_of(name, &program, engine, ports.is_some()) {
-        Ok(queues) => queues,
-        Err(code) => return Ok(code),
-    };
-    let replayed =
-        ports.is_none() && interfaces.is_none() && engine.workers() == 1 && program.waits.is_timed();
+    let by_interfaces = ports.is_some() || interfaces.is_some();
+    let RunPace { replayed, real, leaps } = args.pace(&program, by_interfaces || engine.workers() > 1);
     let kept = kept(&args.taking, ports.is_some(), interfaces.is_some())?;
     let packets = packets_of(args, &program, &gates, ports.as_ref(), interfaces.as_ref())?;
-    let sinks = match interfaces {
-        Some(_) => io::CaptureSinks::none(),
-        None => io::CaptureSinks::open(&packets, &program)?,
-    };
+    let of_files = || io::CaptureSinks::open(&packets, &program);
+    let sinks = if interfaces.is_some() { io::CaptureSinks::none() } else { of_files()? };
     let feeds: Vec<_> = packets.iter().map(io::SourcePackets::feed).collect();
     let streams: Vec<_> = packets.iter().map(io::SourcePackets::origin).collect();
     let (batch, size) = (engine.batch(), engine.batch() as usize);
-    let control = listening(args, engine, options)?;
+    let control = listening(args, control_ports, engine, options)?;
     let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
     let mut at_work =
@@ -434,7 +467,7 @@ pub(crate) fn execute(
     let mut failed = None;
     let mut serve = |engine: &mut NativeEngine, queues: &mut TimedQueues| {
         queueing::publish_stats(&at_work.program, engine, queues);
-        let on = if scripted { at_work.scripts(engine, &attention, !replayed) } else { Ok(true) };
+        let on = if scripted { at_work.scripts(engine, &attention, leaps) } else { Ok(true) };
         queues.set_alarm(at_work.due());
         let on = on.unwrap_or_else(|e| {
             failed = Some(e);
@@ -448,16 +481,15 @@ pub(crate) fn execute(
     // Scripts begin before any packet comes: by the clock of replays, where these have one.
     let begun = replayed || serve(engine, &mut queues);
     let is_asked = scripted || control.is_some();
-    let (mut none, real) = (TimedQueues::new(&TimedQueuesConfig::default()), args.real_time);
+    let mut none = TimedQueues::new(&TimedQueuesConfig::default());
     let untimed = |engine: &mut NativeEngine| serve(engine, &mut none);
     let asked = |serve| is_asked.then_some(serve);
     let (mut lost, mut taken) = (None, None);
-    let watched = scripted.then_some(&attention);
     let sources = GraphSources {
         feeds: &feeds,
         gates: gates.all(),
         streams: &streams,
-        attention: watched,
+        attention: scripted.then_some(&attention),
         pulls: &pulls,
     };
     let ran = match (engine.workers(), &mut ports, interfaces) {
@@ -496,11 +528,55 @@ pub(crate) fn execute(
     failed.map_or(Ok(()), Err).into_diagnostic()?;
     queueing::publish_stats(&at_work.program, engine, &mut queues);
     sinks.finish()?;
+    if args.driver.driver {
+        let names = driver::expand(&args.handlers, &at_work.program);
+        return args.driver.finish(&names, &clock, |name| at_work.read_handler(engine, name));
+    }
     let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);
     let document =
         report::ClickReport::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
-    printed(&document, args.json)
+    printed(&document, args.json, scripted)?;
+    args.driver.exit_code(|name| at_work.read_handler(engine, name))
+}
+
+/// Prints the handlers of a program that is not run.
+fn print_handlers(
+    args: &ClickRunArgs,
+    program: &ClickProgram,
+    engine: &mut NativeEngine,
+    clock: &RunClock,
+) -> Result<ExitCode> {
+    let names = driver::expand(&args.handlers, program);
+    args.driver.finish(&names, clock, |name| handlers::read(program, engine, name).into_diagnostic())
+}
+
+/// Ends of a run: sources and sinks that are no files, gates of sources, and queues.
+struct RunEnds {
+    ports: Option<dpdk::DpdkDevicePorts>,
+    gates: SourceGates,
+    interfaces: Option<live::GraphPorts>,
+    queues: TimedQueues,
+}
+
+/// Opens the ends of a run. Returns the exit code if they are not permitted or not supported.
+fn open_ends(
+    name: &str,
+    args: &ClickRunArgs,
+    program: &ClickProgram,
+    engine: &mut NativeEngine,
+) -> Result<Result<RunEnds, ExitCode>> {
+    let ports = match dpdk::of_graph(&args.dpdk, &args.io(), program, engine.workers())? {
+        Ok(ports) => ports,
+        Err(code) => return Ok(Err(code)),
+    };
+    let gates = SourceGates::new(program, args.packets());
+    let interfaces = match live::of_graph(args, program, engine, &gates)? {
+        Ok(interfaces) => interfaces,
+        Err(code) => return Ok(Err(code)),
+    };
+    let queues = room_of(name, program, engine, ports.is_some());
+    Ok(queues.map(|queues| RunEnds { ports, gates, interfaces, queues }))
 }
 
 /// The packets of a run: of DPDK ports, of interfaces, or of memory and files.
@@ -514,15 +590,26 @@ fn packets_of(
     match (ports, interfaces) {
         (Some(ports), _) => Ok(io::of_ports(ports.descriptions())),
         (None, Some(interfaces)) => Ok(interfaces.packets()),
-        (None, None) => io::open(&args.io, program, args.packets, gates),
+        (None, None) => io::open(&args.io(), program, (args.packets(), args.driver.driver), gates),
     }
 }
 
-/// Prints the result of a run.
-fn printed(document: &report::ClickReport, json: bool) -> Result<ExitCode> {
-    match json {
-        true => outln!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
-        false => out!("{}", document.text()),
+/// Clock of a run.
+struct RunPace {
+    /// True if packets are replayed by their times.
+    replayed: bool,
+    /// True if the time between replayed packets passes.
+    real: bool,
+    /// True if the time of scripts jumps when nothing else goes on.
+    leaps: bool,
+}
+
+/// Prints the result of a run: to standard error if standard output is that of scripts.
+fn printed(document: &report::ClickReport, json: bool, scripted: bool) -> Result<()> {
+    match (json, scripted) {
+        (true, _) => outln!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
+        (false, true) => output::write_error(format_args!("{}", document.text())),
+        (false, false) => out!("{}", document.text()),
     }
-    Ok(Exit::Done.into())
+    Ok(())
 }

@@ -237,9 +237,9 @@ impl ElementSetup<'_> {
         match self.arguments.keyword("END_CALL") {
             Some(text) if stops => Err(Error::new(text.span, "END_CALL and STOP exclude each other")),
             Some(text) => {
-                let (element, steps) = (self.element.name.clone(), vec![ScriptStep::Write(text.text)]);
+                let (element, steps) = (self.element.name.clone(), vec![ScriptStep::Write(text.text, false)]);
                 let script = Some(self.shared.scripts.len());
-                self.script(Script { element, kind: ScriptKind::Passive, steps });
+                self.script(Script { element, kind: ScriptKind::Passive, signals: Vec::new(), steps });
                 self.shared.ends.push(SourceEnd { source, script });
                 Ok(())
             }
@@ -259,8 +259,13 @@ impl ElementSetup<'_> {
             return Err(Error::new(text.span, message));
         }
         let due = self.number();
-        let steps = vec![ScriptStep::Write(text.text.clone())];
-        let script = Script { element: self.element.name.clone(), kind: ScriptKind::Passive, steps };
+        let steps = vec![ScriptStep::Write(text.text.clone(), false)];
+        let script = Script {
+            element: self.element.name.clone(),
+            kind: ScriptKind::Passive,
+            signals: Vec::new(),
+            steps,
+        };
         self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len() });
         self.shared.scripts.push(script);
         self.require_clock();

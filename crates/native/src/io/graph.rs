@@ -216,6 +216,9 @@ pub fn run_graph_while<'f>(
                 break 'run;
             }
         }
+        if sources.feeds.is_empty() && !goes_on(engine) {
+            break;
+        }
         match sources.waiting() {
             _ if any => {}
             true => thread::sleep(NAP),
