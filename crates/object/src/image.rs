@@ -2,7 +2,6 @@
 
 use crate::elf::{Elf, ElfRelocation};
 use crate::ids::{ExternId, FuncId, MapId, RelocKind};
-use crate::raw_form::RawSourceFiles;
 use crate::read::jump_tables::TableReference;
 use millstream_btf::{StrOff, StrangeCore};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::elf::{ElfRelocation, STT_SECTION};
 use crate::error::ObjectError;
 use crate::image::ObjectImage;
-use crate::model::{InitialValue, MapId, MapOrigin, Object, RelocKind};
+use crate::ids::{MapId, RelocKind};
+use crate::model::{InitialValue, MapOrigin, Object};
 use millstream_btf::{Btf, BtfBuilder, BtfError, KindTag, StrOff, Type, TypeId, TypeKind};
 
 /// Parts of a section that are removed: offset and size, in order.

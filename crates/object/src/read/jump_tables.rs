@@ -15,7 +15,8 @@ use millstream_isa::RawInsn;
 use rustc_hash::FxHashMap;
 
 use crate::elf::{ElfRelocation, STT_SECTION};
-use crate::model::{FuncId, LineInfo, MapOrigin, Object, RelocKind};
+use crate::ids::{FuncId, RelocKind};
+use crate::model::{LineInfo, MapOrigin, Object};
 use crate::read::opaque::JUMP_TABLES;
 use crate::read::relocs::LD_IMM64;
 
