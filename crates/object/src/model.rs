@@ -8,7 +8,7 @@ use millstream_btf::{Btf, CoreKind, StrOff, TypeId};
 use millstream_isa::MapType;
 use millstream_isa::RawInsn;
 
-use crate::ids::{ExternId, FuncId, MapId, RelocKind};
+use crate::ids::{FuncId, MapId, RelocKind};
 
 /// An object file, read.
 #[derive(Clone, Debug)]
