@@ -1,7 +1,6 @@
 //! An XDP object as native code: maps, code, a worker; in this process, or ahead of time for another
 //! ([`crate::image`]).
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,6 @@ use crate::image::{
 };
 use crate::io::run_stats::{GraphRunStats, RunStats};
 use crate::io::worker_stats::{LatencySampler, WorkerStats};
-use crate::llvm;
 use crate::prefetch::PrefetchTuner;
 use crate::program::{CodeOwner, NativeProgram};
 use crate::runtime::helpers;

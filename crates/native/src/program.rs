@@ -5,9 +5,6 @@
 //! the program's responsibility: a program that the kernel's verifier would reject may do anything.
 #![allow(unsafe_code)]
 
-use std::io;
-use std::ops::Range;
-use std::ptr::null_mut;
 use std::time::Instant;
 
 use crate::crash::{self, CodeDebugInfo, RunningBatch};

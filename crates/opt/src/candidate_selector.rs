@@ -115,7 +115,7 @@ impl CandidateSelector<'_> {
     }
 
     /// Slowdown of a function; then by the goal.
-    fn rank_alone(&self, object: &Object, function: u32) -> Option<CandidateRank> {
+    pub(crate) fn rank_alone(&self, object: &Object, function: u32) -> Option<CandidateRank> {
         self.with_lines(object, |original, object| {
             let [old, new] = costs_of_function(original, object, function)?;
             Some((slower(old, new), self.goal.rank(new, old)))
@@ -123,7 +123,7 @@ impl CandidateSelector<'_> {
     }
 
     /// Slowdown of the programs, all together; then by the goal.
-    fn rank_of(&self, object: &Object, family: &ProgramGroup) -> CandidateRank {
+    pub(crate) fn rank_of(&self, object: &Object, family: &ProgramGroup) -> CandidateRank {
         self.with_lines(object, |original, object| {
             let (mut slowdown, mut base, mut cost) = (0, CodeCost::default(), CodeCost::default());
             for &p in &family.programs {
@@ -145,7 +145,7 @@ impl CandidateSelector<'_> {
 }
 
 /// Slowdown in cycles, as far as can be told.
-pub(crate) fn slower(old: CodeCost, new: CodeCost) -> u64 {
+fn slower(old: CodeCost, new: CodeCost) -> u64 {
     new.cycles.saturating_sub(old.cycles + old.cycles / CERTAIN)
 }
 

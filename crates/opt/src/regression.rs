@@ -11,16 +11,12 @@
 //! Invariant: but for the goal `size`, no program of a result takes more predicted cycles than its original,
 //! by more than a thousandth.
 
-use std::collections::BTreeSet;
-
-use millstream_bpf::cost::{CodeCost, OptimizationGoal};
+use millstream_bpf::cost::OptimizationGoal;
 use millstream_bpf::module::LiftedModule;
 use millstream_object::{FuncId, Object, RelocKind};
 
-use crate::candidate_selector::{CandidateRank, CandidateSelector, ProgramGroup, slower};
+use crate::candidate_selector::{CandidateRank, CandidateSelector, ProgramGroup};
 use crate::compile::compile_object;
-use crate::costs::{costs_of_both, costs_of_function};
-use crate::trace::unmark;
 use crate::{FunctionOutcome, OptError, OptimizationResult, OptimizeOptions};
 
 /// Passes that are left out first: their folds and merges move code to blocks that run more often.

@@ -7,7 +7,7 @@
 use millstream_object::Object;
 use millstream_search::{VerificationEffort, verification_effort};
 
-use crate::regression::ProgramGroup;
+use crate::candidate_selector::ProgramGroup;
 use crate::{FunctionOutcome, OptimizationResult, OptimizeOptions};
 
 /// Estimated instructions below which longer verification does not matter.

@@ -27,12 +27,10 @@ mod tables;
 mod target;
 mod widths;
 
-pub use effects::{EffectSummaries, call_effects};
+pub use effects::{EffectSummaries, ModuleInfo, call_effects};
 pub use fuel::{Fuel, RewriteRecord};
 pub use ipo::{can_splice_last, splice_last};
-pub use manager::{
-    DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassContext, PassError, PassSession, PassStat,
-};
+pub use manager::{DumpHook, FuncPass, ModulePass, Pass, PassContext, PassError, PassSession, PassStat};
 pub use pipeline::{PassPipeline, find, registry};
 pub use target::{OpCosts, TargetInfo};
 pub use widths::widen_types;

@@ -6,7 +6,7 @@ use millstream_object::{FuncId, Object};
 
 use crate::counterexample::{Counterexample, CounterexampleSearch};
 use crate::lockstep::JoinPrecision;
-use crate::program::{ContextLayout, MapSignature, ProofProgram, UnifiedMaps};
+use crate::program::{MapSignature, ProofProgram, UnifiedMaps, pair};
 use crate::regions::{self, RegionBudget, RegionEnds};
 use crate::replay::ReplayInput;
 use crate::solver::{Solver, SolverAnswer, SolverSession, SolverUsage};

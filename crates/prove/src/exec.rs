@@ -15,13 +15,13 @@ use millstream_isa::{Callee, Cond, Insn, LegacyMode, Operand, Pseudo, Reg, Size,
 use rustc_hash::FxHashMap;
 
 use crate::flow::{FunctionCfg, ProgramPoint};
-use crate::program::{InsnReference, MapSignature, ProofProgram};
+use crate::program::{InsnReference, ProofProgram};
 use crate::range::{RangeTest, ValueRanges};
 use crate::sizes::STACK_SIZE;
 use crate::state::{EventChain, SymbolicByte, SymbolicFrame, SymbolicState};
 use crate::term::{Sort, TermId, TermPool, mask};
 use crate::uninitialized::ProofContext;
-use crate::value::{MemorySpace, PointerRegion, SymbolicValues, ValueId, ValueKind};
+use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 use crate::{ProofError, ProofLimits};
 
 /// Nested frames, as in the kernel.

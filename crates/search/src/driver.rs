@@ -8,13 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::{self, BlockFrequencies, CodeCost, CostModel, OptimizationGoal};
+use millstream_bpf::cost::{self, BlockFrequencies, CodeCost, CostModel};
 use millstream_object::{FuncId, NewFunction, Object, RelocKind};
-use millstream_prove::Solver;
 use millstream_prove::window::{WindowProver, WindowStep};
 use millstream_threads::STACK;
 use rustc_hash::FxHashSet;
@@ -26,8 +24,8 @@ use crate::engines::{EngineWork, LEVELS, RULES, TaskOutcome, WindowEffort, Windo
 use crate::facts::{self, AbstractState, FunctionContext};
 use crate::liveness::{self, LiveValues};
 use crate::machine::mix;
-use crate::options::{SearchBudget, SearchOptions};
-use crate::rules::{PeepholeRuleSet, RuleCandidate};
+use crate::options::{MOST_ROUNDS, SearchBudget, SearchOptions};
+use crate::rules::RuleCandidate;
 use crate::splice::{replaced, rule_candidate};
 use crate::store::{CanonicalWindow, RegisterRenaming, ResultStore, WindowResult};
 use crate::window::{FunctionAnalysis, InsnWindow, WindowSpan, chain, cut};

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use millstream_prove::window::{WindowProver, WindowStep};
-use serde::Serialize;
 
 use crate::ablation::{SearchAblation, SearchEngine};
 use crate::candidate::{CandidateChecker, CandidateCounts, CandidateResult};

@@ -11,7 +11,7 @@ use crate::ablation::SearchAblation;
 use crate::rules::PeepholeRuleSet;
 
 /// Most rounds over all windows.
-const MOST_ROUNDS: usize = 60;
+pub(crate) const MOST_ROUNDS: usize = 60;
 
 /// Options of a search.
 #[derive(Clone, Debug)]

@@ -7,10 +7,9 @@ use millstream_isa::asm::assemble;
 use millstream_isa::{Insn, decode_all, encode_all};
 use millstream_object::{Linkage, MapType, NewFunction, ObjectFunction};
 
-use crate::ablation::SearchAblation;
+use crate::ablation::{SearchAblation, SearchEngine};
 use crate::code::FunctionCode;
 use crate::driver::{ImprovedFunction, Superoptimizer};
-use crate::engines::SearchEngine;
 use crate::facts::{ContextType, FunctionContext, MapSizes};
 use crate::machine::SearchRng;
 use crate::options::{SearchBudget, SearchOptions};

@@ -1,17 +1,13 @@
 //! Small repairs after register allocation, on blocks of bytecode that are not laid out yet: moves that do
 //! nothing, constants that are there already, equal ends of blocks, names of registers.
 
-use millstream_ir::Cond;
-use millstream_isa::helpers::{Helper, RetKind};
-use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size, Width};
-
-use crate::cost::operands;
+use millstream_isa::{Insn, Operand, Reg, Width};
 
 use super::code::{EmittedBlock, EmittedInsn, SrcOperand, Terminator, successors};
 use super::hoist::hoist_constants;
 use super::layout::quick_length;
 use super::reassign_registers::reassign_webs;
-use super::register_sets::{RegSet, bit, drop_redundant_constants, effect, live_in, live_out, term_reads};
+use super::register_sets::{RegSet, drop_redundant_constants, effect, live_in, live_out, term_reads};
 use super::{CodeLimits, copy_propagation};
 
 /// Beyond so many blocks what takes long is done once instead of twice.
@@ -218,7 +214,9 @@ fn drop_redundant_copies(blocks: &mut [EmittedBlock]) {
 
 #[cfg(test)]
 mod tests {
+    use millstream_ir::Cond;
     use millstream_isa::helpers::id;
+    use millstream_isa::{Callee, Size};
 
     use super::*;
 

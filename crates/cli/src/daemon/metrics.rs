@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millstream_specialize::SessionReport;
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::report::GuardState;
 use prometheus_client::collector::Collector;

@@ -6,16 +6,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
-use millstream_lab::compare::{ComparisonReport, common, compare_live};
+use millstream_lab::compare::{common, compare_live};
 use millstream_lab::curve::{LoadCurve, MOST_SEARCH_RUNS, curve};
 use millstream_lab::environment::{Environment, fit_for_timing};
 use millstream_lab::measure::MeasurementPlan;
 use millstream_lab::subject::ProgramUnderTest;
-use millstream_lab::verify::{FrameVerification, answers, verify, verify_against};
+use millstream_lab::verify::{answers, verify, verify_against};
 use millstream_lab::workload::Workload;
-use millstream_lab::{Error, FrameCounts, FrameLatencies, RigConfig, TestRig, TrafficSequence, os, pcap};
+use millstream_lab::{Error, RigConfig, TestRig, TrafficSequence, os, pcap};
 use millstream_object::Object;
-use serde::Serialize;
 
 use super::compare::sample;
 use super::run_report::{BatchLatency, LabRunReport};

@@ -27,7 +27,6 @@ use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::Ablations;
-use millstream_lab::os;
 use millstream_native::io::packet_source::PacketStreamSource;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_native::io::safepoint::Safepoint;

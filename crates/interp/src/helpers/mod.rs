@@ -8,7 +8,7 @@ mod packet;
 
 use millstream_isa::helpers::id;
 
-use crate::errno::{E2BIG, EACCES, EFAULT, EINVAL, ENOENT, EOPNOTSUPP, ERANGE};
+use crate::errno::{E2BIG, EFAULT, EINVAL, ENOENT, ERANGE};
 use crate::{Fault, MachineState, MapId};
 
 /// `BPF_MAX_LOOPS`

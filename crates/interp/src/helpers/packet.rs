@@ -174,7 +174,7 @@ impl MachineState {
         if self.context_field(20) != 0 {
             let (tag, protocol) = (self.context_field(24) as u16, self.context_field(28) as u16);
             if !self.packet.insert(12, 4) {
-                return errno(super::ENOSPC);
+                return errno(crate::errno::ENOSPC);
             }
             if let Some(field) = self.packet_part(12, 4) {
                 field[..2].copy_from_slice(&protocol.to_le_bytes());
@@ -224,7 +224,7 @@ impl MachineState {
     fn change_head(&mut self, len: u64) -> Result {
         let done = self.packet.insert(0, len as usize);
         self.sync_context();
-        errno(if done { 0 } else { super::ENOSPC })
+        errno(if done { 0 } else { crate::errno::ENOSPC })
     }
 
     /// `bpf_skb_adjust_room`: after the Ethernet header (mode 1) or the IP header (mode 0).
@@ -237,7 +237,7 @@ impl MachineState {
         let len = delta.unsigned_abs() as usize;
         let done = if delta >= 0 { self.packet.insert(at, len) } else { self.packet.remove(at, len) };
         self.sync_context();
-        errno(if done { 0 } else { super::ENOSPC })
+        errno(if done { 0 } else { crate::errno::ENOSPC })
     }
 
     fn fib_lookup(&mut self, params: u64, len: u64, flags: u64) -> Result {
@@ -313,7 +313,7 @@ impl MachineState {
         let slots = self.maps.spec(map).map_or(0, |spec| spec.max_entries);
         let index = flags as u32;
         if index != u32::MAX && index >= slots {
-            return errno(super::E2BIG);
+            return errno(crate::errno::E2BIG);
         }
         self.env.events.push(SideEffect::Perf { map, index, data });
         Ok(0)

@@ -14,6 +14,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
+use std::io;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Mutex;

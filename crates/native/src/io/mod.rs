@@ -26,7 +26,7 @@ pub mod xdp;
 use std::io;
 use std::sync::Mutex;
 use std::thread::{self, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::engine::{NativeEngine, WorkerState};
 use crate::runtime::packet::{ArrivalMetadata, PacketBatch};

@@ -50,3 +50,22 @@ impl WorkerEpochs {
         self.begun.iter().map(|begun| begun.load(Ordering::Acquire)).min().unwrap_or(IDLE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_left_is_held_until_all_have_begun_anew() {
+        let epochs = WorkerEpochs::new(2);
+        epochs.begin(0);
+        let left = epochs.leave();
+        assert!(left >= epochs.oldest(), "the first worker may hold it");
+        epochs.begin(1);
+        assert!(left >= epochs.oldest(), "it still may");
+        epochs.end(0);
+        assert!(left < epochs.oldest(), "the second one began without it");
+        epochs.begin(0);
+        assert!(left < epochs.oldest());
+    }
+}

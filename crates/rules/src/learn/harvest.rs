@@ -12,8 +12,7 @@ use millstream_passes::{PassPipeline, PassSession};
 use rustc_hash::FxHashMap;
 
 use super::instance::TARGET;
-use super::lhs::{LeftHandSide, LhsGroup};
-use super::sample::truths;
+use super::lhs::{LeftHandSide, LhsGroup, truths};
 
 /// Deepest left side.
 const DEPTH: usize = 3;

@@ -9,7 +9,7 @@ use millstream_passes::rules::{
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
 use super::eval::RuleEnv;
-use super::sample::truths;
+use super::lhs::truths;
 
 /// Target for which rules are judged.
 pub(crate) const TARGET: TargetInfo = TargetInfo::bpf(4);

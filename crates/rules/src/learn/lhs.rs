@@ -1,7 +1,9 @@
 //! Left sides: all of a kind, one after the other, small ones first.
 
 use millstream_ir::{AluOp, Cond, SwapKind, Width};
-use millstream_passes::rules::{CondPat, ConstExpr, Func, PatternOp, RuleCondition, RulePattern, WidthPat};
+use millstream_passes::rules::{
+    CondPat, ConstExpr, Func, NAMES, PatternOp, RuleCondition, RulePattern, WidthPat,
+};
 
 /// A left side, and the facts about its values.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

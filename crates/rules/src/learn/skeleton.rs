@@ -6,8 +6,8 @@ use millstream_passes::rules::{
 };
 
 use super::instance::build_cost;
-use super::lhs::{ALU, names};
-use super::sample::{truths, uses_width};
+use super::lhs::{ALU, names, truths};
+use super::sample::uses_width;
 
 /// The constant that is left open.
 pub(crate) const HOLE: usize = NAMES - 1;

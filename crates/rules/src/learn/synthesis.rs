@@ -14,8 +14,8 @@ use super::consts::{
 };
 use super::eval::RuleEnv;
 use super::instance::{RuleSimplifier, affordable, pattern_cost};
-use super::lhs::LeftHandSide;
-use super::sample::{ConstantRole, RuleSample, roles, sample, samples, truths, uses_width};
+use super::lhs::{LeftHandSide, truths};
+use super::sample::{ConstantRole, RuleSample, roles, sample, samples, uses_width};
 use super::skeleton::{HOLE, RhsSkeleton, skeletons};
 use crate::check::{RuleProver, RuleVerdict};
 

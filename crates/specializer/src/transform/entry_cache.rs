@@ -43,8 +43,8 @@ use std::collections::BTreeSet;
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Inst, KeyLayout, Map, MapDecl, MemFlags, Module,
-    Op, Prov, Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cond, Function, Inst, KeyLayout, Map, MemFlags, Module, Op, Prov,
+    Size, Type, Value, Width,
 };
 use millstream_isa::helpers::id;
 use rustc_hash::FxHashSet;
@@ -52,12 +52,11 @@ use smallvec::SmallVec;
 
 use super::abstract_key::AbstractKey;
 use super::cache_layout::{
-    BUCKET_BITS, BUCKETS, CacheLayout, EntryCache, FINISHED, FINISHED_BUCKETS, SLOTS, STARTED,
-    STARTED_BUCKETS,
+    BUCKET_BITS, EntryCache, FINISHED, FINISHED_BUCKETS, SLOTS, STARTED, STARTED_BUCKETS, whole_words,
 };
 use super::eval::{AbstractValue, LookupValue, LookupValueId, ValueAddress, ValueBytes};
 use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, pieces_of};
-use super::perfect_hash::{MULTIPLIER, RowLayout, key_words};
+use super::perfect_hash::RowLayout;
 use super::plan::{SitePlan, SiteReport};
 use super::volatile::volatile;
 

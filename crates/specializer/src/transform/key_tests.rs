@@ -17,7 +17,7 @@ use super::decision_tree::DecisionCase;
 use super::error::TransformError;
 use super::eval::{AbstractValue, AssumedResults, ValueBytes};
 use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, ResolvedKeyTest};
-use super::plan::{KeyTest, MapContents, SpecializationPlan, UnknownContents};
+use super::plan::{MapContents, SpecializationPlan, UnknownContents};
 use super::site::{KeyForm, LookupInst, LookupSite, SiteId};
 use super::stack_key;
 
