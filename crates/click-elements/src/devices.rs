@@ -14,7 +14,8 @@ use millstream_click::keyword::{
 };
 use millstream_click::packet::{Annotation, BROADCAST, HOST, MULTICAST, PacketValues};
 use millstream_click::{
-    CaptureOptions, ElementSetup, Error, GraphSink, GraphSource, HandlerAccess, NO_INPUT,
+    CaptureOptions, Element, ElementSetup, Error, GraphSink, GraphSource, HandlerAccess, NO_INPUT,
+    SpannedText,
 };
 
 const DRIVEN: &str = "`--io` says how a device is driven, and which packets it has";
@@ -99,7 +100,7 @@ const FROM_DPDK: &[ArgumentSpec] = &[
     moot("MAX_RSS", NUMBER, WORKERS),
     moot("RETA_SIZE", NUMBER, WORKERS),
     moot("TIMESTAMP", IgnoredValueKind::Truth, STAMPED),
-    refused_but("RSS_AGGREGATE", NO_FLAG, "there is no annotation for what a card has hashed"),
+    key("RSS_AGGREGATE"),
     refused_but("PAINT_QUEUE", NO_FLAG, "packets are not painted by their queues"),
     moot("BURST", NUMBER, NO_TASKS),
     moot("CLEAR", IgnoredValueKind::Truth, "packets come without annotations"),
@@ -379,7 +380,25 @@ pub(super) fn cast(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, offs
     code.select(is_all, broadcast, cast)
 }
 
+/// Refuses the hash of a card as the aggregate of packets, if an element may look at it. Others do not differ.
+fn refuse_aggregate(setup: &mut ElementSetup<'_>) -> Result<(), Error> {
+    let Some(text) = setup.arguments.keyword("RSS_AGGREGATE") else { return Ok(()) };
+    let reads = |element: &&Element| {
+        let said = |argument: &SpannedText| argument.text.to_ascii_lowercase().contains("aggregate");
+        let prints = ["IPPrint", "ToIPSummaryDump"].contains(&element.class.as_str());
+        element.class == "AggregateFirst" || prints && element.arguments.iter().any(said)
+    };
+    if boolean(&text)?
+        && let Some(reader) = setup.elements().iter().find(reads)
+    {
+        let message = format!("`{}` would see what a card has hashed, which is not known here", reader.name);
+        return Err(Error::new(text.span, message));
+    }
+    Ok(())
+}
+
 fn from_device(setup: &mut ElementSetup<'_>) -> ElementResult {
+    refuse_aggregate(setup)?;
     let name = device(setup)?;
     setup.source(GraphSource::Device(name));
     Ok(Box::new(DeviceSource))

@@ -1,7 +1,7 @@
 //! Sources that make their packets up: datagrams of many flows, echo requests, one packet at a rate.
 //!
 //! Their packets are made when the configuration is read, and are the same in every run. Sources declare
-//! their times ([`millstream_click::queueing`]): evenly, at a rate, or after equal intervals; without either, or if runs
+//! their times ([`SourceSchedule`]): evenly, at a rate, or after equal intervals; without either, or if runs
 //! have no clock, packets are sent as fast as they are taken.
 
 use std::net::Ipv4Addr;

@@ -69,8 +69,8 @@ pub use queueing::{
 };
 pub use reference::reference;
 pub use script::{JumpTarget, Script, ScriptCall, ScriptKind, ScriptStep, script as read_script, unquoted};
+pub use sketch::{FlowKey, FlowSketch, MIX, MOST_ROWS, multiplier};
 pub use summary::{
     SUMMARY_PREFIX, SummaryField, SummaryFlow, SummaryInput, SummaryPacket, SummaryReader, SummarySource,
     summary_header,
 };
-pub use sketch::{FlowKey, FlowSketch, MIX, MOST_ROWS, multiplier};

@@ -22,7 +22,10 @@ use std::time::{Duration, Instant};
 use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, queueing};
-use millstream_click::{Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Error, Graph, Handler, HandlerAccess, HandlerWriters, flatten, parse};
+use millstream_click::{
+    Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Error, Graph, Handler, HandlerAccess,
+    HandlerWriters, flatten, parse,
+};
 use millstream_click_elements::{capture_files, compile_for};
 use millstream_ir::Map;
 use millstream_isa::MapType;
