@@ -4,7 +4,7 @@ use millstream_ir::{Type, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::capture_filter::{CaptureFilter, filter, write};
-use crate::generators::{SourcePacing, data, generator};
+use crate::generators::{HEADROOM, SourcePacing, data, generator};
 use crate::link_types;
 use millstream_click::arguments::{boolean, string, unsigned};
 use millstream_click::build::ElementBuilder;
@@ -24,8 +24,6 @@ const STAMPED: &str = "every packet has the time at which it came";
 const NO_TASKS: &str = "there are no tasks: packets are taken as they come, a batch at once";
 const CARD: &str = "a card is left as the system has it: `ethtool` and `ip link` set it";
 const OFFLOADED: &str = "checksums are set by elements, whatever a card could do";
-const ROOM: &str = "every packet has 216 bytes in front of it, for which more is refused";
-pub(super) const HEADROOM: ArgumentSpec = moot("HEADROOM", IgnoredValueKind::Number(0, 216), ROOM);
 const ACTIVE: ArgumentSpec =
     refused_but("ACTIVE", &["true"], "a device gives its packets from the beginning");
 const TOLD: &str = "the report has all counts";
@@ -251,9 +249,6 @@ const fn sink(
 
 const RECEIVES: &str = "Is where packets of a device come from.";
 const SENDS: &str = "Is where packets of a device go to.";
-
-/// Default data of packets of sources.
-pub(super) const DEFAULT_DATA: &str = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
 
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
