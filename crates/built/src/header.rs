@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use millstream_click::{GraphSink, GraphSource, SummaryInput, Handler, HandlerAccess};
+use millstream_click::{GraphSink, GraphSource, Handler, HandlerAccess, SummaryInput};
 use millstream_native::{LONGEST, MapShape};
 
 use crate::{PayloadKind, ProgramPayload};

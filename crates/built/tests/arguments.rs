@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use millstream_built::script::{ScriptEnvironment, ScriptRunner};
 use millstream_built::{fill, handlers, queueing};
-use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, flatten, parse};
-use millstream_click_elements::{compile_for};
+use millstream_click::{
+    Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, flatten, parse,
+};
+use millstream_click_elements::compile_for;
 use millstream_native::io::graph::{GraphRunStats, GraphSources, SourceFrames};
 use millstream_native::io::timed::{self, ArrivalTimes, TimedQueues, run_graph_timed};
 use millstream_native::{NativeEngine, NativeOptions};
@@ -46,7 +48,9 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
         .map(|source| match source {
             GraphSource::Constant(bytes, limit) => (vec![bytes.clone()], limit.unwrap_or(10_000)),
             GraphSource::Frames(frames, limit) => (frames.clone(), limit.unwrap_or(10_000)),
-            GraphSource::File(_) | GraphSource::Device(_) | GraphSource::Summary(_) => (frames.to_vec(), frames.len() as u64),
+            GraphSource::File(_) | GraphSource::Device(_) | GraphSource::Summary(_) => {
+                (frames.to_vec(), frames.len() as u64)
+            }
         })
         .collect();
     let feeds: Vec<SourceFrames<'_>> =

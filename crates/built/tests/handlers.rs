@@ -3,7 +3,7 @@
 use millstream_built::fill;
 use millstream_built::handlers::{self, HandlerError};
 use millstream_click::{Ablations, ClickProgram, HandlerWriters, flatten, parse};
-use millstream_click_elements::{compile_for};
+use millstream_click_elements::compile_for;
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 
@@ -330,7 +330,8 @@ fn what_makes_no_difference_is_remembered_for_scripts_that_tune_it() {
     let mut bed = Bed::new(
         "s :: RatedSource(RATE 10, LIMIT 4) -> q :: Queue(7) -> h :: Shaper(100) \
             -> b :: BandwidthShaper(1Mbps) -> Unqueue
-            -> p :: Print(ACTIVE false) -> CheckLength(10) -> Discard; Idle -> r :: RED(5, 50, 0.02) -> Discard",
+            -> p :: Print(ACTIVE false) -> CheckLength(10) -> Discard;
+            Idle -> r :: RED(5, 50, 0.02) -> Queue -> Discard",
     );
     let read = |bed: &mut Bed| {
         ["s.rate", "q.capacity", "h.rate", "b.rate", "p.active", "r.max_thresh"].map(|name| bed.read(name))

@@ -15,23 +15,39 @@ use millstream_click::packet::{Annotation, PacketValues};
 use millstream_click::{ElementSetup, Error, TableFormat, TableOperation};
 
 const FLOWS: &[ArgumentSpec] = &[
-    refused("TRACEINFO", "no file about flows is written: `ToIPSummaryDump` writes the aggregate of each packet"),
+    refused(
+        "TRACEINFO",
+        "no file about flows is written: `ToIPSummaryDump` writes the aggregate of each packet",
+    ),
     refused("SOURCE", "it is about the file of TRACEINFO"),
     key("TCP_TIMEOUT"),
     key("TCP_DONE_TIMEOUT"),
     key("UDP_TIMEOUT"),
     key("FRAGMENT_TIMEOUT"),
-    moot("REAP", IgnoredValueKind::Time, "a flow ends when its time has run out, not when somebody tidies up"),
+    moot(
+        "REAP",
+        IgnoredValueKind::Time,
+        "a flow ends when its time has run out, not when somebody tidies up",
+    ),
     refused_but("ICMP", &["false"], "ICMP errors are not looked into"),
     key("FRAGMENTS"),
 ];
 
 pub(super) const CLASSES: &[ElementClass] = &[
-    ElementClass::check("AggregateIPFlows", "Numbers flows, and marks packets with the number.", FLOWS, flows),
+    ElementClass::check(
+        "AggregateIPFlows",
+        "Numbers flows, and marks packets with the number.",
+        FLOWS,
+        flows,
+    ),
     ElementClass::check(
         "AggregateFirst",
         "Lets the first packet of each aggregate pass.",
-        &[moot("NOTIFIER", IgnoredValueKind::Any, "aggregates that are long unused are forgotten in any case")],
+        &[moot(
+            "NOTIFIER",
+            IgnoredValueKind::Any,
+            "aggregates that are long unused are forgotten in any case",
+        )],
         first,
     ),
 ];
@@ -60,31 +76,29 @@ struct AggregateFlows {
 
 fn flows(setup: &mut ElementSetup<'_>) -> ElementResult {
     let mut timeouts = [0; 4];
-    let usual = [
-        ("TCP_TIMEOUT", 24 * 3600),
-        ("TCP_DONE_TIMEOUT", 30),
-        ("UDP_TIMEOUT", 60),
-        ("FRAGMENT_TIMEOUT", 30),
-    ];
+    let usual =
+        [("TCP_TIMEOUT", 24 * 3600), ("TCP_DONE_TIMEOUT", 30), ("UDP_TIMEOUT", 60), ("FRAGMENT_TIMEOUT", 30)];
     for (timeout, (name, usual)) in timeouts.iter_mut().zip(usual) {
         *timeout = setup.arguments.keyword_or(name, usual * SECOND, seconds)?;
     }
     let fragments = setup.arguments.keyword_or("FRAGMENTS", true, boolean)?;
     let table = setup.evicting_table("flows", &FLOW_KEY, &FLOW_VALUE, 0, MOST_FLOWS);
-    let fragments =
-        fragments.then(|| setup.evicting_table("fragments", &FRAGMENT_KEY, &FRAGMENT_VALUE, 0, MOST_FRAGMENTS));
+    let fragments = fragments
+        .then(|| setup.evicting_table("fragments", &FRAGMENT_KEY, &FRAGMENT_VALUE, 0, MOST_FRAGMENTS));
     let map = setup.map_name(&table);
     setup.table_handlers(&map, TableFormat::Flows, &[("clear", TableOperation::Clear)]);
     if fragments.is_some() {
         let message = "fragments that come before the first one of their packet are not held: they belong to no \
             flow";
-        setup.warn(Error::new(setup.element.span, message).help("with `FRAGMENTS false`, that is so in Click"));
+        setup.warn(
+            Error::new(setup.element.span, message).help("with `FRAGMENTS false`, that is so in Click"),
+        );
     }
     setup.require_single_worker("flows are numbered in one order");
     Ok(Box::new(AggregateFlows { flows: table, fragments, count: setup.number(), timeouts }))
 }
 
-/// What tells the flow of a packet.
+/// A packet that may belong to a flow.
 #[derive(Clone, Copy)]
 struct FlowPacket {
     packet: PacketValues,
@@ -142,6 +156,7 @@ impl AggregateFlows {
         fragment: Value,
         (transport, ports): (Value, Value),
     ) {
+        let (one, zero) = (code.int(1), code.int(0));
         let mark = code.block();
         let [aggregate, paint] = [0; 2].map(|_| code.number_param(mark));
         let forward = [flow.addresses, ports, flow.protocol];
@@ -151,7 +166,6 @@ impl AggregateFlows {
             self.known(code, flow, &key, (transport, direction), (mark, missing));
             code.switch_to_block(missing);
         }
-        let (one, zero) = (code.int(1), code.int(0));
         code.count(self.count, one);
         let number = code.get(self.count);
         let ended = self.ends(code, flow, transport, 0, zero);

@@ -3,7 +3,6 @@
 use millstream_isa::{AluOp, Cond};
 
 use super::generators::limit;
-use super::red::QueueLength;
 use millstream_click::arguments::{boolean, seconds, string, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
@@ -307,10 +306,7 @@ pub(super) const CLASSES: &[ElementClass] = &[
             "Sends a packet to each output by turns.",
             "1/1-",
             "h/h",
-            &[
-                at("MAX"),
-                refused_but("SPLITBATCH", &["true"], "it is each packet's turn, not that of a batch"),
-            ],
+            &[at("MAX"), moot("SPLITBATCH", IgnoredValueKind::Truth, "a batch is one packet")],
         )
     },
     ElementClass {
@@ -471,6 +467,10 @@ impl ElementCodegen for StageQueue {
 fn pass(_: &mut ElementSetup<'_>) -> ElementResult {
     Ok(Box::new(PassThrough))
 }
+
+/// Offset in the state of the number of packets in a queue, which the queue publishes.
+#[derive(Clone, Copy)]
+pub(super) struct QueueLength(pub(super) u32);
 
 /// Classes of queues.
 pub(super) const QUEUES: &[&str] =

@@ -4,7 +4,7 @@ use millstream_ir::{Type, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::capture_filter::{CaptureFilter, filter, write};
-use crate::generators::{SourcePacing, data, generator};
+use crate::generators::{HEADROOM, SourcePacing, data, generator};
 use crate::link_types;
 use millstream_click::arguments::{boolean, string, unsigned};
 use millstream_click::build::ElementBuilder;
@@ -14,7 +14,8 @@ use millstream_click::keyword::{
 };
 use millstream_click::packet::{Annotation, BROADCAST, HOST, MULTICAST, PacketValues};
 use millstream_click::{
-    CaptureOptions, ElementSetup, Error, GraphSink, GraphSource, HandlerAccess, NO_INPUT,
+    CaptureOptions, Element, ElementSetup, Error, GraphSink, GraphSource, HandlerAccess, NO_INPUT,
+    SpannedText,
 };
 
 const DRIVEN: &str = "`--io` says how a device is driven, and which packets it has";
@@ -23,8 +24,6 @@ const STAMPED: &str = "every packet has the time at which it came";
 const NO_TASKS: &str = "there are no tasks: packets are taken as they come, a batch at once";
 const CARD: &str = "a card is left as the system has it: `ethtool` and `ip link` set it";
 const OFFLOADED: &str = "checksums are set by elements, whatever a card could do";
-const ROOM: &str = "every packet has 216 bytes in front of it, for which more is refused";
-pub(super) const HEADROOM: ArgumentSpec = moot("HEADROOM", IgnoredValueKind::Number(0, 216), ROOM);
 const ACTIVE: ArgumentSpec =
     refused_but("ACTIVE", &["true"], "a device gives its packets from the beginning");
 const TOLD: &str = "the report has all counts";
@@ -99,7 +98,7 @@ const FROM_DPDK: &[ArgumentSpec] = &[
     moot("MAX_RSS", NUMBER, WORKERS),
     moot("RETA_SIZE", NUMBER, WORKERS),
     moot("TIMESTAMP", IgnoredValueKind::Truth, STAMPED),
-    refused_but("RSS_AGGREGATE", NO_FLAG, "there is no annotation for what a card has hashed"),
+    key("RSS_AGGREGATE"),
     refused_but("PAINT_QUEUE", NO_FLAG, "packets are not painted by their queues"),
     moot("BURST", NUMBER, NO_TASKS),
     moot("CLEAR", IgnoredValueKind::Truth, "packets come without annotations"),
@@ -251,9 +250,6 @@ const fn sink(
 const RECEIVES: &str = "Is where packets of a device come from.";
 const SENDS: &str = "Is where packets of a device go to.";
 
-/// Default data of packets of sources.
-pub(super) const DEFAULT_DATA: &str = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
-
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
         ports: "0/1-2",
@@ -379,7 +375,25 @@ pub(super) fn cast(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, offs
     code.select(is_all, broadcast, cast)
 }
 
+/// Refuses the hash of a card as the aggregate of packets, if an element may look at it. Others do not differ.
+fn refuse_aggregate(setup: &mut ElementSetup<'_>) -> Result<(), Error> {
+    let Some(text) = setup.arguments.keyword("RSS_AGGREGATE") else { return Ok(()) };
+    let reads = |element: &&Element| {
+        let said = |argument: &SpannedText| argument.text.to_ascii_lowercase().contains("aggregate");
+        let prints = ["IPPrint", "ToIPSummaryDump"].contains(&element.class.as_str());
+        element.class == "AggregateFirst" || prints && element.arguments.iter().any(said)
+    };
+    if boolean(&text)?
+        && let Some(reader) = setup.elements().iter().find(reads)
+    {
+        let message = format!("`{}` would see what a card has hashed, which is not known here", reader.name);
+        return Err(Error::new(text.span, message));
+    }
+    Ok(())
+}
+
 fn from_device(setup: &mut ElementSetup<'_>) -> ElementResult {
+    refuse_aggregate(setup)?;
     let name = device(setup)?;
     setup.source(GraphSource::Device(name));
     Ok(Box::new(DeviceSource))

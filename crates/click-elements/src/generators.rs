@@ -1,12 +1,11 @@
 //! Sources that make their packets up: datagrams of many flows, echo requests, one packet at a rate.
 //!
 //! Their packets are made when the configuration is read, and are the same in every run. Sources declare
-//! their times ([`millstream_click::queueing`]): evenly, at a rate, or after equal intervals; without either, or if runs
+//! their times ([`SourceSchedule`]): evenly, at a rate, or after equal intervals; without either, or if runs
 //! have no clock, packets are sent as fast as they are taken.
 
 use std::net::Ipv4Addr;
 
-use super::devices::DEFAULT_DATA;
 use super::ip::HEADER as IP;
 use super::timed::bandwidth;
 use millstream_click::arguments::{SECOND, boolean, ether, ip, seconds, string, unsigned};
@@ -19,7 +18,11 @@ use millstream_click::{
     SpannedText, unquote,
 };
 
-const ROOM: ArgumentSpec = super::devices::HEADROOM;
+/// Room in front of packets.
+pub(super) const HEADROOM: ArgumentSpec = moot("HEADROOM", IgnoredValueKind::Number(0, 216), ROOM);
+const ROOM: &str = "every packet has 216 bytes in front of it, for which more is refused";
+/// Default data of packets of sources.
+const DEFAULT_DATA: &str = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
 const SENT: &str = "packets are sent one by one, at their times";
 const FLOWS: &[ArgumentSpec] = &[
     at("RATE"),
@@ -59,14 +62,15 @@ const RATED: &[ArgumentSpec] = &[
     at("RATE"),
     at("LIMIT"),
     at("ACTIVE"),
-    ROOM,
+    HEADROOM,
     key("LENGTH"),
     key("DATASIZE"),
     key("STOP"),
     key("BANDWIDTH"),
     key("END_CALL"),
 ];
-const TIMED: &[ArgumentSpec] = &[at("INTERVAL"), at("DATA"), key("LIMIT"), key("ACTIVE"), key("STOP"), ROOM];
+const TIMED: &[ArgumentSpec] =
+    &[at("INTERVAL"), at("DATA"), key("LIMIT"), key("ACTIVE"), key("STOP"), HEADROOM];
 const PINGS: &[ArgumentSpec] = &[
     at("SRC"),
     at("DST"),

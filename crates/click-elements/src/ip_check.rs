@@ -4,7 +4,7 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{HEADER, header_length, header_sum};
-use super::transport::bad;
+use super::transport::{TOLD, bad};
 use millstream_click::arguments::{boolean, ip, prefix, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
@@ -21,9 +21,6 @@ const ARGUMENTS: &[ArgumentSpec] = &[
     moot("VERBOSE", IgnoredValueKind::Truth, TOLD),
     moot("DETAILS", IgnoredValueKind::Truth, TOLD),
 ];
-/// Reason why arguments about messages on bad packets have no effect.
-pub(super) const TOLD: &str =
-    "drops are counted by their reasons in any case, and no line is printed for each";
 
 const fn class(name: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
     ElementClass::check(name, "Checks the IP header.", ARGUMENTS, make).and(at("[BADSRC,] OFFSET"))

@@ -1,6 +1,6 @@
 //! Properties of the packets in capture files: their link type.
 //!
-//! A file that packets come from is looked at when the configuration is read ([`millstream_click::Graph::captures`]), as
+//! A file that packets come from is looked at when the configuration is read ([`Graph::captures`]), as
 //! interfaces are. A file that does not exist then is assumed to have Ethernet frames. Numbers are those of
 //! draft-ietf-opsawg-pcaplinktype.
 

@@ -1,4 +1,4 @@
-//! Elements that print packets and pass them on ([`millstream_click::printing`]).
+//! Elements that print packets and pass them on ([`PrintForm`]).
 
 use millstream_ir::{Map, MapDecl, Value};
 use millstream_isa::Cond;

@@ -8,12 +8,15 @@ use std::collections::BTreeSet;
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
+use super::basic::{QUEUES, QueueLength};
 use millstream_click::arguments::{boolean, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{at, key};
 use millstream_click::packet::PacketValues;
-use millstream_click::{ElementSetup, Error, HandlerAccess, SettingType, SettingValue, SpannedText, StateRatio, words};
+use millstream_click::{
+    ElementSetup, Error, HandlerAccess, SettingType, SettingValue, SpannedText, StateRatio, words,
+};
 
 pub(super) const CLASSES: &[ElementClass] = &[ElementClass::check(
     "RED",
@@ -21,10 +24,6 @@ pub(super) const CLASSES: &[ElementClass] = &[ElementClass::check(
     &[at("MIN_THRESH"), at("MAX_THRESH"), at("MAX_P"), key("QUEUES"), key("STABILITY"), key("GENTLE")],
     red,
 )];
-
-/// Offset in the state of the number of packets in a queue.
-#[derive(Clone, Copy)]
-pub(super) struct QueueLength(pub(super) u32);
 
 /// Averages are multiples of 2^-10, probabilities of 2^-16.
 const SCALE: i64 = 10;
@@ -70,7 +69,8 @@ fn red(setup: &mut ElementSetup<'_>) -> ElementResult {
     let queues = queues(setup)?;
     setup.handler("queues", HandlerAccess::Text(queues.join("\n")));
     let range = SettingType::Number(0, MOST as i64);
-    let thresholds = [("min_thresh", least), ("max_thresh", most)].map(|(name, n)| setup.setting(name, range, n));
+    let thresholds =
+        [("min_thresh", least), ("max_thresh", most)].map(|(name, n)| setup.setting(name, range, n));
     let [average, since, drawn] = [0; 3].map(|_| setup.number());
     let ratio = StateRatio { of: average, by: None, divisor: 1 << SCALE };
     setup.handler("avg_queue_size", HandlerAccess::Ratio(ratio));
@@ -91,9 +91,8 @@ fn red(setup: &mut ElementSetup<'_>) -> ElementResult {
 /// The queues it goes by: those it names, or the nearest ones behind it, or in front.
 fn queues(setup: &mut ElementSetup<'_>) -> Result<Vec<String>, Error> {
     if let Some(text) = setup.arguments.keyword("QUEUES") {
-        let named = |word: &SpannedText| {
-            setup.needed(word, "queue", super::basic::QUEUES).map(|element| element.name.clone())
-        };
+        let named =
+            |word: &SpannedText| setup.needed(word, "queue", QUEUES).map(|element| element.name.clone());
         return words(&text).iter().map(named).collect();
     }
     for downstream in [true, false] {
@@ -104,7 +103,7 @@ fn queues(setup: &mut ElementSetup<'_>) -> Result<Vec<String>, Error> {
                 if !seen.insert(element.name.clone()) {
                     continue;
                 }
-                let is_queue = super::basic::QUEUES.contains(&element.class.as_str());
+                let is_queue = QUEUES.contains(&element.class.as_str());
                 if is_queue { &mut found } else { &mut open }.push(element.name.clone());
             }
         }
@@ -155,7 +154,11 @@ impl ElementCodegen for RandomEarlyDetection {
         code.switch_to_block(drop);
         let one = code.int(1);
         code.count(self.drops, one);
-        if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "early") }
+        if code.connected(1) {
+            code.out(1, packet)
+        } else {
+            code.drop(packet, "early")
+        }
         code.switch_to_block(pass);
         code.out(0, packet);
     }

@@ -11,13 +11,15 @@
 mod apply;
 mod errors;
 mod ftp;
+mod input;
 mod mapper;
 mod spec;
 
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
-use self::spec::{AllocationOrder, AllocationRange, InputSpec, RewritePattern, spec};
+use self::input::{InputSpec, spec};
+use self::spec::{AllocationOrder, AllocationRange, RewritePattern};
 use super::flows::managed_time;
 use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};

@@ -1,4 +1,4 @@
-//! Sketches as code: `CountMinSketch`, `CountSketch`. [`millstream_click::sketch`] describes them and reads them.
+//! Sketches as code: `CountMinSketch`, `CountSketch`. [`FlowSketch`] describes them and reads them.
 //!
 //! Hashes are arithmetic, and rows are looked up in an array like any other, so that a sketch that no cache
 //! holds is prefetched. Flows that may be among the largest are kept in a small table by hash, each until

@@ -227,7 +227,8 @@ fn truncate(setup: &mut ElementSetup<'_>) -> ElementResult {
     if kept.unwrap_or(true)
         && let Some(reader) = setup.elements().iter().find(|element| reads_extra(element))
     {
-        let message = format!("`{}` would write the lengths that packets had, which nobody keeps", reader.name);
+        let message =
+            format!("`{}` would write the lengths that packets had, which nobody keeps", reader.name);
         let help = "with `EXTRA_LENGTH false`, the bytes that `Truncate` cuts off are forgotten";
         return Err(Error::new(setup.element.span, message).help(help));
     }

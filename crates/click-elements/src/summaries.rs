@@ -19,7 +19,11 @@ const FROM: &[ArgumentSpec] = &[
     key("STOP"),
     key("END_CALL"),
     key("ACTIVE"),
-    refused_but("TIMING", &["false"], "packets come as fast as they are taken, or by their own time (`--replay`)"),
+    refused_but(
+        "TIMING",
+        &["false"],
+        "packets come as fast as they are taken, or by their own time (`--replay`)",
+    ),
     moot("ZERO", IgnoredValueKind::Truth, "bytes that are not said are zero, which random ones may be"),
     moot("CHECKSUM", IgnoredValueKind::Truth, "packets are whole and their checksums right in any case"),
     key("PROTO"),

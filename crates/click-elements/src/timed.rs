@@ -1,5 +1,5 @@
 //! Elements of time: they pull at a rate, after a delay, or now and then. They only declare their pace
-//! ([`millstream_click::queueing`]): whoever runs the program keeps packets until they are due, and only packets that
+//! ([`ShapingPolicy`]): whoever runs the program keeps packets until they are due, and only packets that
 //! are due reach these elements. In programs whose runs have no clock they pass packets at once.
 
 use millstream_click::arguments::{SECOND, seconds, unsigned};

@@ -5,7 +5,6 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{fold, header, header_length, sum_words};
-use super::ip_check::TOLD;
 use millstream_click::ElementSetup;
 use millstream_click::arguments::boolean;
 use millstream_click::build::ElementBuilder;
@@ -16,6 +15,10 @@ use millstream_click::packet::PacketValues;
 pub(super) const ICMP: i64 = 1;
 pub(super) const TCP: i64 = 6;
 pub(super) const UDP: i64 = 17;
+
+/// Reason why arguments about messages on bad packets have no effect.
+pub(super) const TOLD: &str =
+    "drops are counted by their reasons in any case, and no line is printed for each";
 
 const CHECKED: &[ArgumentSpec] =
     &[moot("VERBOSE", IgnoredValueKind::Truth, TOLD), moot("DETAILS", IgnoredValueKind::Truth, TOLD)];

@@ -28,7 +28,7 @@ fn unknown_classes_have_a_nearest_name() {
 #[test]
 fn rewriters_say_what_they_expect() {
     insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(keep 0 0, drop) -> Discard"), @"`r`: 2 specifications and 1 inputs: there must be one each");
-    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(patern NAT 0 0) -> Discard"), @"`patern NAT 0 0`: expected drop, pass [OUTPUT], keep OUTPUT REPLY_OUTPUT, or pattern ... OUTPUT REPLY_OUTPUT");
+    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(patern NAT 0 0) -> Discard"), @"`patern NAT 0 0`: expected drop, pass [OUTPUT], keep OUTPUT REPLY_OUTPUT, pattern ... OUTPUT REPLY_OUTPUT, or the name of a mapper");
     insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern NAT 0 0) -> Discard"), @"`pattern NAT 0 0`: no such pattern, and none of SADDR SPORT DADDR DPORT [patterns have names by IPRewriterPatterns(NAME SADDR SPORT DADDR DPORT)]");
     insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern 1.0.0.1 9-8 - - 0 0) -> Discard"), @"`9-8`: the range of ports goes backwards");
     insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern 1.0.0.1-1.0.0.9 - - - 0 0) -> Discard"), @"`1.0.0.1-1.0.0.9`: a pattern with ports has one source address [several addresses to choose from are SADDR DADDR: `1.0.0.1-1.0.0.9 -`]");

@@ -5,6 +5,7 @@
 //! the program's responsibility: a program that the kernel's verifier would reject may do anything.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::time::Instant;
 
 use crate::crash::{self, CodeDebugInfo, RunningBatch};

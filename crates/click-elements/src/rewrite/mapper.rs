@@ -150,4 +150,3 @@ fn search(
     code.check_int(Cond::Gt, place, i64::from(*at), |code| search(code, place, lower, *server, blocks));
     search(code, place, upper, wrapped, blocks);
 }
-

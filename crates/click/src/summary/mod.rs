@@ -3,285 +3,19 @@
 //!
 //! Source: ToIPSummaryDump(n), FromIPSummaryDump(n), version 1.3 of the format.
 
+mod fields;
 mod packet;
 mod read;
+mod tcp_options;
 mod write;
 
-use serde::{Deserialize, Serialize};
-
+pub use fields::{SUMMARY_PREFIX, SummaryField, SummaryFlow, SummaryInput, SummarySource, summary_header};
 pub use read::{SummaryPacket, SummaryReader};
 pub(crate) use write::{PacketNotes, summary_line};
 
-/// A field of a line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum SummaryField {
-    /// Time, in seconds with a fraction.
-    Timestamp,
-    /// Seconds of the time.
-    Seconds,
-    /// Microseconds of the time, behind the seconds.
-    Microseconds,
-    /// Time in microseconds.
-    AllMicroseconds,
-    /// Source address.
-    Source,
-    /// Destination address.
-    Destination,
-    /// Letter for the place among fragments.
-    Fragment,
-    /// Offset of a fragment in bytes, with its flags.
-    FragmentOffset,
-    /// Length of the IP packet.
-    Length,
-    /// Protocol, by number or letter.
-    Protocol,
-    /// Length of the IP header.
-    HeaderLength,
-    /// Identification.
-    Identification,
-    /// Type of service.
-    Service,
-    /// Codepoint of differentiated services.
-    Codepoint,
-    /// Congestion: `no`, `ect1`, `ect2` or `ce`.
-    Congestion,
-    /// Time to live.
-    TimeToLive,
-    /// Checksum of the IP header.
-    Checksum,
-    /// Source port.
-    SourcePort,
-    /// Destination port.
-    DestinationPort,
-    /// Sequence number of TCP.
-    Sequence,
-    /// Acknowledgement number of TCP.
-    Acknowledgement,
-    /// Length of the TCP header.
-    TcpOffset,
-    /// Flags of TCP, by letters.
-    TcpFlags,
-    /// Window of TCP.
-    Window,
-    /// Urgent pointer of TCP.
-    Urgent,
-    /// Length according to UDP.
-    UdpLength,
-    /// Type of an ICMP message.
-    IcmpType,
-    /// Code of an ICMP message.
-    IcmpCode,
-    /// Type of an ICMP message, by name if it has one.
-    IcmpTypeName,
-    /// Code of an ICMP message, by name if it has one.
-    IcmpCodeName,
-    /// Identifier of an echo.
-    IcmpFlow,
-    /// Sequence number of an echo.
-    IcmpSequence,
-    /// Maximum length that an ICMP message tells of.
-    IcmpNextMtu,
-    /// The bytes behind the headers, quoted.
-    Payload,
-    /// Their number.
-    PayloadLength,
-    /// Number of bytes of the IP packet that are there.
-    CaptureLength,
-    /// Number of packets.
-    Count,
-    /// The paint: `>` for 0, `<` for 1.
-    Direction,
-    /// The paint.
-    Link,
-    /// The aggregate.
-    Aggregate,
-}
-
-use SummaryField as Field;
-
-/// Fields by their names in `!data` lines; behind these, other names that are read.
-const NAMES: &[(&str, SummaryField)] = &[
-    ("timestamp", Field::Timestamp),
-    ("ts_sec", Field::Seconds),
-    ("ts_usec", Field::Microseconds),
-    ("ts_usec1", Field::AllMicroseconds),
-    ("ip_src", Field::Source),
-    ("ip_dst", Field::Destination),
-    ("ip_frag", Field::Fragment),
-    ("ip_fragoff", Field::FragmentOffset),
-    ("ip_len", Field::Length),
-    ("ip_proto", Field::Protocol),
-    ("ip_hl", Field::HeaderLength),
-    ("ip_id", Field::Identification),
-    ("ip_tos", Field::Service),
-    ("ip_dscp", Field::Codepoint),
-    ("ip_ecn", Field::Congestion),
-    ("ip_ttl", Field::TimeToLive),
-    ("ip_sum", Field::Checksum),
-    ("sport", Field::SourcePort),
-    ("dport", Field::DestinationPort),
-    ("tcp_seq", Field::Sequence),
-    ("tcp_ack", Field::Acknowledgement),
-    ("tcp_off", Field::TcpOffset),
-    ("tcp_flags", Field::TcpFlags),
-    ("tcp_window", Field::Window),
-    ("tcp_urp", Field::Urgent),
-    ("udp_len", Field::UdpLength),
-    ("icmp_type", Field::IcmpType),
-    ("icmp_code", Field::IcmpCode),
-    ("icmp_type_name", Field::IcmpTypeName),
-    ("icmp_code_name", Field::IcmpCodeName),
-    ("icmp_flowid", Field::IcmpFlow),
-    ("icmp_seq", Field::IcmpSequence),
-    ("icmp_nextmtu", Field::IcmpNextMtu),
-    ("payload", Field::Payload),
-    ("payload_len", Field::PayloadLength),
-    ("ip_capture_len", Field::CaptureLength),
-    ("count", Field::Count),
-    ("direction", Field::Direction),
-    ("link", Field::Link),
-    ("aggregate", Field::Aggregate),
-    ("paint", Field::Link),
-    ("tcp_win", Field::Window),
-    ("tcp_wind", Field::Window),
-    ("src", Field::Source),
-    ("dst", Field::Destination),
-    ("frag", Field::Fragment),
-    ("fragoff", Field::FragmentOffset),
-    ("len", Field::Length),
-    ("proto", Field::Protocol),
-    ("hl", Field::HeaderLength),
-    ("id", Field::Identification),
-    ("tos", Field::Service),
-    ("ttl", Field::TimeToLive),
-    ("pkt_count", Field::Count),
-];
-
-impl SummaryField {
-    /// The field of a name; words may be apart by blanks, and IP fields need no `ip_`.
-    pub fn of_name(name: &str) -> Option<SummaryField> {
-        let name = name.replace(' ', "_");
-        NAMES.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
-    }
-
-    /// Its name in the format.
-    pub fn name(self) -> &'static str {
-        NAMES.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
-    }
-
-    /// The names of all fields.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        NAMES.iter().map(|(name, _)| *name)
-    }
-}
-
-/// Lines in front of the first packet.
-pub fn summary_header(fields: &[SummaryField], banner: Option<&str>) -> String {
-    let banner = banner.map_or(String::new(), |banner| format!("!creator \"{banner}\"\n"));
-    let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
-    format!("!IPSummaryDump 1.3\n{banner}!data {}\n", names.join(" "))
-}
-
-/// Origin of packets that are written as lines.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SummarySource {
-    /// The lines.
-    pub input: SummaryInput,
-    /// Fields of each line, until a line `!data` names others.
-    pub fields: Vec<SummaryField>,
-    /// Addresses and ports, source first, and the protocol, of packets that do not say them.
-    pub flow: SummaryFlow,
-    /// True if a line with a count of packets is as many packets.
-    pub multiple: bool,
-}
-
-/// Lines of summaries.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum SummaryInput {
-    /// In a file of this name; `-` is standard input.
-    File(String),
-    /// In a text.
-    Text(String),
-}
-
-/// Addresses, ports and protocol, where lines do not say them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct SummaryFlow {
-    /// Source and destination.
-    pub addresses: [u32; 2],
-    /// Source and destination.
-    pub ports: [u16; 2],
-    /// Protocol.
-    pub protocol: u8,
-}
-
-impl SummaryFlow {
-    /// Reads `SRC SPORT DST DPORT [PROTO]`; a minus leaves a value as it is.
-    pub fn parse(self, text: &str) -> Option<SummaryFlow> {
-        let mut flow = self;
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let ([source, from, destination, to] | [source, from, destination, to, _]) = words[..] else {
-            return None;
-        };
-        for (place, text) in flow.addresses.iter_mut().zip([source, destination]) {
-            *place = if text == "-" { *place } else { text.parse::<std::net::Ipv4Addr>().ok()?.into() };
-        }
-        for (place, text) in flow.ports.iter_mut().zip([from, to]) {
-            *place = if text == "-" { *place } else { text.parse().ok()? };
-        }
-        if let Some(text) = words.get(4).filter(|text| **text != "-") {
-            flow.protocol = read::protocol(text)?;
-        }
-        Some(flow)
-    }
-}
-
-/// Bytes in front of a packet that was made of a line: its paint and its aggregate, in network order.
-pub const SUMMARY_PREFIX: usize = 8;
-
-/// Types of ICMP messages by their names. Source: ipsumdump(1).
-const ICMP_TYPES: &[(&str, u8)] = &[
-    ("echo-reply", 0),
-    ("unreach", 3),
-    ("sourcequench", 4),
-    ("redirect", 5),
-    ("echo", 8),
-    ("routeradvert", 9),
-    ("routersolicit", 10),
-    ("timxceed", 11),
-    ("paramprob", 12),
-    ("tstamp", 13),
-    ("tstamp-reply", 14),
-    ("ireq", 15),
-    ("ireq-reply", 16),
-    ("maskreq", 17),
-    ("maskreq-reply", 18),
-];
-
-/// Codes of ICMP messages by their names, each with the type.
-const ICMP_CODES: &[(u8, &str, u8)] = &[
-    (3, "net", 0),
-    (3, "host", 1),
-    (3, "protocol", 2),
-    (3, "port", 3),
-    (3, "needfrag", 4),
-    (3, "srcfail", 5),
-    (5, "net", 0),
-    (5, "host", 1),
-    (5, "tosnet", 2),
-    (5, "toshost", 3),
-    (11, "transit", 0),
-    (11, "reassembly", 1),
-    (12, "erroratptr", 0),
-    (12, "missingopt", 1),
-    (12, "length", 2),
-];
-
-/// Letters of the flags of TCP, lowest bit first.
-const TCP_FLAGS: &[u8; 9] = b"FSRPAUECN";
-
 #[cfg(test)]
 mod tests {
+    use super::fields::{NAMES, SummaryField as Field};
     use super::*;
 
     fn line(fields: &str, of: &[SummaryField]) -> String {
@@ -314,6 +48,9 @@ mod tests {
             ("ip_src ip_proto icmp_type_name icmp_code_name icmp_seq", "1.2.3.4 I echo 0 7"),
             ("ip_src ip_proto icmp_type_name icmp_code_name icmp_seq", "1.2.3.4 I unreach needfrag -"),
             ("ip_src ip_proto payload payload_len", r#"1.2.3.4 U "hi \"there\"\n" 11"#),
+            ("ip_src ip_proto tcp_opt", "1.2.3.4 T mss1400;wscale10;sackok;sack1-10;sack18-20"),
+            ("ip_src ip_proto tcp_opt payload", r#"1.2.3.4 T ts669063908:38382731;99=0:5:10;98 "x""#),
+            ("ip_src ip_proto tcp_opt", "1.2.3.4 T ."),
             ("link aggregate ip_ecn ip_dscp ip_proto", "3 973 ect1 9 47"),
             ("direction ip_src", "< 1.2.3.4"),
         ] {
@@ -325,7 +62,8 @@ mod tests {
 
     #[test]
     fn protocol_and_flow_hold_until_a_line_says_otherwise() {
-        let of = [Field::Source, Field::SourcePort, Field::Destination, Field::DestinationPort, Field::Protocol];
+        let of =
+            [Field::Source, Field::SourcePort, Field::Destination, Field::DestinationPort, Field::Protocol];
         let text = "!data ip_len\n!flowid 1.0.0.1 5 2.0.0.2 6 U\n40";
         assert_eq!(line(text, &of), "1.0.0.1 5 2.0.0.2 6 U");
         assert_eq!(line("!data src dst\n!proto I\n1.0.0.1 2.0.0.2", &of), "1.0.0.1 - 2.0.0.2 - I");

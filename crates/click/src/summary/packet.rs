@@ -15,6 +15,8 @@ pub(super) struct PacketFields {
     pub(super) sequence: u32,
     pub(super) acknowledgement: u32,
     pub(super) flags: u16,
+    /// Options of TCP, in words.
+    pub(super) tcp_options: Vec<u8>,
     pub(super) window: u16,
     pub(super) urgent: u16,
     pub(super) udp_length: Option<u16>,
@@ -31,7 +33,12 @@ impl PacketFields {
     /// The packet, with right checksums.
     pub(super) fn packet(&self) -> Vec<u8> {
         let mut carried = self.transport();
-        carried.extend_from_slice(&self.payload);
+        // A payload is all behind IP, TCP and UDP: of ICMP it is the whole message.
+        match self.protocol {
+            1 if carried.len() <= self.payload.len() => carried.clone_from(&self.payload),
+            1 => carried[..self.payload.len()].copy_from_slice(&self.payload),
+            _ => carried.extend_from_slice(&self.payload),
+        }
         let length = self.length.map_or(HEADER + carried.len(), usize::from);
         if length > HEADER + carried.len() {
             carried.resize(length - HEADER, 0);
@@ -57,8 +64,10 @@ impl PacketFields {
         match self.protocol {
             6 => {
                 let numbers = [self.sequence, self.acknowledgement].map(u32::to_be_bytes).concat();
-                let rest = [5 << 12 | self.flags, self.window, 0, self.urgent].map(u16::to_be_bytes).concat();
-                [ports, numbers, rest].concat()
+                let words = 5 + self.tcp_options.len() as u16 / 4;
+                let rest =
+                    [words << 12 | self.flags, self.window, 0, self.urgent].map(u16::to_be_bytes).concat();
+                [ports, numbers, rest, self.tcp_options.clone()].concat()
             }
             17 => [ports, vec![0; 4]].concat(),
             1 => {

@@ -1,7 +1,10 @@
 //! Packets from lines.
 
+use super::fields::{
+    ICMP_CODES, ICMP_TYPES, SummaryField as Field, SummaryFlow, SummarySource, TCP_FLAGS, protocol,
+};
 use super::packet::PacketFields;
-use super::{ICMP_CODES, ICMP_TYPES, SummaryField as Field, SummaryFlow, SummarySource, TCP_FLAGS};
+use super::tcp_options;
 use crate::config::unquote;
 
 /// A packet that a line describes.
@@ -9,7 +12,7 @@ use crate::config::unquote;
 pub struct SummaryPacket {
     /// Nanoseconds, if the line says them.
     pub time: Option<u64>,
-    /// [`super::SUMMARY_PREFIX`] bytes, and the packet from its IP header on.
+    /// [`SUMMARY_PREFIX`](super::SUMMARY_PREFIX) bytes, and the packet from its IP header on.
     pub bytes: Vec<u8>,
     /// Number of such packets.
     pub count: u64,
@@ -106,16 +109,6 @@ impl SummaryReader {
             _ => {}
         }
         Ok(())
-    }
-}
-
-/// Protocol by number or letter.
-pub(super) fn protocol(text: &str) -> Option<u8> {
-    match text {
-        "T" => Some(6),
-        "U" => Some(17),
-        "I" => Some(1),
-        number => number.parse().ok(),
     }
 }
 
@@ -254,6 +247,9 @@ impl LinePacket {
             Field::Sequence => to.sequence = number(text)?,
             Field::Acknowledgement => to.acknowledgement = number(text)?,
             Field::TcpFlags => to.flags = flags(text).filter(|flags| *flags < 512)?,
+            Field::TcpOptions | Field::TcpOptionsButTime | Field::TcpSack => {
+                to.tcp_options = tcp_options::parse(text)?;
+            }
             Field::Window => to.window = number(text)?,
             Field::Urgent => to.urgent = number(text)?,
             Field::UdpLength => to.udp_length = Some(number(text)?),
@@ -313,7 +309,9 @@ impl LinePacket {
             return Err(format!("a payload may have {MOST_PAYLOAD} bytes"));
         }
         if self.count > 1 && !multiple {
-            return Err("a packet cannot stand for several: with `MULTIPACKET true` they come one by one".into());
+            return Err(
+                "a packet cannot stand for several: with `MULTIPACKET true` they come one by one".into()
+            );
         }
         if self.count > MOST_PACKETS {
             return Err(format!("a line may be {MOST_PACKETS} packets"));

@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use super::{ICMP_CODES, ICMP_TYPES, SummaryField as Field, TCP_FLAGS};
+use super::fields::{ICMP_CODES, ICMP_TYPES, SummaryField as Field, TCP_FLAGS};
+use super::tcp_options;
 
 /// Facts about a packet that are not in its bytes.
 pub(crate) struct PacketNotes {
@@ -131,17 +132,15 @@ fn of_headers(field: Field, headers: &PacketHeaders<'_>) -> Option<String> {
         Field::Identification => number(half(ip, 4)),
         Field::Service => byte(1),
         Field::Codepoint => ip.get(1).map(|service| (service >> 2).to_string()),
-        Field::Congestion => ip.get(1).map(|service| {
-            ["no", "ect1", "ect2", "ce"][usize::from(service & 3)].to_owned()
-        }),
+        Field::Congestion => {
+            ip.get(1).map(|service| ["no", "ect1", "ect2", "ce"][usize::from(service & 3)].to_owned())
+        }
         Field::TimeToLive => byte(8),
         Field::Checksum => number(half(ip, 10)),
         Field::SourcePort => number(headers.port(0)),
         Field::DestinationPort => number(headers.port(2)),
         Field::UdpLength => number(half(headers.of_protocol(UDP)?, 4)),
-        Field::PayloadLength => {
-            Some(headers.carried.saturating_sub(headers.transport_length()).to_string())
-        }
+        Field::PayloadLength => Some(headers.carried.saturating_sub(headers.transport_length()).to_string()),
         Field::CaptureLength => Some(ip.len().min(usize::from(half(ip, 2)?)).to_string()),
         _ => of_tcp(field, headers).or_else(|| of_icmp(field, headers)),
     }
@@ -175,6 +174,10 @@ fn of_tcp(field: Field, headers: &PacketHeaders<'_>) -> Option<String> {
             let letters: String = set.map(|(_, letter)| char::from(*letter)).collect();
             if letters.is_empty() { ".".to_owned() } else { letters }
         }),
+        Field::TcpOptions | Field::TcpOptionsButTime | Field::TcpSack => {
+            let end = usize::from(tcp.get(12)? >> 4) * 4;
+            tcp.get(20..end).map(|options| tcp_options::text(options, field))
+        }
         Field::Window => half(tcp, 14).map(|number| number.to_string()),
         Field::Urgent => half(tcp, 18).map(|number| number.to_string()),
         _ => None,
