@@ -343,13 +343,16 @@ impl ScriptRunner {
     }
 
     /// Returns true if a script that has jumped back while only scripts can go on may terminate: a variable
-    /// has changed, and the loop has an exit.
+    /// has changed, and the loop has an exit. A loop that does not wait is ended for its many jumps.
     fn goes_round(&mut self, at: usize, place: usize) -> bool {
         let run = &mut self.all[at];
+        let round = run.script.steps.get(run.at..=place).unwrap_or_default();
+        let waits = |step: &ScriptStep| matches!(step, ScriptStep::Wait(_) | ScriptStep::Pause(_));
         let ways_out = |step: &ScriptStep| matches!(step, ScriptStep::Goto(_, Some(_)));
-        let way_out = run.script.steps.get(run.at..=place).is_some_and(|round| round.iter().any(ways_out));
+        let (waits, way_out) = (round.iter().any(waits), round.iter().any(ways_out));
         run.rounds += 1;
-        std::mem::take(&mut run.changed) && way_out && run.rounds < MOST_JUMPS
+        let changed = std::mem::take(&mut run.changed);
+        !waits || changed && way_out && run.rounds < MOST_JUMPS
     }
 
     /// Ends a script. The run ends with one of the type `DRIVER`.
@@ -791,7 +794,7 @@ fn kill(words: &[String]) -> Result<String, String> {
     let signal = signal.ok_or_else(|| format!("kill: there is no signal {:?}", words[0]))?;
     for process in processes {
         // Groups of processes, which are below one, are not meant.
-        let number = process.parse().ok().filter(|number| *number > 0).and_then(Pid::from_raw);
+        let number = process.parse().ok().filter(|number: &i32| *number > 0).and_then(Pid::from_raw);
         let number = number.ok_or_else(|| format!("kill: {process:?} is no process"))?;
         kill_process(number, signal).map_err(|e| format!("kill {process}: {e}"))?;
     }

@@ -178,7 +178,7 @@ fn mistakes_are_told_once_and_endless_loops_end() {
     );
     assert_eq!(bed.at(0), (String::new(), true));
     let complaints = bed.complaints();
-    assert!(complaints.starts_with("s: goes round without a pause, and is ended\n"), "{complaints}");
+    assert!(complaints.starts_with("s :: Script: too many jumps, giving up\n"), "{complaints}");
     assert!(complaints.ends_with(": as said\n"), "{complaints}");
 }
 

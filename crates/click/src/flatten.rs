@@ -369,7 +369,7 @@ impl Flattener {
         let class = frame.scope.classes.get(&name.text).cloned();
         let class = class.unwrap_or_else(|| VisibleClass::Primitive(name.text.clone()));
         let config = SpannedName { text: String::new(), span: name.span };
-        self.make(None, class, config, name.span, frame)
+        self.make(Err(&name.text), class, config, name.span, frame)
     }
 
     fn declare<'a>(
@@ -379,7 +379,7 @@ impl Flattener {
         frame: &mut ScopeFrame<'a>,
     ) -> Result<NodePair, Error> {
         let (class, config) = class_of(class, frame);
-        self.make(Some(name), class, config, name.span, frame)
+        self.make(Ok(name), class, config, name.span, frame)
     }
 
     fn anonymous<'a>(
@@ -388,14 +388,16 @@ impl Flattener {
         span: ConfigSpan,
         frame: &mut ScopeFrame<'a>,
     ) -> Result<NodePair, Error> {
+        let stem = if let ClassExpr::Named(name, _) = class { name.text.as_str() } else { "" };
         let (class, config) = class_of(class, frame);
-        self.make(None, class, config, span, frame)
+        self.make(Err(stem), class, config, span, frame)
     }
 
-    /// Makes an element. One that was referred to before has joints already, which then lead to it.
+    /// Makes an element with this name, or without a name and of this class. One that was referred to before
+    /// has joints already, which then lead to it.
     fn make<'a>(
         &mut self,
-        name: Option<&SpannedName>,
+        name: Result<&SpannedName, &str>,
         class: VisibleClass<'a>,
         config: SpannedName,
         span: ConfigSpan,
@@ -406,8 +408,8 @@ impl Flattener {
             return Err(Error::new(span, format!("more than {MOST_ELEMENTS} elements")));
         }
         frame.count += 1;
-        let stem = if let VisibleClass::Primitive(class) = &class { class.as_str() } else { "" };
-        let local = name.map_or_else(|| format!("{stem}@{}", frame.count), |n| n.text.clone());
+        let local = name.map_or_else(|stem| format!("{stem}@{}", frame.count), |n| n.text.clone());
+        let name = name.ok();
         let before = name.and_then(|n| frame.names.get(&n.text).copied());
         let again = before.is_some_and(|_| name.is_some_and(|n| !frame.declared.remove(n.text.as_str())));
         if again {
