@@ -185,14 +185,10 @@ fn text(answers: &ObjectAnswers, kernels: &[String]) -> String {
         text += &format!("{:name_width$}", program.name);
         kernels.iter().for_each(|kernel| text += &format!("  {:>11}", cell(program, kernel)));
         text.push('\n');
-        for answer in program.kernels.iter().filter(|a| a.verdict != "accepted") {
-            text +=
-                &format!("  {}: {}\n", answer.kernel, answer.reason.as_deref().unwrap_or(&answer.verdict));
-        }
+        let refused = program.kernels.iter().filter(|a| a.verdict != "accepted");
+        refused.for_each(|a| text += &reason(a));
     }
-    for failure in &answers.errors {
-        text += &format!("  {}: {}\n", failure.kernel, failure.reason);
-    }
+    answers.errors.iter().for_each(|a| text += &reason(a));
     text
 }
 
