@@ -1,7 +1,7 @@
 //! The tuner: it searches plans for the one that makes a program fastest on a machine and a traffic.
 //!
-//! [`SearchSpace`] says what varies. [`search`] runs an evolutionary, random or greedy search, whose
-//! candidates a [`CandidateJudge`] measures against the best one so far, by [`race`]s of interleaved pairs.
+//! [`SearchSpace`] says what varies. [`search()`] runs an evolutionary, random or greedy search, whose
+//! candidates a [`CandidateJudge`] measures against the best one so far, by [`race()`]s of interleaved pairs.
 //! [`MachineCurves`] and [`ProgramDemand`] are the performance model of APSys'17 (section 3.5), from which the
 //! search starts. The search is that of NFMorph (HotNets'18, section 3.2).
 //!

@@ -150,7 +150,7 @@ impl<'s> SearchState<'s> {
             // The first ones are the fittest: the smaller of two numbers is a tournament of two.
             let count = parents.len().max(1) as u64;
             let child = self.untried(|| {
-                let mut pick = |rng: &mut Rng| {
+                let pick = |rng: &mut Rng| {
                     let at = rng.below(count).min(rng.below(count)) as usize;
                     parents.get(at).unwrap_or(&self.best).clone()
                 };

@@ -169,7 +169,7 @@ impl BareProgram {
         let conf = folder.join("bare.click");
         std::fs::write(&conf, "FromDevice(in) -> ToDevice(out);\n").into_diagnostic()?;
         let schedule = Schedule { batch, ..Schedule::default() };
-        let tuning = CodegenArgs { schedule, ..CodegenArgs::default() };
+        let tuning = CodegenArgs::of_schedule(schedule);
         let subject = SubjectArgs::of_configuration(&conf);
         let target = BenchmarkTarget::read(&subject, &tuning)?;
         Ok(match target.runner(&subject, CompileRequest::of(&tuning))? {

@@ -187,7 +187,7 @@ fn measure(
             b => format!("batch={batch},pattern=pipelined-groups,sub-batch={b},from=0,trials=off"),
         };
         let schedule = text.parse::<Schedule>().map_err(|e| miette!("{e}"))?;
-        let tuning = CodegenArgs { schedule, ..CodegenArgs::default() };
+        let tuning = CodegenArgs::of_schedule(schedule);
         if let CompileOutcome::Ready(mut runner) = target.runner(subject, CompileRequest::of(&tuning))? {
             let mpps = 1e3 / demand::time(&mut runner, traffic, batch)?;
             found.push(MeasuredPoint { batch, sub_batch, mpps, predicted_mpps: predict(batch, sub_batch) });

@@ -121,6 +121,11 @@ impl Default for CodegenArgs {
 }
 
 impl CodegenArgs {
+    /// The defaults with another schedule.
+    pub(crate) fn of_schedule(schedule: Schedule) -> CodegenArgs {
+        CodegenArgs { schedule, ..CodegenArgs::default() }
+    }
+
     /// Number of workers, one per stage of a pipeline.
     pub(crate) fn workers(&self) -> Result<u32> {
         match (self.pipeline, self.workers) {
