@@ -3,4 +3,6 @@
 mod common;
 mod comparison;
 mod corpus;
+mod generated;
+mod generator;
 mod programs;
