@@ -35,3 +35,4 @@ pub mod workload;
 pub use error::{Error, Result};
 pub use peer::{StalenessCounts, StalenessMonitor};
 pub use rig::{CaptureResult, FrameCounts, FrameLatencies, RigConfig, SendResult, TestRig, TrafficSequence};
+pub use unpack::unpack;

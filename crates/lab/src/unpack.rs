@@ -21,7 +21,7 @@ const MOST_DICTIONARY: u64 = 128 << 20;
 ///
 /// # Errors
 /// If the file cannot be read, or its decoder would take too much memory.
-pub(crate) fn unpack(mut file: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+pub fn unpack(mut file: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let first = file.fill_buf()?;
     if first.starts_with(GZIP) {
         return Ok(Box::new(MultiGzDecoder::new(file)));

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::elf::{ElfRelocation, STT_SECTION};
 use crate::error::ObjectError;
-use crate::image::ObjectImage;
 use crate::ids::{MapId, RelocKind};
+use crate::image::ObjectImage;
 use crate::model::{InitialValue, MapOrigin, Object};
 use millstream_btf::{Btf, BtfBuilder, BtfError, KindTag, StrOff, Type, TypeId, TypeKind};
 

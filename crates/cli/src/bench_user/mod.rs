@@ -30,7 +30,6 @@ use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
 use crate::duration_args::positive_seconds;
 use crate::exit::Exit;
-use crate::lab::TrafficArgs;
 use crate::native::CodegenArgs;
 use crate::native::worker_cpus::bind;
 use crate::plan::PlanArgs;

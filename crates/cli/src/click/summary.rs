@@ -92,12 +92,8 @@ impl PacketStreamSource for SummaryFile {
     fn open(&self) -> io::Result<Box<dyn PacketStream>> {
         let (name, lines): (String, Box<dyn BufRead + Send>) = match (&self.text, &self.source.input) {
             (None, SummaryInput::File(name)) => {
-                let mut begin = BufReader::new(File::open(name)?);
-                let is_gzip = begin.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-                let lines: Box<dyn BufRead + Send> = match is_gzip {
-                    true => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(begin))),
-                    false => Box::new(begin),
-                };
+                let lines =
+                    Box::new(BufReader::new(millstream_lab::unpack(BufReader::new(File::open(name)?))?));
                 (name.clone(), lines)
             }
             (text, _) => {
