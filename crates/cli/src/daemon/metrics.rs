@@ -232,6 +232,7 @@ mod tests {
     use millstream_specialize::live::details::SlotDetails;
 
     use super::*;
+    use crate::daemon::histograms::DurationHistograms;
 
     /// All metrics of some programs.
     #[derive(Debug)]

@@ -16,7 +16,7 @@
 //! the standby variant is also in a slot of a program array (`ms.standby`), to which a variant with tables in
 //! code passes packets once the standby variant may run
 //! ([`millstream_specializer::transform::FallbackTailCall`]). If a write comes while the hook changes, the
-//! standby variant is approved at once ([`GuardedProgram::redirect_to_fallback`](super::guarded_program::GuardedProgram::redirect_to_fallback)), and handles packets from
+//! standby variant is approved at once (`GuardedProgram::redirect_to_fallback`), and handles packets from
 //! there until it can be put onto the hook. Until then nobody keeps the variant that was active before up to
 //! date. The standby variant checks the token as always, and writes are counted for its caches as always, for
 //! these are empty until it has been put onto the hook.

@@ -56,8 +56,9 @@ pub(super) struct GuardedProgram<'c> {
     pub(super) settings: SessionSettings,
     pub(super) programs: LoadedPrograms<'c>,
     pub(super) tables: SessionTables,
-    pub(super) hook: SessionHook,
     pub(super) writes: WriteTracker,
+    // After the guard: whoever claims the pins next finds no guard of this session.
+    pub(super) hook: SessionHook,
     pub(super) generations: Generations,
     pub(super) schedule: SessionSchedule,
     pub(super) times: ProgramTimes,
