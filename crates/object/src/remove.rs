@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::elf::{ElfRelocation, STT_SECTION};
+use crate::elf::{ElfRelocation, ElfSection, STT_SECTION};
 use crate::error::ObjectError;
 use crate::ids::{MapId, RelocKind};
 use crate::image::ObjectImage;
@@ -19,8 +19,8 @@ impl Object {
     /// The object without these maps. Maps get new numbers.
     ///
     /// # Errors
-    /// [`ObjectError::BadMap`] for a map that functions or other maps still refer to, and for one that cannot
-    /// be removed: of the kernel's configuration, of another file, `struct_ops`.
+    /// [`ObjectError::BadMap`] for a map that functions or other maps still refer to, and for one that is
+    /// not [removable](Object::is_removable_map).
     pub fn without_maps(&self, maps: &BTreeSet<MapId>) -> Result<Object, ObjectError> {
         let mut object = self.clone();
         let mut parts: BTreeMap<usize, RemovedParts> = BTreeMap::new();
@@ -46,6 +46,33 @@ impl Object {
         Ok(Object { name: self.name.clone(), ..again })
     }
 
+    /// Returns true if a map that nothing refers to can be removed from the file: not one of the kernel's
+    /// configuration, of another file, of `struct_ops`, of a raw program, or of unknown size.
+    pub fn is_removable_map(&self, map: MapId) -> bool {
+        let place = self.image.map_places.get(map.index()).copied().flatten();
+        let Some(((section, start), m)) = place.zip(self.maps.get(map.index())) else { return false };
+        if self.frozen.is_some() || self.image.raw.is_some() {
+            return false;
+        }
+        match m.origin {
+            MapOrigin::Kconfig | MapOrigin::Extern | MapOrigin::StructOps => false,
+            origin if origin.is_global() => !self.is_named_by_data(section),
+            _ => self.definition_size(section, start).is_some(),
+        }
+    }
+
+    /// Returns true if data have the address of something in a section.
+    fn is_named_by_data(&self, section: usize) -> bool {
+        let elf = &self.image.elf;
+        let in_data = elf.sections.iter().enumerate().filter(|(_, s)| {
+            let target = elf.sections.get(s.info as usize);
+            let lasting = |t: &ElfSection| !t.is_code() && !t.is_stale() && !t.name.starts_with(".BTF");
+            s.is_relocations() && !s.deleted && s.info as usize != section && target.is_some_and(lasting)
+        });
+        let mut symbols = in_data.flat_map(|(n, _)| elf.relocations(n).unwrap_or_default()).map(|r| r.symbol);
+        symbols.any(|symbol| elf.symbols[symbol].section() == Some(section))
+    }
+
     fn no_removal(&self, map: MapId) -> ObjectError {
         let (name, section) = self.maps.get(map.index()).map(|m| (&m.name, &m.section)).unzip();
         ObjectError::BadMap {
@@ -66,10 +93,7 @@ impl Object {
         let used = self.functions.iter().any(|f| f.relocs.iter().any(|r| refers(&r.kind)))
             || others.flat_map(initial).any(|(_, value)| *value == InitialValue::Map(map));
         let place = self.image.map_places.get(map.index()).copied().flatten();
-        let removable = self.maps.get(map.index()).is_some_and(|m| {
-            !matches!(m.origin, MapOrigin::Kconfig | MapOrigin::Extern | MapOrigin::StructOps)
-        });
-        place.filter(|_| removable && !used && self.frozen.is_none()).ok_or_else(|| self.no_removal(map))
+        place.filter(|_| self.is_removable_map(map) && !used).ok_or_else(|| self.no_removal(map))
     }
 
     fn definition_size(&self, section: usize, start: u64) -> Option<u64> {

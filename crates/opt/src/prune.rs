@@ -12,7 +12,7 @@ use millstream_bpf::module::lift_supported;
 use millstream_btf::{KindTag, TypeKind};
 use millstream_ir::{Function, Inst, Op, Prov, Type};
 use millstream_isa::helpers::id;
-use millstream_object::{FuncId, InitialValue, MapId, MapOrigin, Object, RelocKind};
+use millstream_object::{FuncId, InitialValue, MapId, Object, RelocKind};
 use serde::Serialize;
 
 use crate::OptError;
@@ -176,12 +176,7 @@ fn dead_maps(original: &Object, object: &Object) -> BTreeSet<MapId> {
     let all = (0..object.maps.len() as u32).map(MapId);
     let unnamed = all.filter(|map| !before.contains(map));
     let now = with_inner_maps(object, unnamed.chain(named_maps(object)).collect());
-    let removable = |map: &MapId| {
-        object.maps.get(map.index()).is_some_and(|m| {
-            !matches!(m.origin, MapOrigin::Kconfig | MapOrigin::Extern | MapOrigin::StructOps)
-        })
-    };
-    before.difference(&now).copied().filter(removable).collect()
+    before.difference(&now).copied().filter(|map| object.is_removable_map(*map)).collect()
 }
 
 /// Maps that instructions refer to.

@@ -6,6 +6,7 @@ mod settings;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use millstream_isa::RawInsn;
 use millstream_isa::helpers::id;
@@ -18,7 +19,9 @@ const CALL: u8 = 0x85;
 /// is not CI.
 fn compile(name: &str) -> Option<Object> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../object/tests/fixtures/{name}.bpf.c"));
-    let out = format!("left-alone-{}-{name}.o", std::process::id());
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let out = format!("left-alone-{}-{number}-{name}.o", std::process::id());
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(out);
     let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
     let machine = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);

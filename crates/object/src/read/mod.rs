@@ -13,7 +13,7 @@ use crate::error::ObjectError;
 use crate::ids::{FuncId, RelocKind};
 use crate::image::ObjectImage;
 use crate::kinds::ProgramType;
-use crate::model::{EntryProgram, Object, OpaqueReason};
+use crate::model::{EntryProgram, Linkage, Object, OpaqueReason};
 use crate::section::SectionKind;
 use millstream_btf::{Btf, BtfExt};
 use std::collections::BTreeSet;
@@ -97,7 +97,9 @@ impl Object {
 
     /// Functions of `.text` and static ones are subprograms; a lone function of `.text` is a program all the
     /// same, as in libbpf. What another function calls, in a section that names no type of programs, is a
-    /// subprogram, too, as in cilium/ebpf; libbpf refuses such objects.
+    /// subprogram, too, as in cilium/ebpf; libbpf refuses such objects. As in cilium/ebpf again, a static
+    /// function in a section of a type is a program if no function refers to it: Cilium's targets of tail
+    /// calls are.
     fn find_programs(&mut self) {
         let lone = self.functions.iter().filter(|f| !f.is_gap()).count() == 1;
         let relocs = self.functions.iter().flat_map(|f| &f.relocs);
@@ -107,8 +109,18 @@ impl Object {
                 _ => None,
             })
             .collect();
+        let addresses = self.functions.iter().flat_map(|f| &f.relocs).filter_map(|r| match r.kind {
+            RelocKind::FuncAddr(f) => Some(f.index()),
+            _ => None,
+        });
+        let referred: BTreeSet<usize> = addresses.chain(called.iter().copied()).collect();
+        let all_known = self.functions.iter().all(|f| f.kept.is_none() || f.is_gap());
         for (n, f) in self.functions.iter_mut().enumerate() {
             let typed = SectionKind::parse(&f.section).program_type != ProgramType::UNSPEC;
+            let unnamed = f.name.contains('+');
+            if all_known && typed && f.linkage == Linkage::Static && !unnamed && !referred.contains(&n) {
+                f.subprogram = false;
+            }
             f.subprogram = f.is_gap() || !lone && (f.subprogram || !typed && called.contains(&n));
             if !f.subprogram {
                 self.programs.push(EntryProgram {
