@@ -54,7 +54,7 @@ def configuration(routes):
     return f"""FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false)
   -> rt :: RadixIPLookup(
     {table});
-rt[0], rt[1] -> CountMinSketch(0.0001, 0.01) -> CheckTCPHeader -> Unstrip(14) -> ToDevice(out);
+rt[0], rt[1] -> CountMinSketch(0.0001, 0.01) -> CheckTCPHeader -> Unstrip(14) -> ToDPDKDevice(out);
 """
 
 

@@ -28,7 +28,7 @@ fn document(out: &str) -> Value {
 
 const CONFIGURATION: &str = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false)
     -> rt :: RadixIPLookup(16.0.0.0/4 0, 64.0.0.0/2 1, 0/0 0);
-rt[0] -> DecIPTTL -> q :: Unstrip(14) -> ToDevice(out);
+rt[0] -> DecIPTTL -> q :: Unstrip(14) -> ToDPDKDevice(out);
 rt[1] -> Paint(1) -> q;";
 
 /// A plan with settings of every kind.

@@ -25,7 +25,7 @@ pub struct PlanError {
 
 /// Keys of lines, except those of schedules.
 const KEYS: [&str; 13] = [
-    "program", "hash", "version", "machine", "traffic", "goal", "trials", "gain", "why", "template",
+    "program", "hash", "version", "machine", "traffic", "goal", "tried", "gain", "why", "template",
     "without", "workers", "stages",
 ];
 /// Keys that every plan has.
@@ -51,7 +51,7 @@ impl fmt::Display for Plan {
                 writeln!(f, "{key}: {}", line(value))?;
             }
         }
-        writeln!(f, "trials: {}", origin.trials)?;
+        writeln!(f, "tried: {}", origin.trials)?;
         if let Some(gain) = gain {
             writeln!(f, "gain: {gain}")?;
         }
@@ -133,8 +133,8 @@ impl PlanReader {
             "machine" => value.clone_into(&mut origin.machine),
             "traffic" => value.clone_into(&mut origin.traffic),
             "goal" => value.clone_into(&mut origin.goal),
-            "trials" => {
-                origin.trials = value.parse().map_err(|_| format!("trials: {value}: not a number"))?;
+            "tried" => {
+                origin.trials = value.parse().map_err(|_| format!("tried: {value}: not a number"))?;
             }
             "gain" => *gain = Some(read_gain(value)?),
             "why" => why.push(value.to_owned()),
@@ -208,7 +208,7 @@ mod tests {
 
     fn sample() -> Plan {
         let mut settings = PlanSettings { workers: Some(2), ..PlanSettings::default() };
-        for (key, value) in [("batch", "128"), ("pattern", "groups"), ("fetch", "a b+c"), ("from", "4M")] {
+        for (key, value) in [("batch", "128"), ("pattern", "groups"), ("fetch", "a b+c"), ("trials", "off")] {
             settings.schedule.set(key, value).unwrap();
         }
         settings.templates.insert("rt/routes".to_owned(), "packed".to_owned());
@@ -236,6 +236,11 @@ mod tests {
         let schedule = sample().settings.schedule.apply(&Schedule::default());
         assert_eq!((schedule.batch, schedule.pattern), (128, SchedulePattern::Groups));
         assert_eq!(schedule.distance, Schedule::default().distance, "what is unset stays");
+    }
+
+    #[test]
+    fn no_key_of_a_plan_is_one_of_a_schedule() {
+        assert!(!KEYS.iter().any(|key| crate::schedule::KEYS.contains(key)));
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl BareProgram {
     /// Compiles it; `None`, with a message to the user, without LLVM.
     fn compile(folder: &Path, batch: u32) -> Result<Option<BareProgram>> {
         let conf = folder.join("bare.click");
-        std::fs::write(&conf, "FromDevice(in) -> ToDevice(out);\n").into_diagnostic()?;
+        std::fs::write(&conf, "FromDevice(in) -> ToDPDKDevice(out);\n").into_diagnostic()?;
         let schedule = Schedule { batch, ..Schedule::default() };
         let tuning = CodegenArgs::of_schedule(schedule);
         let subject = SubjectArgs::of_configuration(&conf);
