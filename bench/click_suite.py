@@ -11,7 +11,7 @@ The format is that of Click's `clicktest` (its documentation is at the end of th
 passes if its script ends with exit code 0 and every expected output is there.
 
 The table has a row for each file: `pass`, `fail` with the first difference, or `skip` with the requirement that does not hold (or because the file
-passes with a click that always fails). --expected names files that must pass, one a line; the exit code is 1 if one of them does not.
+passes with a click that always fails). --expected names files that must pass, one a line (`bench/click_suite.txt` has those that do); the exit code is 1 if one of them does not.
 """
 
 import argparse

@@ -143,7 +143,7 @@ pub(super) fn of_graph(
     engine: &NativeEngine,
     gates: &SourceGates,
 ) -> Result<Result<Option<GraphPorts>, ExitCode>> {
-    let (specs, packets) = (&args.io(), args.packets);
+    let (specs, packets) = (&args.io(Some(program)), args.packets);
     let said = said(specs, program)?;
     if said.is_empty() {
         return Ok(Ok(None));

@@ -98,12 +98,13 @@ impl ClickArgs {
 impl ClickRunArgs {
     /// Privileges that the packets need.
     pub(crate) fn needs(&self) -> RequiredPrivileges {
-        RequiredPrivileges::of_io(self.io().iter().map(String::as_str))
+        RequiredPrivileges::of_io(self.io(None).iter().map(String::as_str))
     }
 
-    /// Sources and sinks of devices' packets.
-    fn io(&self) -> Vec<String> {
-        match (self.io.is_empty(), self.driver.driver) {
+    /// Sources and sinks of devices' packets; Click's driver uses interfaces if the program has devices.
+    fn io(&self, program: Option<&ClickProgram>) -> Vec<String> {
+        let has_devices = program.is_none_or(|program| !device_ports::devices(program).is_empty());
+        match (self.io.is_empty(), self.driver.driver && has_devices) {
             (true, true) => vec!["raw".to_owned()],
             (true, false) => vec!["mem".to_owned()],
             (false, _) => self.io.clone(),
@@ -566,7 +567,7 @@ fn open_ends(
     program: &ClickProgram,
     engine: &mut NativeEngine,
 ) -> Result<Result<RunEnds, ExitCode>> {
-    let ports = match dpdk::of_graph(&args.dpdk, &args.io(), program, engine.workers())? {
+    let ports = match dpdk::of_graph(&args.dpdk, &args.io(Some(program)), program, engine.workers())? {
         Ok(ports) => ports,
         Err(code) => return Ok(Err(code)),
     };
@@ -590,7 +591,9 @@ fn packets_of(
     match (ports, interfaces) {
         (Some(ports), _) => Ok(io::of_ports(ports.descriptions())),
         (None, Some(interfaces)) => Ok(interfaces.packets()),
-        (None, None) => io::open(&args.io(), program, (args.packets(), args.driver.driver), gates),
+        (None, None) => {
+            io::open(&args.io(Some(program)), program, (args.packets(), args.driver.driver), gates)
+        }
     }
 }
 
