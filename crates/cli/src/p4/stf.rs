@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_p4::CompileOptions;
-use millstream_p4_lower::lower;
-use millstream_p4_switch::stf::{parse_stf, run_stf};
-use millstream_p4_switch::{InterpreterExecutor, Switch};
+use millstream_p4_kernel::{KernelExecutor, KernelHook, build_program, lower_options};
+use millstream_p4_lower::{LowerOptions, LoweredProgram, lower_with};
+use millstream_p4_switch::stf::{StfLine, parse_stf, run_stf};
+use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchExecutor};
 use serde::Serialize;
 
 use super::PreprocessorArgs;
 use crate::exit::Exit;
+use crate::privileges::RequiredPrivileges;
 
 /// Flags of `millstream p4 test`.
 #[derive(Debug, clap::Args)]
@@ -26,21 +28,37 @@ pub(crate) struct P4TestArgs {
     program: Option<PathBuf>,
     #[command(flatten)]
     preprocessor: PreprocessorArgs,
-    /// Execution to test
-    #[arg(long, value_name = "EXECUTION", default_value = "interpreter")]
-    on: TestExecution,
+    /// Executions to test, joined by commas
+    #[arg(long, value_name = "EXECUTION", default_value = "interpreter", value_delimiter = ',')]
+    on: Vec<TestExecution>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 /// Executions of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum TestExecution {
     /// The interpreter of the IR, on the program as it was lowered
     Interpreter,
     /// The same after the static passes, each of which the IR's verifier checks
     Optimized,
+    /// An XDP program in the kernel, by test runs
+    Xdp,
+    /// A TC program in the kernel, by test runs
+    Tc,
+}
+
+impl TestExecution {
+    fn text(self) -> &'static str {
+        match self {
+            TestExecution::Interpreter => "interpreter",
+            TestExecution::Optimized => "optimized",
+            TestExecution::Xdp => "xdp",
+            TestExecution::Tc => "tc",
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -56,6 +74,7 @@ struct P4TestReport {
 #[derive(Debug, Serialize)]
 struct StfResult {
     file: String,
+    on: TestExecution,
     #[serde(skip_serializing_if = "Option::is_none")]
     program: Option<String>,
     verdict: StfVerdict,
@@ -88,34 +107,38 @@ impl StfVerdict {
     }
 }
 
+impl P4TestArgs {
+    /// Privileges that the tests need.
+    pub(super) fn needs(&self) -> RequiredPrivileges {
+        let is_kernel = |on: &TestExecution| matches!(on, TestExecution::Xdp | TestExecution::Tc);
+        match self.on.iter().any(is_kernel) {
+            true => RequiredPrivileges::Kernel,
+            false => RequiredPrivileges::Files,
+        }
+    }
+}
+
 pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
     let files = super::files(&args.paths, "stf")?;
     let options = args.preprocessor.options();
     let mut report =
         P4TestReport { schema: 1, passed: 0, failed: 0, refused: 0, unusable: 0, tests: Vec::new() };
     for test in files {
-        let program = args.program.clone().map_or_else(|| program_of(&test), Ok);
-        let ran = match &program {
-            Ok(program) => test_one(&test, program, &options, args.on),
-            Err(error) => Err(miette!("{error}")),
-        };
-        // One that cannot be used does not keep the others from being run.
-        let (verdict, reason) = ran.unwrap_or_else(|error| {
-            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-            (StfVerdict::Unusable, Some(causes.join(": ")))
-        });
-        match verdict {
-            StfVerdict::Passed => report.passed += 1,
-            StfVerdict::Failed => report.failed += 1,
-            StfVerdict::Refused => report.refused += 1,
-            StfVerdict::Unusable => report.unusable += 1,
+        for &on in &args.on {
+            let result = report_one(&test, args, &options, on);
+            match result.verdict {
+                StfVerdict::Passed => report.passed += 1,
+                StfVerdict::Failed => report.failed += 1,
+                StfVerdict::Refused => report.refused += 1,
+                StfVerdict::Unusable => report.unusable += 1,
+            }
+            if !args.json {
+                let reason = result.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+                let on = if args.on.len() > 1 { format!(" on {}", on.text()) } else { String::new() };
+                outln!("{}{on}: {}{reason}", test.display(), result.verdict.text());
+            }
+            report.tests.push(result);
         }
-        if !args.json {
-            let reason = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-            outln!("{}: {}{reason}", test.display(), verdict.text());
-        }
-        let (file, program) = (test.display().to_string(), program.ok().map(|p| p.display().to_string()));
-        report.tests.push(StfResult { file, program, verdict, reason });
     }
     match args.json {
         true => outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
@@ -130,6 +153,21 @@ pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
         _ => Exit::Input,
     }
     .into())
+}
+
+/// Runs a test with an execution. One that cannot be used does not keep the others from being run.
+fn report_one(test: &Path, args: &P4TestArgs, options: &CompileOptions, on: TestExecution) -> StfResult {
+    let program = args.program.clone().map_or_else(|| program_of(test), Ok);
+    let ran = match &program {
+        Ok(program) => test_one(test, program, options, on),
+        Err(error) => Err(miette!("{error}")),
+    };
+    let (verdict, reason) = ran.unwrap_or_else(|error| {
+        let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+        (StfVerdict::Unusable, Some(causes.join(": ")))
+    });
+    let (file, program) = (test.display().to_string(), program.ok().map(|p| p.display().to_string()));
+    StfResult { file, on, program, verdict, reason }
 }
 
 /// The program of a test: of the same name, less an ending `-bmv2` or `_ubpf`, as the reference compiler's
@@ -159,7 +197,13 @@ fn test_one(
     if let Some(error) = checked.diagnostics.iter().find(|diagnostic| diagnostic.is_error()) {
         return Ok((StfVerdict::Refused, Some(error.render(&checked.sources).to_string())));
     }
-    let mut lowered = match lower(&checked) {
+    let hook = match on {
+        TestExecution::Xdp => Some(KernelHook::Xdp),
+        TestExecution::Tc => Some(KernelHook::Tc),
+        _ => None,
+    };
+    let lower_options = if hook.is_some() { lower_options() } else { LowerOptions::default() };
+    let mut lowered = match lower_with(&checked, lower_options) {
         Ok(lowered) => lowered,
         Err(error) => return Ok((StfVerdict::Refused, Some(error.render(&checked.sources)))),
     };
@@ -172,13 +216,46 @@ fn test_one(
         }
     }
     let lowered = Arc::new(lowered);
-    let executor = InterpreterExecutor::new(Arc::clone(&lowered));
+    Ok(match hook {
+        Some(hook) => test_in_kernel(lowered, hook, &commands)?,
+        None => {
+            let executor = InterpreterExecutor::new(Arc::clone(&lowered));
+            test_with(lowered, executor, &commands)
+        }
+    })
+}
+
+/// Runs the commands with an engine.
+fn test_with<E: SwitchExecutor>(
+    lowered: Arc<LoweredProgram>,
+    executor: E,
+    commands: &[StfLine],
+) -> (StfVerdict, Option<String>) {
     let mut switch = match Switch::new(lowered, executor) {
         Ok(switch) => switch,
-        Err(error) => return Ok((StfVerdict::Refused, Some(error.to_string()))),
+        Err(error) => return (StfVerdict::Refused, Some(error.to_string())),
     };
-    Ok(match run_stf(&mut switch, &commands) {
+    match run_stf(&mut switch, commands) {
         Ok(()) => (StfVerdict::Passed, None),
         Err(failure) => (StfVerdict::Failed, Some(failure.to_string())),
-    })
+    }
+}
+
+/// Runs the commands in the kernel.
+///
+/// # Errors
+/// If bpf(2) is not permitted.
+fn test_in_kernel(
+    lowered: Arc<LoweredProgram>,
+    hook: KernelHook,
+    commands: &[StfLine],
+) -> Result<(StfVerdict, Option<String>)> {
+    let object = match build_program(&lowered, "stf", hook) {
+        Ok(object) => object,
+        Err(error) => return Ok((StfVerdict::Refused, Some(error.to_string()))),
+    };
+    match KernelExecutor::load(object, &lowered.pipeline) {
+        Ok(executor) => Ok(test_with(lowered, executor, commands)),
+        Err(error) => Ok((StfVerdict::Refused, Some(error.to_string()))),
+    }
 }
