@@ -1,8 +1,8 @@
 //! The kernel as an engine of a switch: packets go through the loaded program by test runs.
 //!
-//! The whole program runs, with its traffic manager. XDP and TC programs never see a frame without a link
-//! layer header: shorter ones go through the code of the TC program as a program of type `lwt_xmit`, whose
-//! packets begin behind that header.
+//! The whole program runs, with its traffic manager. The kernel has no frame that is shorter than its link
+//! layer header, before or after a program. So frames that are shorter than those of Ethernet go through the
+//! code of the TC program as a program of type `lwt_xmit`, whose packets begin behind that header.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ use crate::tuple_table::TupleTable;
 
 /// Bytes of a link layer header: the shortest frame (`ETH_HLEN`).
 const LINK_HEADER: usize = 14;
+/// Shortest frame of Ethernet, without its checksum (`ETH_ZLEN`).
+const ETHERNET_FRAME: usize = 60;
 /// Ports that have a device: of test runs, all have the same.
 const TEST_PORTS: u32 = 512;
 /// Indexes of the interface of test runs: loopback, and none.
@@ -114,10 +116,10 @@ impl KernelExecutor {
         let memory = self.map(self.object.memory.map)?;
         let empty = vec![0; memory.info().value_size as usize];
         memory.update_all_cpus(&[0; 4], &empty, UpdateMode::Any).map_err(fault)?;
-        let (program, header) = match (&self.headless, packet.len() < LINK_HEADER) {
-            (_, false) => (&self.program, 0),
-            (Some(headless), true) => (headless, LINK_HEADER),
-            (None, true) => {
+        let (program, header) = match &self.headless {
+            Some(headless) if packet.len() < ETHERNET_FRAME => (headless, LINK_HEADER),
+            _ if packet.len() >= LINK_HEADER => (&self.program, 0),
+            _ => {
                 let message = format!("a frame of {} bytes: XDP takes {LINK_HEADER} at least", packet.len());
                 return Err(ExecutorError::Fault(message));
             }

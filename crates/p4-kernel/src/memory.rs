@@ -87,7 +87,7 @@ impl PacketMemory {
 /// Uses of a function's stack objects.
 struct SlotUses {
     is_used: SecondaryMap<Slot, bool>,
-    /// Only loads and stores at known places, and calls.
+    /// Only aligned loads and stores at known places, and calls.
     is_plain: SecondaryMap<Slot, bool>,
 }
 
@@ -103,7 +103,7 @@ impl SlotUses {
             for (at, value) in data.args.iter().enumerate() {
                 let Some(slot) = slot_of(*value) else { continue };
                 uses.is_used[slot] = true;
-                let is_base = data.op.is_access() && at == 0;
+                let is_base = at == 0 && is_aligned_access(func, &data.op, *value);
                 uses.is_plain[slot] &= is_base || matches!(data.op, Op::Helper { .. } | Op::Call { .. });
             }
             for value in data.targets.iter().flat_map(|target| &target.args) {
@@ -113,6 +113,17 @@ impl SlotUses {
             }
         }
         uses
+    }
+}
+
+/// Tells if an operation loads or stores aligned bytes of a stack object, as the verifier wants.
+fn is_aligned_access(func: &Function, op: &Op, address: Value) -> bool {
+    let Some(Op::StackAddr { offset: start, .. }) = func.def_op(address) else { return false };
+    match op {
+        Op::Load { size, offset, .. } | Op::Store { size, offset, .. } => {
+            (i64::from(*start) + i64::from(*offset)).rem_euclid(i64::from(size.bytes())) == 0
+        }
+        _ => false,
     }
 }
 

@@ -21,7 +21,6 @@ type MaskedKey = (Vec<u8>, Vec<u8>);
 
 /// An entry as the control plane sees it.
 struct TableEntry {
-    entry: PriorityEntry,
     value: Vec<u8>,
     /// Priority, and behind it the age: the greatest wins.
     rank: u64,
@@ -92,7 +91,7 @@ impl TupleTable {
             }
         };
         let parts = parts_of(&entry);
-        let new = TableEntry { entry, value: value.to_vec(), rank, parts };
+        let new = TableEntry { value: value.to_vec(), rank, parts };
         let old = self.entries.insert(name.to_vec(), new);
         let result = self.write(maps);
         if result.is_err() {
