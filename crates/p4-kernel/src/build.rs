@@ -61,7 +61,7 @@ pub fn build_program(
     let tuples = add_tuple_maps(&mut module);
     let memory_map = add_map(&mut module, "p4_packet", MapType::PERCPU_ARRAY, (4, 8), 1);
     let mut memory = PacketMemory::new(memory_map, &pipeline.state);
-    prepare(pipeline, &mut module, memory_map, hook)?;
+    prepare(pipeline, &mut module, memory_map)?;
     let mut session = PassSession::new(TargetInfo::bpf(3).on(KernelRange::since(VerifierGeneration::V6_1)));
     session.disabled.extend(LEFT_OUT.map(str::to_owned));
     PassPipeline::default_o2().run(&mut module, &mut session)?;
@@ -130,7 +130,6 @@ fn prepare(
     pipeline: &Pipeline,
     module: &mut Module,
     memory: Map,
-    hook: KernelHook,
 ) -> Result<(), KernelBuildError> {
     for (_, decl) in module.maps.iter_mut() {
         if decl.kind == MapType::LPM_TRIE.0 {
@@ -139,7 +138,7 @@ fn prepare(
     }
     for stage in stages(pipeline) {
         let func = &mut module.funcs[stage];
-        check_constructs(pipeline, func, hook)?;
+        check_constructs(pipeline, func)?;
         func.linkage = Linkage::Static;
         let largest = func.slots.values().map(|slot| slot.size).max().unwrap_or(0);
         bound_loops(func, largest.max(pipeline.state.size));

@@ -360,22 +360,29 @@ impl EntryWriter<'_, '_> {
 
     /// Cuts the packet, if the program asked for it.
     fn truncate(&mut self) {
-        if self.parts.hook == KernelHook::Tc {
-            return;
-        }
         let asked = self.get("engine.truncates");
         let (cuts, behind) = (self.writer.new_block(), self.writer.new_block());
         let zero = self.writer.constant(0);
         self.writer.branch(Cond::Ne, (asked, zero), cuts, behind);
         self.writer.enter(cuts);
         let wanted = self.get("engine.truncated_length");
-        let packet = self.packet();
-        let length = self.length(packet);
+        let length = match self.parts.hook {
+            KernelHook::Xdp => {
+                let packet = self.packet();
+                self.length(packet)
+            }
+            KernelHook::Tc => self.writer.load(self.context, SKB_LENGTH, Size::W),
+        };
         let shorter = self.writer.new_block();
         self.writer.branch(Cond::Lt, (wanted, length), shorter, behind);
         self.writer.enter(shorter);
-        let change = self.writer.alu(AluOp::Sub, wanted, length);
-        let result = self.writer.helper(id::XDP_ADJUST_TAIL, &[self.context, change]);
+        let result = match self.parts.hook {
+            KernelHook::Xdp => {
+                let change = self.writer.alu(AluOp::Sub, wanted, length);
+                self.writer.helper(id::XDP_ADJUST_TAIL, &[self.context, change])
+            }
+            KernelHook::Tc => self.writer.helper(id::SKB_CHANGE_TAIL, &[self.context, wanted, zero]),
+        };
         self.writer.require(Cond::Eq, result, 0, self.dropped);
         self.writer.jump(behind, &[]);
         self.writer.enter(behind);

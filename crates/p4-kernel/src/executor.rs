@@ -49,6 +49,21 @@ pub enum KernelExecutorError {
     Missing(String),
 }
 
+impl KernelExecutorError {
+    /// Returns true if the process may not use bpf(2).
+    pub fn is_not_permitted(&self) -> bool {
+        let error = match self {
+            KernelExecutorError::Kernel(error) => error,
+            KernelExecutorError::Load(error) => match &**error {
+                LoadError::Kernel(error) => error,
+                _ => return false,
+            },
+            _ => return false,
+        };
+        error.errno() == Some(EPERM)
+    }
+}
+
 /// A program in the kernel.
 pub struct KernelExecutor {
     object: KernelObject,
@@ -242,5 +257,7 @@ impl SwitchExecutor for KernelExecutor {
     }
 }
 
+/// Operation not permitted.
+const EPERM: i32 = 1;
 /// No such entry.
 pub(crate) const ENOENT: i32 = 2;

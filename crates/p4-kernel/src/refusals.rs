@@ -4,7 +4,6 @@ use millstream_ir::{Function, Inst, Op, Value};
 use millstream_p4_lower::{Architecture, Pipeline};
 
 use crate::error::KernelBuildError;
-use crate::hook::KernelHook;
 
 /// Requests to the engine that are refused: field of the state, name of the construct, reason.
 const REQUESTS: [(&str, &str, &str); 4] = [
@@ -23,7 +22,6 @@ const ONE_PASS: &str = "a packet goes through the program once";
 pub(crate) fn check_constructs(
     pipeline: &Pipeline,
     func: &Function,
-    hook: KernelHook,
 ) -> Result<(), KernelBuildError> {
     let params = &func.blocks[func.entry()].params;
     let [state, data, _] = params[..] else { return Ok(()) };
@@ -47,9 +45,6 @@ pub(crate) fn check_constructs(
                 }
                 if field.name == "standard_metadata.clone" && pipeline.architecture == Architecture::Ubpf {
                     return refuse(pipeline, func, Some(inst), ("`clone`", NO_COPIES));
-                }
-                if field.name == "engine.truncates" && hook == KernelHook::Tc {
-                    return refuse(pipeline, func, Some(inst), ("`truncate`", "only XDP programs can"));
                 }
             }
             Op::Call { .. } if data_of.args.first().is_some_and(|arg| is_in_packet(func, *arg, data)) => {

@@ -8,7 +8,7 @@ use miette::{IntoDiagnostic, Result, miette};
 use millstream_p4::CompileOptions;
 use millstream_p4_kernel::{KernelExecutor, KernelHook, build_program, lower_options};
 use millstream_p4_lower::{LowerOptions, LoweredProgram, lower_with};
-use millstream_p4_switch::stf::{StfLine, parse_stf, run_stf};
+use millstream_p4_switch::stf::{StfCommand, StfLine, parse_stf, run_stf};
 use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchExecutor};
 use serde::Serialize;
 
@@ -250,12 +250,32 @@ fn test_in_kernel(
     hook: KernelHook,
     commands: &[StfLine],
 ) -> Result<(StfVerdict, Option<String>)> {
+    if let (KernelHook::Xdp, Some(length)) = (hook, shortest_packet(commands))
+        && length < SHORTEST_FRAME
+    {
+        let reason = format!("a packet of {length} bytes: XDP takes {SHORTEST_FRAME} at least");
+        return Ok((StfVerdict::Refused, Some(reason)));
+    }
     let object = match build_program(&lowered, "stf", hook) {
         Ok(object) => object,
         Err(error) => return Ok((StfVerdict::Refused, Some(error.to_string()))),
     };
     match KernelExecutor::load(object, &lowered.pipeline) {
         Ok(executor) => Ok(test_with(lowered, executor, commands)),
+        Err(error) if error.is_not_permitted() => Err(error).into_diagnostic(),
         Err(error) => Ok((StfVerdict::Refused, Some(error.to_string()))),
     }
+}
+
+/// Shortest frame that XDP programs take and give, in bytes (`ETH_HLEN`).
+const SHORTEST_FRAME: usize = 14;
+
+/// Bytes of the shortest packet that is sent, or expected whole.
+fn shortest_packet(commands: &[StfLine]) -> Option<usize> {
+    let lengths = commands.iter().filter_map(|line| match &line.command {
+        StfCommand::Packet(_, data) => Some(data.len()),
+        StfCommand::Expect(_, Some(data)) if data.is_exact => Some(data.nibbles.len() / 2),
+        _ => None,
+    });
+    lengths.min()
 }
