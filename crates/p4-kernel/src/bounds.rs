@@ -71,7 +71,11 @@ struct PointerRoots {
 impl PointerRoots {
     fn new(func: &Function) -> Option<PointerRoots> {
         let params = &func.blocks[func.entry()].params;
-        Some(PointerRoots { state: *params.first()?, data: params.get(1).copied(), known: FxHashMap::default() })
+        Some(PointerRoots {
+            state: *params.first()?,
+            data: params.get(1).copied(),
+            known: FxHashMap::default(),
+        })
     }
 
     fn root(&mut self, func: &Function, value: Value) -> Option<PointerRoot> {

@@ -126,11 +126,7 @@ fn stages(pipeline: &Pipeline) -> Vec<Func> {
 }
 
 /// Checks the functions, and makes them subprograms that are fit for the passes.
-fn prepare(
-    pipeline: &Pipeline,
-    module: &mut Module,
-    memory: Map,
-) -> Result<(), KernelBuildError> {
+fn prepare(pipeline: &Pipeline, module: &mut Module, memory: Map) -> Result<(), KernelBuildError> {
     for (_, decl) in module.maps.iter_mut() {
         if decl.kind == MapType::LPM_TRIE.0 {
             decl.flags |= millstream_kernel::map_flags::NO_PREALLOC;

@@ -178,7 +178,13 @@ impl<'o> ObjectLayout<'o> {
             let parameters = function.blocks[function.entry()].params.len();
             let type_id = self.types.add_function(&name, parameters, is_entry);
             let symbol = self.symbols.len() + 1;
-            self.symbols.push(ElfSymbol { name, info, section, value: u64::from(start), size: u64::from(size) });
+            self.symbols.push(ElfSymbol {
+                name,
+                info,
+                section,
+                value: u64::from(start),
+                size: u64::from(size),
+            });
             self.functions.insert(*func, PlacedFunction { section, start, symbol, type_id });
         }
     }
@@ -191,7 +197,13 @@ impl<'o> ObjectLayout<'o> {
             self.map_symbols.insert(map, self.symbols.len() + 1);
             names.insert(map, name.clone());
             let (value, size) = (u64::from(offset), u64::from(size));
-            self.symbols.push(ElfSymbol { name, info: elf::GLOBAL_OBJECT, section: section::MAPS, value, size });
+            self.symbols.push(ElfSymbol {
+                name,
+                info: elf::GLOBAL_OBJECT,
+                section: section::MAPS,
+                value,
+                size,
+            });
         }
         names
     }
@@ -270,7 +282,13 @@ impl<'o> ObjectLayout<'o> {
             let source = sources.get(record as usize);
             let (path, line) = source.map_or(("p4", 1), |source| (source.path.as_str(), source.line));
             let file = self.types.string(path);
-            lines.push(LineInfo { insn_off: place.start + slot * SLOT, file, text: StrOff(0), line, column: 1 });
+            lines.push(LineInfo {
+                insn_off: place.start + slot * SLOT,
+                file,
+                text: StrOff(0),
+                line,
+                column: 1,
+            });
         }
         lines
     }

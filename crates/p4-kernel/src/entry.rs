@@ -306,9 +306,7 @@ impl EntryWriter<'_, '_> {
         let size = self.bounded_size(copied, output.capacity.next_power_of_two());
         let bytes = self.writer.moved_by(self.state, output.offset);
         let result = match self.parts.hook {
-            KernelHook::Xdp => {
-                self.writer.helper(id::XDP_STORE_BYTES, &[self.context, zero, bytes, size])
-            }
+            KernelHook::Xdp => self.writer.helper(id::XDP_STORE_BYTES, &[self.context, zero, bytes, size]),
             KernelHook::Tc => {
                 self.writer.helper(id::SKB_STORE_BYTES, &[self.context, zero, bytes, size, zero])
             }
@@ -413,7 +411,8 @@ impl EntryWriter<'_, '_> {
     }
 
     fn leave_blocks(&mut self) {
-        for (block, verdict) in [(self.aborted, PacketVerdict::Aborted), (self.dropped, PacketVerdict::Drop)] {
+        for (block, verdict) in [(self.aborted, PacketVerdict::Aborted), (self.dropped, PacketVerdict::Drop)]
+        {
             self.writer.enter(block);
             self.writer.leave(self.parts.hook.verdict(verdict));
         }

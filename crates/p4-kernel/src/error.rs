@@ -18,7 +18,9 @@ pub enum KernelBuildError {
         reason: String,
     },
     /// The state of a packet and its variables are larger than a value of a per-CPU array.
-    #[error("the packet's state takes {bytes} bytes of memory; a value of a per-CPU array has {most} at most")]
+    #[error(
+        "the packet's state takes {bytes} bytes of memory; a value of a per-CPU array has {most} at most"
+    )]
     Memory {
         /// Bytes needed.
         bytes: u32,

@@ -123,7 +123,8 @@ impl KernelExecutor {
     /// Runs a packet, and gives what leaves.
     fn run_packet(&mut self, port: u64, packet: &[u8]) -> Result<Vec<SentPacket>, ExecutorError> {
         let fault = |error: KernelError| ExecutorError::Fault(error.to_string());
-        let port = u32::try_from(port).map_err(|_| ExecutorError::Fault(format!("there is no port {port}")))?;
+        let port =
+            u32::try_from(port).map_err(|_| ExecutorError::Fault(format!("there is no port {port}")))?;
         let ports = self.map(self.object.ports)?;
         for index in TEST_INTERFACES {
             ports.update(&index.to_le_bytes(), &port.to_le_bytes(), UpdateMode::Any).map_err(fault)?;
@@ -162,7 +163,10 @@ impl KernelExecutor {
         let values = values.unwrap_or_default();
         let word = |bytes: &[u8], offset: u32| {
             let from = (self.object.memory.record + offset) as usize;
-            bytes.get(from..from + 4).and_then(|word| word.first_chunk()).map(|word| u32::from_le_bytes(*word))
+            bytes
+                .get(from..from + 4)
+                .and_then(|word| word.first_chunk())
+                .map(|word| u32::from_le_bytes(*word))
         };
         let size = (memory.info().value_size as usize).next_multiple_of(8);
         let decided = values.chunks(size).find(|value| word(value, RECORD_DECIDED) == Some(1));

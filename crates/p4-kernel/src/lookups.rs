@@ -7,11 +7,7 @@ use crate::tuple_search::{TupleMaps, search};
 use crate::writer::CodeWriter;
 
 /// Replaces the look-ups of a function. Tables of `tuples` are searched mask by mask.
-pub(crate) fn expand_lookups(
-    module: &Module,
-    func: &mut Function,
-    tuples: &FxHashMap<Map, TupleMaps>,
-) {
+pub(crate) fn expand_lookups(module: &Module, func: &mut Function, tuples: &FxHashMap<Map, TupleMaps>) {
     for block in func.layout.clone() {
         let mut block = block;
         let mut from = 0;
@@ -41,7 +37,9 @@ fn expand(
     writer.line = line;
     let size = module.maps[map].key_size;
     let found = match tuples.get(&map) {
-        Some(tuple) => search(&mut writer, *tuple, size, |writer, at| write_key(writer, at, size, (key, &args))),
+        Some(tuple) => {
+            search(&mut writer, *tuple, size, |writer, at| write_key(writer, at, size, (key, &args)))
+        }
         None => {
             let at = writer.stack(size.next_multiple_of(8));
             write_key(&mut writer, at, size, (key, &args));

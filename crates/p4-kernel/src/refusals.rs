@@ -19,10 +19,7 @@ const ONE_PASS: &str = "a packet goes through the program once";
 ///
 /// # Errors
 /// [`KernelBuildError::Refused`]: the first construct.
-pub(crate) fn check_constructs(
-    pipeline: &Pipeline,
-    func: &Function,
-) -> Result<(), KernelBuildError> {
+pub(crate) fn check_constructs(pipeline: &Pipeline, func: &Function) -> Result<(), KernelBuildError> {
     let params = &func.blocks[func.entry()].params;
     let [state, data, _] = params[..] else { return Ok(()) };
     if pipeline.architecture == Architecture::Psa {

@@ -69,7 +69,8 @@ pub(crate) fn search(
     writer.store(masked, 0, Size::Dw, id);
     for word in 0..words {
         let at = 8 * word as i32;
-        let (part, bits) = (writer.load(key, at, Size::Dw), writer.load(mask, MASK_BYTES as i32 + at, Size::Dw));
+        let (part, bits) =
+            (writer.load(key, at, Size::Dw), writer.load(mask, MASK_BYTES as i32 + at, Size::Dw));
         let part = writer.alu(AluOp::And, part, bits);
         writer.store(masked, ENTRY_PREFIX as i32 + at, Size::Dw, part);
     }

@@ -1,7 +1,8 @@
 //! Emission of code that this crate adds.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Func, Function, Map, MemFlags, Op, Prov, Size, SlotData, Type, Value, Width,
+    AluOp, Block, BlockCall, Cond, Func, Function, Map, MemFlags, Op, Prov, Size, SlotData, Type, Value,
+    Width,
 };
 
 /// Appends instructions to blocks of a function.

@@ -37,8 +37,8 @@ enum HookChoice {
 
 pub(super) fn run(args: &P4BuildArgs) -> Result<ExitCode> {
     let program = super::read_accepted(&args.program, &args.preprocessor.options())?;
-    let lowered =
-        lower_with(&program, lower_options()).map_err(|error| miette!("{}", error.render(&program.sources)))?;
+    let lowered = lower_with(&program, lower_options())
+        .map_err(|error| miette!("{}", error.render(&program.sources)))?;
     let hook = match args.hook {
         HookChoice::Xdp => KernelHook::Xdp,
         HookChoice::Tc => KernelHook::Tc,

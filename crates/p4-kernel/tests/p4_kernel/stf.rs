@@ -13,7 +13,8 @@ fn programs_of_each_group_of_constructs_behave_in_the_kernel_as_their_tests_say(
     }
     for name in ["control", "express", "filter", "headers", "sets", "tables", "user"] {
         let (path, commands) = test_files(name);
-        let mut switch = kernel_switch(&path, KernelHook::Tc).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut switch =
+            kernel_switch(&path, KernelHook::Tc).unwrap_or_else(|error| panic!("{name}: {error}"));
         run_stf(&mut switch, &commands).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
