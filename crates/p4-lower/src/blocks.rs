@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use millstream_ir::{AluOp, Function, Linkage, Op, Prov, Type};
+use millstream_ir::{AluOp, Function, Linkage, Op, Prov, Type, Value};
 use millstream_p4::ast::{AnnotationBody, DeclarationKind, DeclarationTree, ParameterSyntax};
 use millstream_p4::expression::{CallArgument, ExpressionKind, TypeSyntax, TypeSyntaxKind};
 use millstream_p4::{SourceSpan, Symbol, TokenKind, number_literal};
@@ -11,13 +11,13 @@ use crate::arguments::matched;
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::{Flow, Lowerer, OutputBuffer, PacketAccess, ParserFlow};
-use crate::pipeline::{Architecture, FieldList, PipelineStage, StateField};
+use crate::pipeline::{Architecture, FieldList, OutputArea, PipelineStage, StateField};
 use crate::scope::{Binding, BlockInstance, Instance, Scope};
 use crate::types::{RecordType, RuntimeType};
 use crate::values::Place;
 
 /// Fields of the engine, 32 bits each: bytes that the parser read, and what the program asked for.
-const ENGINE_FIELDS: [&str; 16] = [
+const ENGINE_FIELDS: [&str; 18] = [
     "cursor",
     "clone_ingress",
     "clone_ingress_session",
@@ -34,6 +34,8 @@ const ENGINE_FIELDS: [&str; 16] = [
     "assertion_failed",
     "deparser_overflow",
     "rejected",
+    "output_length",
+    "output_copied",
 ];
 
 /// Smallest and largest buffer of a deparser, in bytes.
@@ -352,8 +354,15 @@ pub(crate) fn run_deparser<'p>(
     let fields = names.iter().filter_map(|name| state.field(name));
     let bits = fields.fold(0u32, |sum, field| sum.saturating_add(field.value_type.packed_bits()));
     let capacity = bits.div_ceil(8).saturating_mul(2).clamp(BUFFER_SIZES.0, BUFFER_SIZES.1);
-    let slot = l.emitter.slot(capacity + 8);
-    let bytes = Place::new(Address::slot(slot), RuntimeType::Other);
+    let address = match l.options.keeps_output {
+        true => {
+            let offset = l.pipeline.state.size;
+            l.pipeline.state.output = Some(OutputArea { offset, capacity });
+            state.address.plus(offset)
+        }
+        false => Address::slot(l.emitter.slot(capacity + 8)),
+    };
+    let bytes = Place::new(address, RuntimeType::Other);
     let length = l.emitter.variable(RuntimeType::Bits(32, false));
     let overflow = l.emitter.new_block();
     let cuts = l.pipeline.architecture == Architecture::Ubpf;
@@ -363,18 +372,16 @@ pub(crate) fn run_deparser<'p>(
     l.output = Some(output);
     run_control(l, block, state, names)?;
     l.output = None;
-    let packet = l.packet(span)?;
-    let cursor = l.emitter.load_scalar(&packet.cursor);
     let written = l.emitter.load_scalar(&length);
     let copied = l.emitter.load_scalar(kept.as_ref().unwrap_or(&length));
+    match l.options.keeps_output {
+        true => {
+            l.set_engine("output_length", written, span)?;
+            l.set_engine("output_copied", copied, span)?;
+        }
+        false => put_in_front(l, state, bytes.address, (written.words[0], copied.words[0]), span)?,
+    }
     let e = &mut l.emitter;
-    let payload = e.offset_pointer(packet.data, cursor.words[0]);
-    let ty = e.func.types[payload];
-    let op = Op::Alu { op: AluOp::Sub, width: millstream_ir::Width::W64 };
-    let start = e.value(op, &[payload, written.words[0]], ty);
-    let context = e.pointer(state.address);
-    e.effect(Op::SetBounds {}, &[context, start, packet.end]);
-    e.copy_bytes(bytes.address, Address::pointer(start), copied.words[0]);
     let done = e.new_block();
     e.jump(done);
     e.enter(overflow);
@@ -383,6 +390,27 @@ pub(crate) fn run_deparser<'p>(
     l.emitter.jump(done);
     l.emitter.enter(done);
     l.pipeline.headroom = l.pipeline.headroom.max(capacity);
+    Ok(())
+}
+
+/// Puts bytes in front of the payload: moves the packet's start there, and copies them.
+fn put_in_front(
+    l: &mut Lowerer<'_>,
+    state: &Place,
+    bytes: Address,
+    (written, copied): (Value, Value),
+    span: SourceSpan,
+) -> Lowered<()> {
+    let packet = l.packet(span)?;
+    let cursor = l.emitter.load_scalar(&packet.cursor);
+    let e = &mut l.emitter;
+    let payload = e.offset_pointer(packet.data, cursor.words[0]);
+    let ty = e.func.types[payload];
+    let op = Op::Alu { op: AluOp::Sub, width: millstream_ir::Width::W64 };
+    let start = e.value(op, &[payload, written], ty);
+    let context = e.pointer(state.address);
+    e.effect(Op::SetBounds {}, &[context, start, packet.end]);
+    e.copy_bytes(bytes, Address::pointer(start), copied);
     Ok(())
 }
 

@@ -65,12 +65,37 @@ pub struct LoweredProgram {
     pub pipeline: Pipeline,
 }
 
+/// Choices that depend on what executes the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LowerOptions {
+    /// The deparser leaves its bytes in the packet's state ([`StateLayout::output`]), and the engine puts them
+    /// in front of the payload. Otherwise the code does that itself.
+    pub keeps_output: bool,
+    /// Most states that a parser with loops enters for a packet.
+    pub most_steps: u64,
+}
+
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        LowerOptions { keeps_output: false, most_steps: MOST_STEPS }
+    }
+}
+
 /// Lowers a program that the front end accepted.
 ///
 /// # Errors
 /// The first construct that is not supported.
 pub fn lower(program: &CompiledProgram) -> Result<LoweredProgram, LowerError> {
+    lower_with(program, LowerOptions::default())
+}
+
+/// Lowers a program that the front end accepted, for an engine with its own choices.
+///
+/// # Errors
+/// The first construct that is not supported.
+pub fn lower_with(program: &CompiledProgram, options: LowerOptions) -> Result<LoweredProgram, LowerError> {
     let mut lowerer = lowerer::Lowerer::new(program);
+    lowerer.options = options;
     let package = blocks::main_package(&lowerer)?;
     match &*package.text {
         "V1Switch" => v1model::lower_switch(&mut lowerer)?,

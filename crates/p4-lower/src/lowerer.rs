@@ -80,6 +80,7 @@ pub(crate) struct OutputBuffer {
 
 pub(crate) struct Lowerer<'p> {
     pub(crate) program: &'p CompiledProgram,
+    pub(crate) options: crate::LowerOptions,
     pub(crate) globals: FxHashMap<Symbol, Vec<&'p DeclarationTree>>,
     pub(crate) errors: FxHashMap<Symbol, u64>,
     pub(crate) module: Module,
@@ -138,6 +139,7 @@ impl<'p> Lowerer<'p> {
         let block = emitter.block;
         Lowerer {
             program,
+            options: crate::LowerOptions::default(),
             globals,
             errors,
             module: Module::default(),

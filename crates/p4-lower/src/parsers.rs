@@ -1,7 +1,7 @@
 //! Parsers: states become blocks, transitions jumps, `select` a chain of tests.
 //!
 //! A parser whose states form a loop counts the states that it enters, and stops with the error
-//! `ParserTimeout` behind [`MOST_STEPS`] of them.
+//! `ParserTimeout` behind [`MOST_STEPS`] of them, or as many as the engine wants.
 
 use millstream_ir::{AluOp, Cond, Value};
 use millstream_p4::ast::{ParserState, SelectCase, StateTransition};
@@ -15,7 +15,7 @@ use crate::scope::Instance;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar};
 
-/// Most states that a parser with loops enters for a packet.
+/// Most states that a parser with loops enters for a packet, unless the engine wants less.
 pub const MOST_STEPS: u64 = 4096;
 
 impl<'p> Lowerer<'p> {
@@ -53,7 +53,7 @@ impl<'p> Lowerer<'p> {
         let count = self.emitter.load_scalar(&steps);
         let next = self.emitter.alu_with(AluOp::Add, count.words[0], 1);
         self.emitter.store_scalar(&steps, &Scalar::bits(vec![next], 32));
-        let is_inside = self.emitter.compare_with(Cond::Le, next, MOST_STEPS);
+        let is_inside = self.emitter.compare_with(Cond::Le, next, self.options.most_steps);
         self.require(is_inside, "ParserTimeout", span)
     }
 

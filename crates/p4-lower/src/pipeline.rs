@@ -76,6 +76,18 @@ pub struct StateLayout {
     pub size: u32,
     /// Scalars, with names that dots join.
     pub fields: Vec<StateField>,
+    /// Memory of the deparser behind the state, where the engine wants the output there.
+    pub output: Option<OutputArea>,
+}
+
+/// Memory behind a packet's state for what the deparser writes. The field `engine.output_length` says how many
+/// bytes of the packet's new start it stands for, `engine.output_copied` how many of them are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputArea {
+    /// Bytes from the start of the state.
+    pub offset: u32,
+    /// Bytes.
+    pub capacity: u32,
 }
 
 /// A scalar of a packet's state, in the byte order of the host.

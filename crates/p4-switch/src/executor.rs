@@ -8,6 +8,8 @@ use millstream_ir::{Func, Map};
 use millstream_p4_lower::LoweredProgram;
 use rustc_hash::FxHashMap;
 
+use crate::switch::SentPacket;
+
 /// Failure of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecutorError {
@@ -79,6 +81,15 @@ pub trait SwitchExecutor {
 
     /// Takes the records that the program has written to rings since the last call.
     fn take_records(&mut self) -> Vec<Vec<u8>>;
+
+    /// Takes a packet from a port through the whole program, if the engine has the traffic manager in it, and
+    /// gives the packets that leave. Other engines give `None`.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Fault`].
+    fn forward(&mut self, _port: u64, _packet: &[u8]) -> Option<Result<Vec<SentPacket>, ExecutorError>> {
+        None
+    }
 }
 
 /// The interpreter of the IR as an engine.

@@ -20,6 +20,10 @@ impl<E: SwitchExecutor> Switch<E> {
     pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
         self.time += PACKET_INTERVAL;
         self.executor.set_time(self.time);
+        if let Some(sent) = self.executor.forward(port, data) {
+            self.collect_events();
+            return Ok(sent?);
+        }
         let architecture = self.pipeline().architecture;
         let state = match architecture {
             Architecture::V1Model => self.fresh_state(port, data, NORMAL_PACKET, &[]),

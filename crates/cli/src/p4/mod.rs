@@ -1,5 +1,6 @@
-//! `millstream p4`: P4_16 programs: checking, P4Info, tests.
+//! `millstream p4`: P4_16 programs: checking, P4Info, kernel objects, tests.
 
+mod build;
 mod check;
 mod info;
 mod stf;
@@ -11,6 +12,7 @@ use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Seve
 use millstream_p4::{CompileOptions, CompiledProgram, SourceDiagnostic, SourceLoader, SourceMap, compile};
 
 use crate::diagnostics::{self, TextExcerpt};
+use crate::privileges::RequiredPrivileges;
 
 /// Flags of `millstream p4`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +28,8 @@ enum P4Command {
     Check(check::P4CheckArgs),
     /// Print the P4Info of a program, which controllers need
     Info(info::P4InfoArgs),
+    /// Make a kernel object: an XDP or TC program with BTF-defined maps, for libbpf, bpftool and `run`
+    Build(build::P4BuildArgs),
     /// Run tests in the language of the simple test framework (STF): packets in, packets out
     Test(stf::P4TestArgs),
 }
@@ -63,16 +67,26 @@ pub(crate) fn run(args: &P4Args) -> Result<ExitCode> {
     match &args.command {
         P4Command::Check(args) => check::run(args),
         P4Command::Info(args) => info::run(args),
+        P4Command::Build(args) => build::run(args),
         P4Command::Test(args) => stf::run(args),
     }
 }
 
 impl P4Args {
+    /// Privileges that the command needs.
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        match &self.command {
+            P4Command::Test(args) => args.needs(),
+            P4Command::Build(_) | P4Command::Check(_) | P4Command::Info(_) => RequiredPrivileges::Files,
+        }
+    }
+
     /// Returns true if the command can be ended at any moment and leaves nothing behind.
     pub(crate) fn only_prints(&self) -> bool {
         match &self.command {
             P4Command::Check(_) | P4Command::Test(_) => true,
             P4Command::Info(args) => args.only_prints(),
+            P4Command::Build(_) => false,
         }
     }
 }

@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_native::llvm::LlvmCompiler;
-use millstream_p4::CompileOptions;
-use millstream_p4_lower::{LoweredProgram, lower};
+use millstream_p4::{CompileOptions, CompiledProgram};
+use millstream_p4_kernel::{KernelExecutor, KernelExecutorError, KernelHook, build_program, lower_options};
+use millstream_p4_lower::{LoweredProgram, lower, lower_with};
 use millstream_p4_native::NativeExecutor;
-use millstream_p4_switch::stf::{StfLine, parse_stf, run_stf};
+use millstream_p4_switch::stf::{StfCommand, StfLine, parse_stf, run_stf};
 use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchExecutor};
 use millstream_passes::{PassError, PassPipeline, PassSession, TargetInfo};
 use serde::Serialize;
 
 use super::PreprocessorArgs;
 use crate::exit::Exit;
+use crate::privileges::RequiredPrivileges;
 
 /// Flags of `millstream p4 test`.
 #[derive(Debug, clap::Args)]
@@ -47,6 +49,10 @@ enum TestExecution {
     Optimized,
     /// Native code, by LLVM 19
     Native,
+    /// An XDP program in the kernel, by test runs
+    Xdp,
+    /// A TC program in the kernel, by test runs
+    Tc,
 }
 
 impl TestExecution {
@@ -55,6 +61,8 @@ impl TestExecution {
             TestExecution::Interpreter => "interpreter",
             TestExecution::Optimized => "optimized",
             TestExecution::Native => "native",
+            TestExecution::Xdp => "xdp",
+            TestExecution::Tc => "tc",
         }
     }
 }
@@ -105,6 +113,17 @@ impl StfVerdict {
     }
 }
 
+impl P4TestArgs {
+    /// Privileges that the tests need.
+    pub(super) fn needs(&self) -> RequiredPrivileges {
+        let is_kernel = |on: &TestExecution| matches!(on, TestExecution::Xdp | TestExecution::Tc);
+        match self.on.iter().any(is_kernel) {
+            true => RequiredPrivileges::Kernel,
+            false => RequiredPrivileges::Files,
+        }
+    }
+}
+
 pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
     let files = super::files(&args.paths, "stf")?;
     if args.on.contains(&TestExecution::Native)
@@ -129,7 +148,13 @@ pub(super) fn run(args: &P4TestArgs) -> Result<ExitCode> {
         });
         let program = program.ok().map(|path| path.display().to_string());
         for on in &args.on {
-            let (verdict, reason) = prepared.run(*on);
+            let (verdict, reason) = match prepared.run(*on) {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    errln!("{error}");
+                    return Ok(Exit::NotPermitted.into());
+                }
+            };
             let file = test.display().to_string();
             report.add(StfResult { file, program: program.clone(), on: *on, verdict, reason }, args);
         }
@@ -177,12 +202,17 @@ fn program_of(test: &Path) -> Result<PathBuf> {
     found.ok_or_else(|| miette!("there is no {stem}.p4 beside it; --program names the program of a test"))
 }
 
+/// A verdict, with its reason unless the test passed.
+type StfOutcome = (StfVerdict, Option<String>);
+
 /// A test and its program, for any execution.
 enum PreparedTest {
     /// Verdict that no execution changes, and its reason.
     Decided(StfVerdict, String),
     Ready {
         commands: Vec<StfLine>,
+        /// As checked: the kernel's form is lowered in another way.
+        checked: Box<CompiledProgram>,
         program: Arc<LoweredProgram>,
     },
 }
@@ -202,18 +232,23 @@ impl PreparedTest {
             return refused(error.render(&checked.sources).to_string());
         }
         match lower(&checked) {
-            Ok(lowered) => Ok(PreparedTest::Ready { commands, program: Arc::new(lowered) }),
+            Ok(lowered) => {
+                Ok(PreparedTest::Ready { commands, checked: Box::new(checked), program: Arc::new(lowered) })
+            }
             Err(error) => refused(error.render(&checked.sources)),
         }
     }
 
     /// Runs the test, and gives the verdict with its reason.
-    fn run(&self, on: TestExecution) -> (StfVerdict, Option<String>) {
-        let (commands, program) = match self {
-            PreparedTest::Decided(verdict, reason) => return (*verdict, Some(reason.clone())),
-            PreparedTest::Ready { commands, program } => (commands, program),
+    ///
+    /// # Errors
+    /// If it is for the kernel, and bpf(2) is not permitted.
+    fn run(&self, on: TestExecution) -> Result<StfOutcome, KernelExecutorError> {
+        let (commands, checked, program) = match self {
+            PreparedTest::Decided(verdict, reason) => return Ok((*verdict, Some(reason.clone()))),
+            PreparedTest::Ready { commands, checked, program } => (commands, checked, program),
         };
-        match on {
+        Ok(match on {
             TestExecution::Interpreter => {
                 run_on(Arc::clone(program), InterpreterExecutor::new(Arc::clone(program)), commands)
             }
@@ -225,7 +260,9 @@ impl PreparedTest {
                 Ok(executor) => run_on(Arc::clone(program), executor, commands),
                 Err(error) => (StfVerdict::Refused, Some(error.to_string())),
             },
-        }
+            TestExecution::Xdp => run_in_kernel(checked, KernelHook::Xdp, commands)?,
+            TestExecution::Tc => run_in_kernel(checked, KernelHook::Tc, commands)?,
+        })
     }
 }
 
@@ -241,7 +278,7 @@ fn run_on<E: SwitchExecutor>(
     program: Arc<LoweredProgram>,
     executor: E,
     commands: &[StfLine],
-) -> (StfVerdict, Option<String>) {
+) -> StfOutcome {
     let mut switch = match Switch::new(program, executor) {
         Ok(switch) => switch,
         Err(error) => return (StfVerdict::Refused, Some(error.to_string())),
@@ -250,4 +287,47 @@ fn run_on<E: SwitchExecutor>(
         Ok(()) => (StfVerdict::Passed, None),
         Err(failure) => (StfVerdict::Failed, Some(failure.to_string())),
     }
+}
+
+/// Runs the commands in the kernel.
+///
+/// # Errors
+/// If bpf(2) is not permitted.
+fn run_in_kernel(
+    checked: &CompiledProgram,
+    hook: KernelHook,
+    commands: &[StfLine],
+) -> Result<StfOutcome, KernelExecutorError> {
+    let refused = |reason| Ok((StfVerdict::Refused, Some(reason)));
+    let program = match lower_with(checked, lower_options()) {
+        Ok(lowered) => Arc::new(lowered),
+        Err(error) => return refused(error.render(&checked.sources)),
+    };
+    if let (KernelHook::Xdp, Some(length)) = (hook, shortest_packet(commands))
+        && length < SHORTEST_FRAME
+    {
+        return refused(format!("a packet of {length} bytes: XDP takes {SHORTEST_FRAME} at least"));
+    }
+    let object = match build_program(&program, "stf", hook) {
+        Ok(object) => object,
+        Err(error) => return refused(error.to_string()),
+    };
+    match KernelExecutor::load(object, &program.pipeline) {
+        Ok(executor) => Ok(run_on(program, executor, commands)),
+        Err(error) if error.is_not_permitted() => Err(error),
+        Err(error) => refused(error.to_string()),
+    }
+}
+
+/// Shortest frame that XDP programs take and give, in bytes (`ETH_HLEN`).
+const SHORTEST_FRAME: usize = 14;
+
+/// Bytes of the shortest packet that is sent, or expected whole.
+fn shortest_packet(commands: &[StfLine]) -> Option<usize> {
+    let lengths = commands.iter().filter_map(|line| match &line.command {
+        StfCommand::Packet(_, data) => Some(data.len()),
+        StfCommand::Expect(_, Some(data)) if data.is_exact => Some(data.nibbles.len() / 2),
+        _ => None,
+    });
+    lengths.min()
 }

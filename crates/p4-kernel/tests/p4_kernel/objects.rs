@@ -1,0 +1,62 @@
+//! Objects, and what is refused.
+
+use millstream_object::Object;
+use millstream_p4_kernel::{KernelBuildError, KernelHook, build_program, lower_options};
+
+use crate::common::{lowered, test_files};
+
+/// A v1model program with this ingress control.
+fn program(ingress: &str) -> String {
+    format!(
+        "#include <v1model.p4>
+header h_t {{ bit<8> a; bit<8> b; }}
+struct headers {{ h_t h; }}
+struct meta {{}}
+parser P(packet_in p, out headers h, inout meta m, inout standard_metadata_t s) {{
+    state start {{ p.extract(h.h); transition accept; }}
+}}
+control V(inout headers h, inout meta m) {{ apply {{}} }}
+control I(inout headers h, inout meta m, inout standard_metadata_t s) {{ {ingress} }}
+control E(inout headers h, inout meta m, inout standard_metadata_t s) {{ apply {{}} }}
+control C(inout headers h, inout meta m) {{ apply {{}} }}
+control D(packet_out p, in headers h) {{ apply {{ p.emit(h.h); }} }}
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"
+    )
+}
+
+#[test]
+fn an_object_has_one_program_and_maps_with_names_of_c() {
+    let (path, _) = test_files("tables");
+    let program = lowered(&path.to_string_lossy(), "", lower_options());
+    for (hook, section) in [(KernelHook::Xdp, "xdp"), (KernelHook::Tc, "tc")] {
+        let built = build_program(&program, "my-tables", hook).unwrap();
+        let object = Object::parse("tables.o", &built.bytes).unwrap();
+        let [entry] = &object.programs[..] else { panic!("{:?}", object.programs) };
+        assert_eq!((entry.name.as_str(), entry.section.as_str()), ("my_tables", section));
+        assert!(object.notes.is_empty() && object.frozen.is_none(), "{:?}", object.notes);
+        for map in &object.maps {
+            assert!(map.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{}", map.name);
+        }
+        assert!(object.functions.iter().all(|function| !function.line_info.is_empty()));
+    }
+}
+
+#[test]
+fn a_construct_that_the_kernel_cannot_do_is_refused_with_its_name_and_place() {
+    let cases = [
+        ("apply { clone(CloneType.I2E, 1); }", "`clone` of an ingress packet"),
+        ("apply { recirculate_preserving_field_list(0); }", "`recirculate`"),
+        ("apply { resubmit_preserving_field_list(0); }", "`resubmit`"),
+        ("apply { s.mcast_grp = 1; }", "multicast (`mcast_grp`)"),
+    ];
+    for (ingress, wanted) in cases {
+        let program = lowered("test.p4", &program(ingress), lower_options());
+        match build_program(&program, "test", KernelHook::Xdp) {
+            Err(KernelBuildError::Refused { place, construct, .. }) => {
+                assert_eq!((construct.as_str(), place.as_str()), (wanted, "test.p4:9"), "{ingress}");
+            }
+            other => panic!("{ingress}: {:?}", other.map(|object| object.bytes.len())),
+        }
+    }
+}
