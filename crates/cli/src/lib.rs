@@ -231,7 +231,8 @@ impl CliCommand {
     /// Privileges that the command needs.
     fn needs(&self) -> RequiredPrivileges {
         use CliCommand::{
-            Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, Prove, Run, Verify,
+            Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, P4, Prove, Run,
+            Verify,
         };
         match self {
             Opt(args) => args.needs(),
@@ -241,6 +242,7 @@ impl CliCommand {
             Lab(args) => args.needs(),
             Click(args) => args.needs(),
             Native(args) => args.needs(),
+            P4(args) => args.needs(),
             Verify(_) => RequiredPrivileges::Kernel,
             Run(_) | Daemon(_) => RequiredPrivileges::Attach,
             // The switch's tender uses packet sockets.

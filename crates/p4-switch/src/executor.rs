@@ -55,6 +55,36 @@ pub trait SwitchExecutor {
     fn take_records(&mut self) -> Vec<Vec<u8>>;
 }
 
+impl<E: SwitchExecutor + ?Sized> SwitchExecutor for Box<E> {
+    fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        (**self).run(func, state, packet)
+    }
+
+    fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>> {
+        (**self).get(map, key)
+    }
+
+    fn set(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), ExecutorError> {
+        (**self).set(map, key, value)
+    }
+
+    fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), ExecutorError> {
+        (**self).delete(map, key)
+    }
+
+    fn keys(&mut self, map: Map) -> Vec<Vec<u8>> {
+        (**self).keys(map)
+    }
+
+    fn set_time(&mut self, nanoseconds: u64) {
+        (**self).set_time(nanoseconds);
+    }
+
+    fn take_records(&mut self) -> Vec<Vec<u8>> {
+        (**self).take_records()
+    }
+}
+
 /// The interpreter of the IR as an engine.
 pub struct InterpreterExecutor {
     program: Arc<LoweredProgram>,

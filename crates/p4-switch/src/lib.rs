@@ -18,4 +18,4 @@ mod v1model;
 
 pub use entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 pub use executor::{ExecutorError, InterpreterExecutor, SwitchExecutor};
-pub use switch::{DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchError, SwitchEvent};
+pub use switch::{DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent};

@@ -33,7 +33,10 @@ impl<E: SwitchExecutor> Switch<E> {
             if runs > MOST_RUNS {
                 return Err(SwitchError::Endless);
             }
-            self.time += PACKET_INTERVAL;
+            self.time = match &self.clock {
+                Some(clock) => clock(),
+                None => self.time + PACKET_INTERVAL,
+            };
             self.executor.set_time(self.time);
             match (architecture, next.is_egress) {
                 (Architecture::V1Model, false) => self.ingress(next, &mut queue)?,

@@ -87,6 +87,9 @@ pub(crate) struct WaitingPacket {
 /// Packets that wait, oldest first.
 pub(crate) type WaitingQueue = VecDeque<WaitingPacket>;
 
+/// Clock of a switch, in nanoseconds.
+pub type SwitchClock = Box<dyn Fn() -> u64 + Send>;
+
 /// A switch.
 pub struct Switch<E> {
     program: Arc<LoweredProgram>,
@@ -99,6 +102,8 @@ pub struct Switch<E> {
     pub events: Vec<SwitchEvent>,
     /// Time in nanoseconds.
     pub(crate) time: u64,
+    /// Clock that says the time; without one, each run of a pipeline takes a constant time.
+    pub(crate) clock: Option<SwitchClock>,
 }
 
 impl<E: SwitchExecutor> Switch<E> {
@@ -114,6 +119,7 @@ impl<E: SwitchExecutor> Switch<E> {
             groups: BTreeMap::new(),
             events: Vec::new(),
             time: 0,
+            clock: None,
         };
         for object in &program.pipeline.objects {
             switch.write_initial(object)?;
@@ -130,6 +136,11 @@ impl<E: SwitchExecutor> Switch<E> {
     /// The program's description.
     pub fn pipeline(&self) -> &Pipeline {
         &self.program.pipeline
+    }
+
+    /// Lets a clock say the time of packets: meters and timestamps then have real values.
+    pub fn use_clock(&mut self, clock: SwitchClock) {
+        self.clock = Some(clock);
     }
 
     /// The engine.

@@ -1,7 +1,9 @@
-//! `millstream p4`: P4_16 programs: checking, P4Info, tests.
+//! `millstream p4`: P4_16 programs: checking, P4Info, tests, and switches that run.
 
 mod check;
+mod execution;
 mod info;
+mod run;
 mod stf;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Seve
 use millstream_p4::{CompileOptions, CompiledProgram, SourceDiagnostic, SourceLoader, SourceMap, compile};
 
 use crate::diagnostics::{self, TextExcerpt};
+use crate::privileges::RequiredPrivileges;
 
 /// Flags of `millstream p4`.
 #[derive(Debug, clap::Args)]
@@ -28,6 +31,8 @@ enum P4Command {
     Info(info::P4InfoArgs),
     /// Run tests in the language of the simple test framework (STF): packets in, packets out
     Test(stf::P4TestArgs),
+    /// Run a program as a switch on interfaces or capture files, controlled by P4Runtime
+    Run(Box<run::P4RunArgs>),
 }
 
 /// Flags of all commands that read programs.
@@ -64,6 +69,7 @@ pub(crate) fn run(args: &P4Args) -> Result<ExitCode> {
         P4Command::Check(args) => check::run(args),
         P4Command::Info(args) => info::run(args),
         P4Command::Test(args) => stf::run(args),
+        P4Command::Run(args) => run::run(args),
     }
 }
 
@@ -73,6 +79,15 @@ impl P4Args {
         match &self.command {
             P4Command::Check(_) | P4Command::Test(_) => true,
             P4Command::Info(args) => args.only_prints(),
+            P4Command::Run(_) => false,
+        }
+    }
+
+    /// Privileges that the command needs.
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        match &self.command {
+            P4Command::Run(args) if args.needs_interfaces() => RequiredPrivileges::Interfaces,
+            _ => RequiredPrivileges::Files,
         }
     }
 }

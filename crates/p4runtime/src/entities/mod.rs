@@ -10,6 +10,7 @@ mod actions;
 mod arrays;
 mod batch;
 mod bytestrings;
+mod changes;
 mod data;
 mod error;
 mod keys;
@@ -24,6 +25,7 @@ mod table_reads;
 mod tables;
 
 pub use batch::BatchOutcome;
+pub use changes::{EntityChange, EntityPlace, EntryState, undone_batch};
 pub use bytestrings::{canonical_bytes, canonical_signed_bytes};
 pub use error::{EntityError, ErrorKind};
 pub use keys::{EntryKey, MatchValue};
