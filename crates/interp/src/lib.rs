@@ -24,5 +24,5 @@ pub use error::{ExecutionError, Fault};
 pub use helpers::havoc::KERNEL_MEMORY;
 pub use helpers::{CallbackCaller, HelperOutcome};
 pub use machine::{MachineState, MemoryLocation, STACK_SIZE};
-pub use maps::{MapConfig, MapId, MapKind, MapSet};
+pub use maps::{MapConfig, MapId, MapKind, MapLookup, MapSet};
 pub use packet::{ContextKind, PacketBuffer};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_interp::ir::IrInterpreter;
-use millstream_interp::{ContextKind, MachineState, MapId, SideEffect};
+use millstream_interp::{ContextKind, MachineState, MapId, MapLookup, SideEffect};
 use millstream_ir::{Func, Map};
 use millstream_p4_lower::LoweredProgram;
 use rustc_hash::FxHashMap;
@@ -53,6 +53,27 @@ pub trait SwitchExecutor {
 
     /// Takes the records that the program has written to rings since the last call.
     fn take_records(&mut self) -> Vec<Vec<u8>>;
+
+    /// Records lookups of tables from now on, or no longer. An engine without such records gives none.
+    fn record_lookups(&mut self, records: bool) {
+        let _ = records;
+    }
+
+    /// Takes the lookups that were recorded since the last call.
+    fn take_lookups(&mut self) -> Vec<ExecutorLookup> {
+        Vec::new()
+    }
+}
+
+/// A lookup that a program made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExecutorLookup {
+    /// Map.
+    pub map: Map,
+    /// Key.
+    pub key: Vec<u8>,
+    /// Value that was found.
+    pub value: Option<Vec<u8>>,
 }
 
 impl<E: SwitchExecutor + ?Sized> SwitchExecutor for Box<E> {
@@ -82,6 +103,14 @@ impl<E: SwitchExecutor + ?Sized> SwitchExecutor for Box<E> {
 
     fn take_records(&mut self) -> Vec<Vec<u8>> {
         (**self).take_records()
+    }
+
+    fn record_lookups(&mut self, records: bool) {
+        (**self).record_lookups(records);
+    }
+
+    fn take_lookups(&mut self) -> Vec<ExecutorLookup> {
+        (**self).take_lookups()
     }
 }
 
@@ -159,5 +188,18 @@ impl SwitchExecutor for InterpreterExecutor {
 
     fn take_records(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.records)
+    }
+
+    fn record_lookups(&mut self, records: bool) {
+        self.machine.maps.lookups = records.then(Vec::new);
+    }
+
+    fn take_lookups(&mut self) -> Vec<ExecutorLookup> {
+        let Some(lookups) = self.machine.maps.lookups.as_mut().map(std::mem::take) else { return Vec::new() };
+        let named = |lookup: MapLookup| {
+            let map = self.maps.iter().find(|(_, id)| **id == lookup.map).map(|(map, _)| *map)?;
+            Some(ExecutorLookup { map, key: lookup.key, value: lookup.value })
+        };
+        lookups.into_iter().filter_map(named).collect()
     }
 }

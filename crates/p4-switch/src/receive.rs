@@ -7,6 +7,7 @@ use millstream_p4_lower::Architecture;
 use crate::executor::SwitchExecutor;
 use crate::portable::NORMAL_PATH;
 use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError, WaitingPacket};
+use crate::trace::TraceEvent;
 use crate::v1model::NORMAL_PACKET;
 
 /// Nanoseconds between runs of a pipeline, on the switch's clock.
@@ -18,6 +19,7 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the engine fails, or the packet circulates without end.
     pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
+        self.note(|| TraceEvent::Arrived { port, bytes: data.len() });
         let architecture = self.pipeline().architecture;
         let state = match architecture {
             Architecture::V1Model => self.fresh_state(port, data, NORMAL_PACKET, &[]),
@@ -47,6 +49,9 @@ impl<E: SwitchExecutor> Switch<E> {
             }
             self.collect_events();
         }
+        sent.iter().for_each(|packet| {
+            self.note(|| TraceEvent::Sent { port: packet.port, bytes: packet.data.len() });
+        });
         Ok(sent)
     }
 }

@@ -13,6 +13,7 @@ use num_bigint::BigUint;
 
 use crate::entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 use crate::executor::{ExecutorError, SwitchExecutor};
+use crate::trace::TraceEvent;
 
 /// Port of dropped packets.
 pub const DROP_PORT: u64 = 511;
@@ -104,6 +105,8 @@ pub struct Switch<E> {
     pub(crate) time: u64,
     /// Clock that says the time; without one, each run of a pipeline takes a constant time.
     pub(crate) clock: Option<SwitchClock>,
+    /// Events of packets, while they are traced.
+    pub(crate) trace: Option<Vec<TraceEvent>>,
 }
 
 impl<E: SwitchExecutor> Switch<E> {
@@ -120,6 +123,7 @@ impl<E: SwitchExecutor> Switch<E> {
             events: Vec::new(),
             time: 0,
             clock: None,
+            trace: None,
         };
         for object in &program.pipeline.objects {
             switch.write_initial(object)?;
@@ -301,7 +305,11 @@ impl<E: SwitchExecutor> Switch<E> {
         packet: &mut Vec<u8>,
     ) -> Result<(), SwitchError> {
         let func = self.stage(name)?;
-        Ok(self.executor.run(func, state, packet)?)
+        let ran = self.executor.run(func, state, packet);
+        if self.trace.is_some() {
+            self.trace_stage(name, state);
+        }
+        Ok(ran?)
     }
 
     /// State of a packet with nothing in it.

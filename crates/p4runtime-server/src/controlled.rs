@@ -4,14 +4,17 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use millstream_p4_lower::{LoweredProgram, ObjectKind, Pipeline};
-use millstream_p4_switch::{SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor};
+use millstream_p4_lower::{LoweredProgram, MessageSpec, ObjectKind, Pipeline};
+use millstream_p4_switch::{
+    SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor, TraceEvent,
+};
 use millstream_p4runtime::entities::{
     BatchOutcome, EntityChange, EntityError, EntityPlace, EntityStore, ErrorKind, undone_batch,
 };
 use millstream_p4runtime::proto::v1::{
     DigestList, Entity, PacketIn, PacketOut, TableEntry, Update, entity, write_request::Atomicity,
 };
+use num_bigint::BigUint;
 
 use crate::bindings::PipelineBindings;
 use crate::digests::DigestQueues;
@@ -50,8 +53,8 @@ pub struct MovedPackets {
     pub sent: Vec<SentPacket>,
     /// Packets for controllers.
     pub for_controllers: Vec<PacketIn>,
-    /// Formats and data of messages that the program logged.
-    pub messages: Vec<(usize, Vec<u8>)>,
+    /// Messages that the program logged.
+    pub messages: Vec<String>,
 }
 
 /// A cell of one of the program's counters.
@@ -297,7 +300,10 @@ impl ControlledSwitch {
                         self.digests.add(*id, data, now);
                     }
                 }
-                SwitchEvent::Message(number, data) => moved.messages.push((number, data)),
+                SwitchEvent::Message(number, data) => {
+                    let spec = self.program.lowered.pipeline.messages.get(number);
+                    moved.messages.extend(spec.map(|spec| message_text(spec, &data)));
+                }
             }
         }
         let cpu_port = self.cpu_port();
@@ -308,6 +314,20 @@ impl ControlledSwitch {
             }
         }
         Ok(moved)
+    }
+
+    /// Moves a packet that came in at a port, and gives the events on its way.
+    ///
+    /// # Errors
+    /// As for [`ControlledSwitch::receive`]; the events are those until then.
+    pub fn receive_traced(
+        &mut self,
+        port: u64,
+        data: &[u8],
+    ) -> (Result<MovedPackets, SwitchError>, Vec<TraceEvent>) {
+        self.switch.start_trace();
+        let moved = self.receive(port, data);
+        (moved, self.switch.take_trace())
     }
 
     /// Moves a packet of a controller.
@@ -390,6 +410,23 @@ impl ControlledSwitch {
     }
 }
 
+/// Text of a message: its format with the fields.
+fn message_text(spec: &MessageSpec, data: &[u8]) -> String {
+    let whole = BigUint::from_bytes_be(data);
+    let mut left = data.len() as u64 * 8;
+    let mut values = spec.bits.iter().map(|bits| {
+        left = left.saturating_sub(u64::from(*bits));
+        (&whole >> left) & ((BigUint::from(1u8) << *bits) - 1u8)
+    });
+    let mut parts = spec.text.split("{}");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text += &values.next().map_or("{}".to_owned(), |value| value.to_string());
+        text += part;
+    }
+    text
+}
+
 /// Tells if an update sets a direct counter.
 fn writes_counter(update: &Update) -> bool {
     match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
@@ -401,4 +438,15 @@ fn writes_counter(update: &Update) -> bool {
 
 fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_messages_are_cut_from_packed_bits() {
+        let spec = MessageSpec { text: "port {} of {}, {}".into(), bits: vec![9, 7] };
+        assert_eq!(message_text(&spec, &[0x81, 0x05]), "port 258 of 5, {}");
+    }
 }

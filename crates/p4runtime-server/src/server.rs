@@ -109,7 +109,7 @@ pub fn serve_p4runtime(
         .max_encoding_message_size(usize::MAX);
     listener.set_nonblocking(true)?;
     let due = handle.clone();
-    runtime.block_on(async move {
+    let served = runtime.block_on(async move {
         let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?);
         tokio::spawn(async move {
             loop {
@@ -117,9 +117,14 @@ pub fn serve_p4runtime(
                 due.send_due();
             }
         });
-        let stopped = async { _ = stop.await };
-        server.serve_with_incoming_shutdown(service, incoming, stopped).await.map_err(transport)
-    })
+        // Streams of controllers have no end of their own, so nothing is waited for.
+        tokio::select! {
+            served = server.serve_with_incoming(service, incoming) => served.map_err(transport),
+            _ = stop => Ok(()),
+        }
+    });
+    runtime.shutdown_background();
+    served
 }
 
 /// Answers a message of a controller's stream; an error ends the stream.

@@ -1,10 +1,12 @@
 //! `millstream p4`: P4_16 programs: checking, P4Info, tests, and switches that run.
 
 mod check;
+mod commands;
 mod execution;
 mod info;
 mod run;
 mod stf;
+pub(crate) mod wrappers;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,6 +35,9 @@ enum P4Command {
     Test(stf::P4TestArgs),
     /// Run a program as a switch on interfaces or capture files, controlled by P4Runtime
     Run(Box<run::P4RunArgs>),
+    /// Send commands to a running switch: table_add, register_read and the other words of the reference
+    /// switch's command line
+    Cli(commands::P4CliArgs),
 }
 
 /// Flags of all commands that read programs.
@@ -70,6 +75,7 @@ pub(crate) fn run(args: &P4Args) -> Result<ExitCode> {
         P4Command::Info(args) => info::run(args),
         P4Command::Test(args) => stf::run(args),
         P4Command::Run(args) => run::run(args),
+        P4Command::Cli(args) => commands::run(args),
     }
 }
 
@@ -79,7 +85,7 @@ impl P4Args {
         match &self.command {
             P4Command::Check(_) | P4Command::Test(_) => true,
             P4Command::Info(args) => args.only_prints(),
-            P4Command::Run(_) => false,
+            P4Command::Run(_) | P4Command::Cli(_) => false,
         }
     }
 

@@ -1,5 +1,7 @@
 //! `millstream p4 run`: a switch on interfaces or capture files, with its control plane.
 
+mod commands;
+mod metrics;
 mod packets;
 mod ports;
 
@@ -7,19 +9,21 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::os;
 use millstream_p4::CompileOptions;
 use millstream_p4runtime_server::{
-    ControlProgram, ServerOptions, SwitchHandle, SwitchSettings, TlsFiles, encode_config, serve_p4runtime,
+    ControlProgram, ServerOptions, SwitchHandle, SwitchSettings, TlsFiles, encode_config, load_runtime_file,
+    serve_p4runtime,
 };
 
 use super::PreprocessorArgs;
 use super::execution::{SwitchExecution, make_executor};
 use crate::exit::Exit;
+pub(crate) use commands::CommandAnswer;
 use packets::{FaultCounter, PacketMover};
 pub(crate) use ports::PortSpec;
 use ports::SwitchPorts;
@@ -55,6 +59,22 @@ pub(crate) struct P4RunArgs {
     /// Certificates that sign those of controllers, in PEM; controllers then need one
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Listen here for commands of `millstream p4 cli`, which may do everything: give an address that only
+    /// operators reach
+    #[arg(long, value_name = "ADDR:PORT")]
+    cli: Option<SocketAddr>,
+    /// Serve Prometheus metrics at http://ADDR:PORT/metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Write these entries at the start: a runtime file of the P4 tutorials
+    #[arg(long, value_name = "FILE", requires = "program")]
+    runtime_json: Option<PathBuf>,
+    /// Write the packets of each interface to `NAME_in.pcap` and `NAME_out.pcap` in this folder
+    #[arg(long, value_name = "DIR")]
+    capture_dir: Option<PathBuf>,
+    /// Print what happens to one packet out of N: functions, headers, tables with key and action, drops
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    trace: Option<u64>,
     /// Execution of the program
     #[arg(long, value_name = "EXECUTION", default_value = "optimized")]
     on: SwitchExecution,
@@ -73,7 +93,7 @@ impl P4RunArgs {
 
     /// Returns true if something beside packets keeps the switch running.
     fn has_controllers(&self) -> bool {
-        self.grpc.is_some()
+        self.grpc.is_some() || self.cli.is_some()
     }
 }
 
@@ -97,7 +117,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 
 pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     let program = args.program.as_ref().map(|path| load(path, &args.preprocessor.options())).transpose()?;
-    let ports = Arc::new(SwitchPorts::open(&args.interface)?);
+    let ports = Arc::new(SwitchPorts::open(&args.interface, args.capture_dir.as_deref())?);
     let sink = Arc::clone(&ports);
     let on = args.on;
     let handle = SwitchHandle::new(
@@ -109,14 +129,27 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     if let Some(program) = program {
         handle.load(program).map_err(|error| miette!("{error}"))?;
     }
+    if let Some(path) = &args.runtime_json {
+        load_entries(&handle, path)?;
+    }
     os::catch_interrupts();
     let server = args.grpc.map(|address| serve(args, address, &handle)).transpose()?;
-    let mover = PacketMover {
+    if let Some(address) = args.cli {
+        let (listener, handle) = (listen(address)?, handle.clone());
+        errln!("commands at {}", listener.local_addr().into_diagnostic()?);
+        std::thread::spawn(move || commands::serve(listener, handle));
+    }
+    let mover = Arc::new(PacketMover {
         handle: handle.clone(),
         ports: Arc::clone(&ports),
         faults: FaultCounter::new(0),
         ends: AtomicBool::new(false),
-    };
+        trace: args.trace,
+        moved: AtomicU64::new(0),
+    });
+    if let Some(listener) = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))? {
+        metrics::serve(listener, Arc::clone(&mover));
+    }
     let moved = move_packets(args, &mover);
     if let Some((stop, thread)) = server {
         _ = stop.send(());
@@ -127,6 +160,16 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     moved?;
     report(&ports, &mover);
     Ok(Exit::Done.into())
+}
+
+/// Writes the entries of a runtime file.
+fn load_entries(handle: &SwitchHandle, path: &std::path::Path) -> Result<()> {
+    let text = crate::bounded_read::text(path)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read {}", path.display()))?;
+    let count = load_runtime_file(handle, &text).map_err(|error| miette!("{}: {error}", path.display()))?;
+    tracing::info!("{count} entries of {}", path.display());
+    Ok(())
 }
 
 type ServerThread = (

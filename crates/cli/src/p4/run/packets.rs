@@ -28,14 +28,29 @@ pub(super) struct PacketMover {
     pub(super) ports: Arc<SwitchPorts>,
     pub(super) faults: FaultCounter,
     pub(super) ends: AtomicBool,
+    /// Interval of packets that are traced; none are without it.
+    pub(super) trace: Option<u64>,
+    /// Packets so far.
+    pub(super) moved: AtomicU64,
 }
 
 impl PacketMover {
     /// Moves a packet through the switch, and sends what leaves.
     fn move_one(&self, port: &SwitchPort, data: &[u8], time: u64) {
-        port.counters.received.fetch_add(1, Ordering::Relaxed);
-        match self.handle.move_packets(|switch| switch.receive(port.number, data)) {
+        port.note_received(data, time);
+        let number = self.moved.fetch_add(1, Ordering::Relaxed);
+        let is_traced = self.trace.is_some_and(|interval| number.is_multiple_of(interval));
+        let moved = self.handle.move_packets(|switch| match is_traced {
+            true => switch.receive_traced(port.number, data),
+            false => (switch.receive(port.number, data), Vec::new()),
+        });
+        let (moved, events) = moved.map_or((None, Vec::new()), |(moved, events)| (Some(moved), events));
+        for event in events {
+            outln!("packet {number}: {event}");
+        }
+        match moved {
             Some(Ok(moved)) => {
+                moved.messages.iter().for_each(|message| tracing::info!(target: "p4", "{message}"));
                 self.ports.send(&moved.sent, time);
                 self.handle.send_to_controllers(moved.for_controllers);
             }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -56,6 +56,9 @@ impl PortSpec {
     }
 }
 
+/// A capture file that is being written.
+type CaptureWriter = Mutex<PcapWriter<BufWriter<File>>>;
+
 /// Counters of a port.
 #[derive(Debug, Default)]
 pub(crate) struct PortCounters {
@@ -77,6 +80,8 @@ pub(crate) enum OpenDevice {
 pub(crate) struct SwitchPort {
     pub(crate) number: u64,
     pub(crate) device: OpenDevice,
+    /// Copies of the packets that come in and that leave.
+    copies: Option<[CaptureWriter; 2]>,
     pub(crate) counters: PortCounters,
 }
 
@@ -85,6 +90,21 @@ pub(crate) struct SwitchPorts {
     pub(crate) all: Vec<SwitchPort>,
     /// Packets to ports that the switch does not have.
     pub(crate) nowhere: AtomicU64,
+}
+
+fn create(path: &Path) -> Result<PcapWriter<BufWriter<File>>> {
+    let file = File::create(path);
+    let writer = file.and_then(|file| PcapWriter::new(BufWriter::new(file), PcapHeader::default()));
+    writer.into_diagnostic().wrap_err_with(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a copy of a packet.
+fn copy(to: Option<&CaptureWriter>, data: &[u8], time: u64) {
+    let Some(writer) = to else { return };
+    let written = writer.lock().unwrap_or_else(PoisonError::into_inner).write(data, time, 0);
+    if let Err(error) = written {
+        tracing::debug!("a copy of a packet is lost: {error}");
+    }
 }
 
 /// Opens an interface of this name.
@@ -97,7 +117,7 @@ impl SwitchPorts {
     ///
     /// # Errors
     /// If two have the same number, or an interface or file cannot be opened.
-    pub(crate) fn open(specs: &[PortSpec]) -> Result<SwitchPorts> {
+    pub(crate) fn open(specs: &[PortSpec], copies: Option<&Path>) -> Result<SwitchPorts> {
         let mut all: Vec<SwitchPort> = Vec::new();
         for spec in specs {
             if all.iter().any(|port| port.number == spec.number) {
@@ -111,15 +131,18 @@ impl SwitchPorts {
                     OpenDevice::Interface { name: name.clone(), socket: RwLock::new(Some(socket)) }
                 }
                 PortDevice::Captures { input, output } => {
-                    let output = output.as_ref().map(|path| {
-                        let file = File::create(path)?;
-                        PcapWriter::new(BufWriter::new(file), PcapHeader::default())
-                    });
-                    let output = output.transpose().into_diagnostic().wrap_err("cannot write a capture file")?;
+                    let output = output.as_ref().map(|path| create(path)).transpose()?;
                     OpenDevice::Captures { input: input.clone(), output: Mutex::new(output) }
                 }
             };
-            all.push(SwitchPort { number: spec.number, device, counters: PortCounters::default() });
+            let copies = match (&spec.device, copies) {
+                (PortDevice::Interface(name), Some(folder)) => {
+                    let copy = |way: &str| create(&folder.join(format!("{name}_{way}.pcap"))).map(Mutex::new);
+                    Some([copy("in")?, copy("out")?])
+                }
+                _ => None,
+            };
+            all.push(SwitchPort { number: spec.number, device, copies, counters: PortCounters::default() });
         }
         Ok(SwitchPorts { all, nowhere: AtomicU64::new(0) })
     }
@@ -144,13 +167,23 @@ impl SwitchPorts {
                 let writer = output.lock().unwrap_or_else(PoisonError::into_inner).take();
                 writer.map_or(Ok(()), PcapWriter::finish)?;
             }
+            for copy in port.copies.iter().flatten() {
+                copy.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
+            }
         }
         Ok(())
     }
 }
 
 impl SwitchPort {
+    /// Notes a packet that came in.
+    pub(crate) fn note_received(&self, data: &[u8], time: u64) {
+        self.counters.received.fetch_add(1, Ordering::Relaxed);
+        copy(self.copies.as_ref().map(|[input, _]| input), data, time);
+    }
+
     fn send(&self, data: &[u8], time: u64) {
+        copy(self.copies.as_ref().map(|[_, output]| output), data, time);
         let sent = match &self.device {
             OpenDevice::Interface { socket, .. } => {
                 let socket = socket.read().unwrap_or_else(PoisonError::into_inner).clone();
