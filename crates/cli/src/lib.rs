@@ -248,8 +248,7 @@ impl CliCommand {
     /// Privileges that the command needs.
     fn needs(&self) -> RequiredPrivileges {
         use CliCommand::{
-            Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, P4, Prove, Run,
-            Verify,
+            Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, P4, Prove, Run, Verify,
         };
         match self {
             Opt(args) => args.needs(),

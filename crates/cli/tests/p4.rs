@@ -202,7 +202,17 @@ fn a_switch_moves_the_packets_of_capture_files_and_traces_them() {
     std::fs::write(&input, capture(&[KNOWN, UNKNOWN])).unwrap();
     let ports = [format!("1@{input}"), format!("2@:{output}")];
     let ran = millstream(&[
-        "p4", "run", &program, "-i", &ports[0], "-i", &ports[1], "--runtime-json", &entries, "--trace", "1",
+        "p4",
+        "run",
+        &program,
+        "-i",
+        &ports[0],
+        "-i",
+        &ports[1],
+        "--runtime-json",
+        &entries,
+        "--trace",
+        "1",
     ]);
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     let written = std::fs::read(&output).unwrap();
@@ -239,10 +249,12 @@ fn commands_reach_a_running_switch() {
     let line = lines.find(|line| line.starts_with("commands at ")).unwrap();
     let address = line.trim_start_matches("commands at ").to_owned();
     let add = "table_add stations forward 02:00:00:00:00:02 => 2";
-    let ran = millstream(&["p4", "cli", "--address", &address, "-c", add, "-c", "table_num_entries stations"]);
+    let ran =
+        millstream(&["p4", "cli", "--address", &address, "-c", add, "-c", "table_num_entries stations"]);
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     assert_eq!(text(&ran.stdout), "Entry has been added with handle 0\n1\n");
-    let commands = file(&files, "commands.txt", "# a comment\ntable_add stations forward 1 => 1000\nshow_tables\n");
+    let commands =
+        file(&files, "commands.txt", "# a comment\ntable_add stations forward 1 => 1000\nshow_tables\n");
     let ran = millstream(&["p4", "cli", "--address", &address, "--json", &commands]);
     assert_eq!(ran.status.code(), Some(1));
     let answers: Vec<Value> =
@@ -260,10 +272,10 @@ fn a_program_is_written_with_all_files_that_it_includes() {
     std::fs::create_dir_all(files.path("more")).unwrap();
     file(&files, "more/types.p4", "typedef bit<WIDTH> port_t;\n");
     let including = BRIDGE.replace("\nheader ethernet_t", "\n#include <types.p4>\nheader ethernet_t");
-    let program = file(&files, "bridge.p4", &including.replace("forward(bit<9> port)", "forward(port_t port)"));
+    let program =
+        file(&files, "bridge.p4", &including.replace("forward(bit<9> port)", "forward(port_t port)"));
     let (folder, config) = (files.path("more"), files.path("bridge.config"));
-    let ran =
-        millstream(&["p4", "info", "-I", &folder, "-D", "WIDTH=9", &program, "--config-out", &config]);
+    let ran = millstream(&["p4", "info", "-I", &folder, "-D", "WIDTH=9", &program, "--config-out", &config]);
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     std::fs::remove_dir_all(&folder).unwrap();
     let bytes = std::fs::read(&config).unwrap();

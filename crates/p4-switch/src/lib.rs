@@ -19,5 +19,7 @@ mod v1model;
 
 pub use entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 pub use executor::{ExecutorError, ExecutorLookup, InterpreterExecutor, SwitchExecutor};
-pub use switch::{DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent};
+pub use switch::{
+    DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent,
+};
 pub use trace::{TraceEvent, TracedAction};

@@ -92,21 +92,26 @@ impl Display for TracedAction {
 
 impl Display for TraceEvent {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let of = |action: &Option<TracedAction>| action.as_ref().map_or("no action".to_owned(), |a| a.to_string());
+        let of =
+            |action: &Option<TracedAction>| action.as_ref().map_or("no action".to_owned(), |a| a.to_string());
         match self {
             TraceEvent::Arrived { port, bytes } => write!(f, "port {port}: {bytes} bytes came in"),
             TraceEvent::Stage { name, headers } if headers.is_empty() => write!(f, "end of {name}"),
             TraceEvent::Stage { name, headers } => {
                 write!(f, "end of {name}, valid headers: {}", headers.join(", "))
             }
-            TraceEvent::Table { name, key, is_hit: false, .. } => write!(f, "table {name}: {}: miss", values(key)),
+            TraceEvent::Table { name, key, is_hit: false, .. } => {
+                write!(f, "table {name}: {}: miss", values(key))
+            }
             TraceEvent::Table { name, key, group, .. } if *group != 0 => {
                 write!(f, "table {name}: {}: hit, group {group}", values(key))
             }
             TraceEvent::Table { name, key, action, .. } => {
                 write!(f, "table {name}: {}: hit, {}", values(key), of(action))
             }
-            TraceEvent::DefaultAction { table, action } => write!(f, "table {table}: default, {}", of(action)),
+            TraceEvent::DefaultAction { table, action } => {
+                write!(f, "table {table}: default, {}", of(action))
+            }
             TraceEvent::Member { table, action } => write!(f, "table {table}: member, {}", of(action)),
             TraceEvent::Dropped { reason } => write!(f, "dropped: {reason}"),
             TraceEvent::Sent { port, bytes } => write!(f, "port {port}: {bytes} bytes leave"),
@@ -145,7 +150,8 @@ impl<E: SwitchExecutor> Switch<E> {
         let events: Vec<TraceEvent> = lookups.iter().filter_map(|lookup| self.lookup_event(lookup)).collect();
         let fields = self.pipeline().state.fields.iter();
         let validities = fields.filter(|field| field.name.ends_with(VALIDITY));
-        let valid = validities.filter(|field| state.get(field.offset as usize).is_some_and(|byte| *byte != 0));
+        let valid =
+            validities.filter(|field| state.get(field.offset as usize).is_some_and(|byte| *byte != 0));
         let headers = valid.map(|field| field.name.trim_end_matches(VALIDITY).to_owned()).collect();
         if let Some(trace) = &mut self.trace {
             trace.extend(events);

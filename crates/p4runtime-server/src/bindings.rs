@@ -57,7 +57,10 @@ impl PipelineBindings {
             let Some(number) = pipeline.tables.iter().position(|spec| spec.name == name) else { continue };
             let spec = &pipeline.tables[number];
             let references = table.action_refs.iter().filter_map(|reference| {
-                let action = info.actions.iter().find(|action| identity(action.preamble.as_ref()).0 == reference.id)?;
+                let action = info
+                    .actions
+                    .iter()
+                    .find(|action| identity(action.preamble.as_ref()).0 == reference.id)?;
                 let name = identity(action.preamble.as_ref()).1;
                 let number = spec.actions.iter().position(|own| own.name == name)?;
                 let id_of = |name: &str| action.params.iter().find(|param| param.name == name).map(|p| p.id);
@@ -78,7 +81,8 @@ impl PipelineBindings {
     fn bind_objects(&mut self, info: &P4Info, pipeline: &Pipeline) {
         let mut bind = |preamble: Option<&Preamble>, is_kind: fn(&ObjectKind) -> bool| {
             let (id, name) = identity(preamble);
-            let found = pipeline.objects.iter().position(|object| object.name == name && is_kind(&object.kind));
+            let found =
+                pipeline.objects.iter().position(|object| object.name == name && is_kind(&object.kind));
             self.objects.extend(found.map(|number| (id, number)));
         };
         let counters = info.counters.iter().map(|counter| counter.preamble.as_ref());
@@ -145,9 +149,8 @@ impl PipelineBindings {
         let fields = self.value_sets.get(&id).map_or(&[][..], |fields| fields);
         let value = |field: &u32| {
             let found = member.r#match.iter().find(|given| given.field_id == *field);
-            exact_value(found).ok_or_else(|| {
-                EntityError::unimplemented("members of value sets are exact values")
-            })
+            exact_value(found)
+                .ok_or_else(|| EntityError::unimplemented("members of value sets are exact values"))
         };
         fields.iter().map(value).collect()
     }
@@ -181,20 +184,25 @@ impl BoundTable {
 
     /// The entry of a key, whose action is filled in later.
     pub(crate) fn entry_spec(&self, table: &TableSpec, key: &EntryKey) -> EntrySpec {
-        let matches: Vec<EntryMatch> = key.values.iter().zip(&table.keys).map(|(value, spec)| match value {
-            MatchValue::Any => EntryMatch::Any,
-            MatchValue::Exact(value) | MatchValue::Optional(value) => {
-                EntryMatch::Exact(BigUint::from_bytes_be(value))
-            }
-            MatchValue::Prefix(value, len) => EntryMatch::Prefix(BigUint::from_bytes_be(value), *len),
-            MatchValue::Masked(value, mask) if spec.kind == KeyMatch::Ternary => {
-                EntryMatch::Ternary(BigUint::from_bytes_be(value), BigUint::from_bytes_be(mask))
-            }
-            MatchValue::Masked(value, _) => EntryMatch::Exact(BigUint::from_bytes_be(value)),
-            MatchValue::Range(low, high) => {
-                EntryMatch::Range(BigUint::from_bytes_be(low), BigUint::from_bytes_be(high))
-            }
-        }).collect();
+        let matches: Vec<EntryMatch> = key
+            .values
+            .iter()
+            .zip(&table.keys)
+            .map(|(value, spec)| match value {
+                MatchValue::Any => EntryMatch::Any,
+                MatchValue::Exact(value) | MatchValue::Optional(value) => {
+                    EntryMatch::Exact(BigUint::from_bytes_be(value))
+                }
+                MatchValue::Prefix(value, len) => EntryMatch::Prefix(BigUint::from_bytes_be(value), *len),
+                MatchValue::Masked(value, mask) if spec.kind == KeyMatch::Ternary => {
+                    EntryMatch::Ternary(BigUint::from_bytes_be(value), BigUint::from_bytes_be(mask))
+                }
+                MatchValue::Masked(value, _) => EntryMatch::Exact(BigUint::from_bytes_be(value)),
+                MatchValue::Range(low, high) => {
+                    EntryMatch::Range(BigUint::from_bytes_be(low), BigUint::from_bytes_be(high))
+                }
+            })
+            .collect();
         let priority = match (table.storage, key.priority) {
             // Of entries without priorities the one with the longest prefixes wins.
             (TableStorage::Priority, 0) => prefix_bits(&key.values),

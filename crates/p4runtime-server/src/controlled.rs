@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millstream_p4_lower::{LoweredProgram, MessageSpec, ObjectKind, Pipeline};
-use millstream_p4_switch::{
-    SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor, TraceEvent,
-};
+use millstream_p4_switch::{SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor, TraceEvent};
 use millstream_p4runtime::entities::{
     BatchOutcome, EntityChange, EntityError, EntityPlace, EntityStore, ErrorKind, undone_batch,
 };
@@ -30,8 +28,7 @@ use crate::words::CommandHandles;
 pub(crate) type DynamicExecutor = Box<dyn SwitchExecutor + Send>;
 
 /// Makes the engine of a program, or says why there is none.
-pub type ExecutorFactory =
-    Arc<dyn Fn(&Arc<LoweredProgram>) -> Result<DynamicExecutor, String> + Send + Sync>;
+pub type ExecutorFactory = Arc<dyn Fn(&Arc<LoweredProgram>) -> Result<DynamicExecutor, String> + Send + Sync>;
 
 /// Entities of one answer, at most.
 const MOST_READ: usize = 1 << 21;
@@ -295,7 +292,8 @@ impl ControlledSwitch {
         for event in std::mem::take(&mut self.switch.events) {
             match event {
                 SwitchEvent::Digest(number, data) => {
-                    let enabled = self.bindings.digests.get(&number).filter(|id| self.store.digest(**id).is_some());
+                    let enabled =
+                        self.bindings.digests.get(&number).filter(|id| self.store.digest(**id).is_some());
                     if let Some(id) = enabled {
                         self.digests.add(*id, data, now);
                     }
@@ -413,7 +411,7 @@ impl ControlledSwitch {
 /// Text of a message: its format with the fields.
 fn message_text(spec: &MessageSpec, data: &[u8]) -> String {
     let whole = BigUint::from_bytes_be(data);
-    let mut left = data.len() as u64 * 8;
+    let mut left: u64 = spec.bits.iter().map(|bits| u64::from(*bits)).sum();
     let mut values = spec.bits.iter().map(|bits| {
         left = left.saturating_sub(u64::from(*bits));
         (&whole >> left) & ((BigUint::from(1u8) << *bits) - 1u8)

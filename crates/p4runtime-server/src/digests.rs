@@ -123,15 +123,19 @@ impl DigestQueue {
     }
 }
 
-/// Reads the packed fields of a digest by its type.
+/// Reads the packed fields of a digest by its type. Bits that do not fill a byte have zeros in front.
 fn digest_data(info: &P4Info, id: u32, bytes: &[u8]) -> P4Data {
     let types = info.type_info.clone().unwrap_or_default();
     let is_own = |digest: &&millstream_p4runtime::proto::config::v1::Digest| {
         digest.preamble.as_ref().is_some_and(|preamble| preamble.id == id)
     };
     let spec = info.digests.iter().find(is_own).and_then(|digest| digest.type_spec.as_ref());
-    let mut reader = DigestReader { types: &types, bytes, at: 0 };
-    let data = spec.and_then(|spec| reader.value(spec, DEEPEST_TYPE));
+    let data = spec.and_then(|spec| {
+        let mut measured = DigestReader { types: &types, bytes, at: 0 };
+        measured.value(spec, DEEPEST_TYPE)?;
+        let padding = (bytes.len() as u64 * 8).saturating_sub(measured.at);
+        DigestReader { types: &types, bytes, at: padding }.value(spec, DEEPEST_TYPE)
+    });
     data.unwrap_or_else(|| P4Data { data: Some(p4_data::Data::Bitstring(bytes.to_vec())) })
 }
 
@@ -154,7 +158,9 @@ impl DigestReader<'_> {
 
     fn bitstring(&mut self, spec: &P4BitstringLikeTypeSpec) -> Option<Vec<u8>> {
         match spec.type_spec.as_ref()? {
-            p4_bitstring_like_type_spec::TypeSpec::Bit(spec) => self.bits(spec.bitwidth.unsigned_abs(), false),
+            p4_bitstring_like_type_spec::TypeSpec::Bit(spec) => {
+                self.bits(spec.bitwidth.unsigned_abs(), false)
+            }
             p4_bitstring_like_type_spec::TypeSpec::Int(spec) => self.bits(spec.bitwidth.unsigned_abs(), true),
             p4_bitstring_like_type_spec::TypeSpec::Varbit(_) => None,
         }

@@ -1,6 +1,8 @@
 //! Carries out changes of entities on the switch: looks a place of the store up, and makes the switch equal.
 
-use millstream_p4_lower::{ENTRY_COUNTER, ENTRY_GROUP, ENTRY_REST, ObjectKind, Pipeline, TableSpec, meter_layout};
+use millstream_p4_lower::{
+    ENTRY_COUNTER, ENTRY_GROUP, ENTRY_REST, ObjectKind, Pipeline, TableSpec, meter_layout,
+};
 use millstream_p4_switch::{
     EntryError, MirrorTarget, MulticastNode, Switch, SwitchExecutor, entry_key, entry_value, group_value,
     value_set_key,
@@ -156,9 +158,7 @@ impl SwitchDriver<'_> {
         state: &EntryState<'_>,
         old_group: u32,
     ) -> Result<Vec<u8>, EntityError> {
-        let value_of = |action: &Action| {
-            entry_value(spec, &bound.choice(action)?, false).map_err(malformed)
-        };
+        let value_of = |action: &Action| entry_value(spec, &bound.choice(action)?, false).map_err(malformed);
         let kind = state.action.and_then(|action| action.r#type.as_ref());
         match kind.ok_or_else(|| EntityError::invalid("the entry has no action"))? {
             table_action::Type::Action(action) => value_of(action),
@@ -217,7 +217,8 @@ impl SwitchDriver<'_> {
         };
         let key = |index: usize| [group.to_le_bytes(), (index as u32).to_le_bytes()].concat();
         let old = self.switch.executor().get(selector.group_map, &group.to_le_bytes());
-        let old = old.and_then(|value| value.first_chunk().map(|word| u32::from_le_bytes(*word))).unwrap_or(0);
+        let old =
+            old.and_then(|value| value.first_chunk().map(|word| u32::from_le_bytes(*word))).unwrap_or(0);
         for (index, value) in members.iter().enumerate() {
             self.journal.set(self.switch, selector.member_map, &key(index), value)?;
         }
@@ -337,9 +338,8 @@ impl SwitchDriver<'_> {
         self.cells(id, at, |driver, index, old| {
             let data = driver.store.register_cell(id, i64::from(index));
             let number = data.and_then(|data| register_number(data, bits, is_signed));
-            let number = number.ok_or_else(|| {
-                EntityError::unimplemented("registers of this type are not supported")
-            })?;
+            let number = number
+                .ok_or_else(|| EntityError::unimplemented("registers of this type are not supported"))?;
             let mut value = vec![0; old.len()];
             value.iter_mut().zip(number.to_bytes_le()).for_each(|(to, from)| *to = from);
             Ok(value)
@@ -348,9 +348,10 @@ impl SwitchDriver<'_> {
 
     fn value_set(&mut self, id: u32) -> Result<(), EntityError> {
         let (object, map) = self.bindings.object(self.pipeline, id)?;
-        let members = self.store.value_set(id).iter().map(|member| {
-            value_set_key(object, &self.bindings.set_member(id, member)?).map_err(malformed)
-        });
+        let members =
+            self.store.value_set(id).iter().map(|member| {
+                value_set_key(object, &self.bindings.set_member(id, member)?).map_err(malformed)
+            });
         let keys: Vec<Vec<u8>> = members.collect::<Result<_, _>>()?;
         for old in self.switch.executor().keys(map) {
             if !keys.contains(&old) {

@@ -146,7 +146,8 @@ impl SwitchHandle {
     /// Sends what is due: lists of digests, and entries that are idle.
     pub fn send_due(&self) {
         let due = self.control(|switch| (switch.take_digests(), switch.take_idle_entries()));
-        let Some((digests, idle)) = due.filter(|(digests, idle)| !digests.is_empty() || !idle.is_empty()) else {
+        let Some((digests, idle)) = due.filter(|(digests, idle)| !digests.is_empty() || !idle.is_empty())
+        else {
             return;
         };
         let timestamp = timestamp();

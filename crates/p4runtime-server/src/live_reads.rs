@@ -90,7 +90,8 @@ impl LiveReader<'_> {
         match entity.entity.as_mut() {
             Some(entity::Entity::CounterEntry(entry)) => {
                 let index = entry.index.as_ref().map_or(0, |index| index.index);
-                if let Some(data) = self.cell(entry.counter_id, index).and_then(|bytes| counter_data(&bytes)) {
+                if let Some(data) = self.cell(entry.counter_id, index).and_then(|bytes| counter_data(&bytes))
+                {
                     entry.data = Some(data);
                 }
             }

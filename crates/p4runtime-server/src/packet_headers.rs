@@ -24,9 +24,10 @@ impl ControllerHeaders {
     /// Reads P4Info.
     pub(crate) fn new(info: &P4Info) -> ControllerHeaders {
         let fields = |name: &str| {
-            let header = info.controller_packet_metadata.iter().find(|header| {
-                header.preamble.as_ref().is_some_and(|preamble| preamble.name == name)
-            });
+            let header = info
+                .controller_packet_metadata
+                .iter()
+                .find(|header| header.preamble.as_ref().is_some_and(|preamble| preamble.name == name));
             let metadata = header.into_iter().flat_map(|header| &header.metadata);
             metadata.map(|field| (field.id, field.bitwidth.unsigned_abs())).collect()
         };
@@ -93,8 +94,7 @@ mod tests {
 
     #[test]
     fn packets_of_controllers_have_their_header_in_front() {
-        let headers =
-            ControllerHeaders { packet_in: vec![(1, 9), (2, 7)], packet_out: vec![(1, 9), (2, 7)] };
+        let headers = ControllerHeaders { packet_in: vec![(1, 9), (2, 7)], packet_out: vec![(1, 9), (2, 7)] };
         let metadata = vec![PacketMetadata { metadata_id: 1, value: vec![1, 2] }];
         let packet = PacketOut { payload: vec![0xaa], metadata };
         let bytes = headers.encode(&packet).unwrap();

@@ -205,7 +205,8 @@ fn check_actions(
 fn keep_arrays(old: &mut ControlledSwitch, new: &mut ControlledSwitch, report: &mut ReconcileReport) {
     use millstream_p4_lower::ObjectKind::{Counter, Register};
     let (before, after) = (old.program.lowered.clone(), new.program.lowered.clone());
-    let has_cells = |object: &&ObjectSpec| matches!(object.kind, Counter | Register { .. }) && object.map.is_some();
+    let has_cells =
+        |object: &&ObjectSpec| matches!(object.kind, Counter | Register { .. }) && object.map.is_some();
     for object in before.pipeline.objects.iter().filter(has_cells) {
         let same = after.pipeline.objects.iter().find(|other| {
             other.name == object.name && other.kind == object.kind && other.size == object.size

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use millstream_p4runtime::proto::config::v1::{P4Info, Table, match_field::MatchType};
 use millstream_p4runtime::proto::v1::write_request::Atomicity;
 use millstream_p4runtime::proto::v1::{
-    Action, CloneSessionEntry, Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Replica, TableAction,
-    TableEntry, Update, action, entity, packet_replication_engine_entry, replica, table_action, update,
+    Action, CloneSessionEntry, Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Replica,
+    TableAction, TableEntry, Update, action, entity, packet_replication_engine_entry, replica, table_action,
+    update,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -112,7 +113,11 @@ fn updates_of(file: &RuntimeFile, info: &P4Info) -> Result<PlacedUpdates, Runtim
     for (at, entry) in file.table_entries.iter().enumerate() {
         let place = ("table_entries", at + 1);
         let made = table_update(entry, info);
-        updates.push(made.map_err(|reason| RuntimeFileError::Entry { place: place.0, number: place.1, reason })?);
+        updates.push(made.map_err(|reason| RuntimeFileError::Entry {
+            place: place.0,
+            number: place.1,
+            reason,
+        })?);
         places.push(place);
     }
     use packet_replication_engine_entry::Type;
@@ -187,7 +192,9 @@ fn table_update(entry: &FileEntry, info: &P4Info) -> Result<Update, String> {
                         let length = length.parse().map_err(|_| format!("`{length}` is no length"))?;
                         FieldCondition::Prefix(first, length)
                     }
-                    MatchType::Range => FieldCondition::Range(first, parse_value(&text_of(second)?, bits, name)?),
+                    MatchType::Range => {
+                        FieldCondition::Range(first, parse_value(&text_of(second)?, bits, name)?)
+                    }
                     _ => FieldCondition::Masked(first, parse_value(&text_of(second)?, bits, name)?),
                 }
             }

@@ -96,7 +96,8 @@ pub fn serve_p4runtime(
     options: &ServerOptions,
     stop: tokio::sync::oneshot::Receiver<()>,
 ) -> Result<(), ServerError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().thread_stack_size(STACK).build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().thread_stack_size(STACK).build()?;
     let mut server = Server::builder()
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))

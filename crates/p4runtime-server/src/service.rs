@@ -4,15 +4,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use millstream_p4runtime::entities::EntityError;
+use millstream_p4runtime::proto::rpc;
 use millstream_p4runtime::proto::v1::p4_runtime_server::P4Runtime;
 use millstream_p4runtime::proto::v1::{
     CapabilitiesRequest, CapabilitiesResponse, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
     GetForwardingPipelineConfigResponse, ReadRequest, ReadResponse, SetForwardingPipelineConfigRequest,
     SetForwardingPipelineConfigResponse, StreamMessageRequest, StreamMessageResponse, WriteRequest,
-    WriteResponse, forwarding_pipeline_config::Cookie,
-    get_forwarding_pipeline_config_request::ResponseType, set_forwarding_pipeline_config_request::Action,
+    WriteResponse, forwarding_pipeline_config::Cookie, get_forwarding_pipeline_config_request::ResponseType,
+    set_forwarding_pipeline_config_request::Action,
 };
-use millstream_p4runtime::proto::rpc;
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -116,9 +116,8 @@ impl P4Runtime for SwitchService {
         let request = request.into_inner();
         self.handle.streams(|streams| streams.check_device(request.device_id))?;
         let handle = self.handle.clone();
-        let found = tokio::task::spawn_blocking(move || {
-            handle.control(|switch| switch.read(&request.entities))
-        });
+        let found =
+            tokio::task::spawn_blocking(move || handle.control(|switch| switch.read(&request.entities)));
         let found = found.await.map_err(|error| Status::internal(error.to_string()))?;
         let mut found = found.ok_or_else(no_program)?.map_err(|error| status(&error))?;
         let (sender, receiver) = mpsc::channel(CHUNKS_WAITING);
@@ -187,7 +186,9 @@ impl P4Runtime for SwitchService {
                 cookie: slot.cookie.map(|cookie| Cookie { cookie }),
             })
         });
-        Ok(Response::new(GetForwardingPipelineConfigResponse { config: Some(config.ok_or_else(no_program)?) }))
+        Ok(Response::new(GetForwardingPipelineConfigResponse {
+            config: Some(config.ok_or_else(no_program)?),
+        }))
     }
 
     async fn stream_channel(

@@ -76,18 +76,25 @@ impl ControllerStreams {
     /// Election id of a role's primary controller, if there is one.
     fn primary(&self, role: &str) -> Option<(StreamId, u128)> {
         let highest = *self.highest.get(role)?;
-        let candidates = self.streams.iter().filter_map(|(id, stream)| Some((id, stream.candidate.as_ref()?)));
+        let candidates =
+            self.streams.iter().filter_map(|(id, stream)| Some((id, stream.candidate.as_ref()?)));
         let mut own = candidates.filter(|(_, candidate)| candidate.role == role);
-        own.find(|(_, candidate)| candidate.election == highest && highest != 0).map(|(id, c)| (*id, c.election))
+        own.find(|(_, candidate)| candidate.election == highest && highest != 0)
+            .map(|(id, c)| (*id, c.election))
     }
 
     /// Takes a controller's part in an election.
     pub(crate) fn arbitrate(&mut self, id: StreamId, given: &MasterArbitrationUpdate) -> Result<(), Status> {
         if given.device_id != self.device {
-            return Err(Status::not_found(format!("there is no device {}; this is {}", given.device_id, self.device)));
+            return Err(Status::not_found(format!(
+                "there is no device {}; this is {}",
+                given.device_id, self.device
+            )));
         }
         if given.role.as_ref().is_some_and(|role| role.config.is_some()) {
-            return Err(Status::unimplemented("roles with a config are not supported; all roles may do everything"));
+            return Err(Status::unimplemented(
+                "roles with a config are not supported; all roles may do everything",
+            ));
         }
         let role = given.role.as_ref().map(role_name).unwrap_or_default();
         let election = election_number(given.election_id.as_ref());
@@ -98,7 +105,9 @@ impl ControllerStreams {
         if election != 0 && self.streams.iter().any(is_other) {
             return Err(Status::invalid_argument("another controller of this role has the same election id"));
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return Err(Status::aborted("the stream is closed")) };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Err(Status::aborted("the stream is closed"));
+        };
         let before = stream.candidate.replace(Candidate { role: role.clone(), election });
         if before.is_some_and(|before| before.role != role) {
             return Err(Status::failed_precondition("a stream cannot change its role"));
@@ -116,8 +125,9 @@ impl ControllerStreams {
 
     /// Tells all controllers of a role who is primary.
     fn announce(&mut self, role: &str) {
-        let is_member =
-            |stream: &ControllerStream| stream.candidate.as_ref().is_some_and(|candidate| candidate.role == role);
+        let is_member = |stream: &ControllerStream| {
+            stream.candidate.as_ref().is_some_and(|candidate| candidate.role == role)
+        };
         let members: Vec<StreamId> =
             self.streams.iter().filter(|(_, stream)| is_member(stream)).map(|(id, _)| *id).collect();
         members.into_iter().for_each(|id| self.answer(id, role));
@@ -145,7 +155,9 @@ impl ControllerStreams {
         self.check_device(device)?;
         match self.primary(role) {
             Some((_, primary)) if primary == election => Ok(()),
-            Some(_) => Err(Status::permission_denied("this election id is not that of the primary controller")),
+            Some(_) => {
+                Err(Status::permission_denied("this election id is not that of the primary controller"))
+            }
             None => Err(Status::permission_denied("no controller is primary: open a stream first")),
         }
     }
@@ -175,8 +187,7 @@ impl ControllerStreams {
     /// Sends a message to the primary controller of each role.
     pub(crate) fn send_to_primaries(&mut self, update: &stream_message_response::Update) {
         let roles: Vec<String> = self.highest.keys().cloned().collect();
-        let primaries: Vec<StreamId> =
-            roles.iter().filter_map(|role| Some(self.primary(role)?.0)).collect();
+        let primaries: Vec<StreamId> = roles.iter().filter_map(|role| Some(self.primary(role)?.0)).collect();
         if primaries.is_empty() {
             self.lost += 1;
         }

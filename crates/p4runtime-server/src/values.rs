@@ -84,7 +84,10 @@ pub(crate) fn parse_condition(text: &str, field: &MatchField) -> Result<FieldCon
 }
 
 /// Writes a condition in the form that the field's match kind has; one that any value fulfils is left out.
-pub(crate) fn field_match(field: &MatchField, condition: FieldCondition) -> Result<Option<FieldMatch>, String> {
+pub(crate) fn field_match(
+    field: &MatchField,
+    condition: FieldCondition,
+) -> Result<Option<FieldMatch>, String> {
     use field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
     let bits = field.bitwidth.unsigned_abs();
     let wrong = || format!("`{}` cannot be matched this way", field.name);
@@ -102,7 +105,9 @@ pub(crate) fn field_match(field: &MatchField, condition: FieldCondition) -> Resu
             let value = bytes(&(value & prefix_mask(length)));
             FieldMatchType::Lpm(Lpm { value, prefix_len: length as i32 })
         }
-        (MatchType::Ternary | MatchType::Optional, FieldCondition::Masked(_, mask)) if mask == BigUint::ZERO => {
+        (MatchType::Ternary | MatchType::Optional, FieldCondition::Masked(_, mask))
+            if mask == BigUint::ZERO =>
+        {
             return Ok(None);
         }
         (MatchType::Ternary, FieldCondition::Masked(value, mask)) => {

@@ -205,9 +205,10 @@ fn source_of(program: &str) -> Result<String, String> {
     let source = Path::new(path.file_name().unwrap_or_default()).with_extension("p4");
     let folder = path.parent().unwrap_or(Path::new(""));
     let candidates = [named, Some(folder.join(&source)), Some(folder.join("..").join(&source))];
-    let found = candidates.into_iter().flatten().find(|path| {
-        path.extension().is_some_and(|ending| ending == "p4") && path.is_file()
-    });
+    let found = candidates
+        .into_iter()
+        .flatten()
+        .find(|path| path.extension().is_some_and(|ending| ending == "p4") && path.is_file());
     found.map(|path| path.to_string_lossy().into_owned()).ok_or_else(|| {
         format!("{program} is compiled for the reference switch; give its P4 source, which is not beside it")
     })

@@ -39,9 +39,11 @@ fn counter_place(switch: &ControlledSwitch, name: &str, index: &str) -> Result<C
 pub(super) fn read_counter(switch: &mut ControlledSwitch, arguments: &[&str]) -> CommandResult {
     let [name, index] = exactly(arguments)?;
     let request = match counter_place(switch, name, index)? {
-        CounterPlace::Cell(counter_id, index) => {
-            entity::Entity::CounterEntry(CounterEntry { counter_id, index: Some(Index { index }), data: None })
-        }
+        CounterPlace::Cell(counter_id, index) => entity::Entity::CounterEntry(CounterEntry {
+            counter_id,
+            index: Some(Index { index }),
+            data: None,
+        }),
         CounterPlace::Entry(entry) => {
             entity::Entity::DirectCounterEntry(DirectCounterEntry { table_entry: Some(entry), data: None })
         }
@@ -166,7 +168,8 @@ pub(super) fn read_register(switch: &mut ControlledSwitch, arguments: &[&str]) -
         _ => return Err(super::USAGE.to_owned()),
     };
     let register_id = register_id(switch, name)?;
-    let found = read(switch, entity::Entity::RegisterEntry(RegisterEntry { register_id, index, data: None }))?;
+    let found =
+        read(switch, entity::Entity::RegisterEntry(RegisterEntry { register_id, index, data: None }))?;
     let values = found.iter().map(|entity| match entity {
         entity::Entity::RegisterEntry(entry) => data_text(entry.data.as_ref()),
         _ => String::new(),

@@ -125,7 +125,9 @@ fn exactly<'a, const N: usize>(arguments: &[&'a str]) -> Result<[&'a str; N], St
 }
 
 /// The first arguments, and the rest.
-fn at_least<'r, 'a, const N: usize>(arguments: &'r [&'a str]) -> Result<([&'a str; N], &'r [&'a str]), String> {
+fn at_least<'r, 'a, const N: usize>(
+    arguments: &'r [&'a str],
+) -> Result<([&'a str; N], &'r [&'a str]), String> {
     arguments.split_first_chunk::<N>().map(|(first, rest)| (*first, rest)).ok_or_else(|| USAGE.to_owned())
 }
 
@@ -143,12 +145,14 @@ fn write_all(switch: &mut ControlledSwitch, updates: &[Update]) -> Result<(), St
     let outcome = switch.write(updates, Atomicity::RollbackOnError);
     let aborted = millstream_p4runtime::entities::ErrorKind::Aborted;
     let own = outcome.results.into_iter().filter_map(Result::err);
-    own.reduce(|first, next| if first.kind == aborted { next } else { first }).map_or(Ok(()), |e| Err(e.message))
+    own.reduce(|first, next| if first.kind == aborted { next } else { first })
+        .map_or(Ok(()), |e| Err(e.message))
 }
 
 /// Reads the entities that one request selects.
 fn read(switch: &mut ControlledSwitch, entity: entity::Entity) -> Result<Vec<entity::Entity>, String> {
-    let found = switch.read(&[Entity { entity: Some(entity) }]).map_err(|error: EntityError| error.message)?;
+    let found =
+        switch.read(&[Entity { entity: Some(entity) }]).map_err(|error: EntityError| error.message)?;
     Ok(found.into_iter().filter_map(|entity| entity.entity).collect())
 }
 

@@ -146,7 +146,8 @@ pub(super) fn dump(switch: &mut ControlledSwitch, arguments: &[&str]) -> Command
     let mut lines = vec!["==========".to_owned(), "MEMBERS".to_owned()];
     for member in members(switch, id_of(profile))? {
         let action = member.action.as_ref();
-        let text = action.map_or(String::new(), |action| plain_action_text(&program.description.info, action));
+        let text =
+            action.map_or(String::new(), |action| plain_action_text(&program.description.info, action));
         lines.push(format!("{}: {text}", member.member_id.saturating_sub(1)));
     }
     lines.push("==========".to_owned());

@@ -232,8 +232,9 @@ fn kind_text(kind: MatchType) -> &'static str {
 
 fn header_line(table: &Table) -> String {
     let fields = table.match_fields.iter();
-    let fields: Vec<String> =
-        fields.map(|field| format!("{}({}, {})", field.name, kind_text(match_type(field)), field.bitwidth)).collect();
+    let fields: Vec<String> = fields
+        .map(|field| format!("{}({}, {})", field.name, kind_text(match_type(field)), field.bitwidth))
+        .collect();
     format!("{:30} [size={}, mk={}]", name_of(table), table.size, fields.join(",\t"))
 }
 
@@ -248,9 +249,10 @@ pub(super) fn show_table_actions(switch: &mut ControlledSwitch, arguments: &[&st
     let program = info_of(switch);
     let info = &program.description.info;
     let table = table_of(info, table)?;
-    let own = info.actions.iter().filter(|action| {
-        table.action_refs.iter().any(|reference| reference.id == id_of(*action))
-    });
+    let own = info
+        .actions
+        .iter()
+        .filter(|action| table.action_refs.iter().any(|reference| reference.id == id_of(*action)));
     let line = |action: &millstream_p4runtime::proto::config::v1::Action| {
         let params: Vec<String> =
             action.params.iter().map(|param| format!("{}({})", param.name, param.bitwidth)).collect();
@@ -304,7 +306,9 @@ pub(super) fn plain_action_text(info: &P4Info, action: &Action) -> String {
         .params
         .iter()
         .zip(widths.unwrap_or_default())
-        .map(|(param, bits)| format!("{:0>digits$}", hex(&param.value), digits = (bits as usize).div_ceil(8) * 2))
+        .map(|(param, bits)| {
+            format!("{:0>digits$}", hex(&param.value), digits = (bits as usize).div_ceil(8) * 2)
+        })
         .collect();
     format!("{} - {}", own.map_or("?", name_of), arguments.join(", "))
 }

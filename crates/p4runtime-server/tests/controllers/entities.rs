@@ -120,11 +120,13 @@ fn an_entry_has_a_group_of_its_own_members() {
             }
         };
         controller.write(vec![insert(entry(&[5, 6]))], 0).await.unwrap();
-        let ports: std::collections::BTreeSet<u64> = (0..64).flat_map(|to| switch.ports_of(&frame(to))).collect();
+        let ports: std::collections::BTreeSet<u64> =
+            (0..64).flat_map(|to| switch.ports_of(&frame(to))).collect();
         assert_eq!(ports, [5, 6].into());
         let modified = update(Type::Modify, entity::Entity::TableEntry(entry(&[7])));
         controller.write(vec![modified], 0).await.unwrap();
-        let ports: std::collections::BTreeSet<u64> = (0..16).flat_map(|to| switch.ports_of(&frame(to))).collect();
+        let ports: std::collections::BTreeSet<u64> =
+            (0..16).flat_map(|to| switch.ports_of(&frame(to))).collect();
         assert_eq!(ports, [7].into());
         let gone = update(Type::Delete, entity::Entity::TableEntry(entry(&[7])));
         controller.write(vec![gone], 0).await.unwrap();

@@ -69,7 +69,9 @@ fn garbage_is_refused_and_changes_nothing() {
 fn bytes_that_are_no_grpc_end_their_own_connection_only() {
     run(async {
         let switch = TestSwitch::start(Some(PROGRAM));
-        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff"] {
+        for garbage in
+            [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff"]
+        {
             let mut stream = TcpStream::connect(switch.address.trim_start_matches("http://")).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
             _ = stream.write_all(garbage);

@@ -1,8 +1,8 @@
 //! Packets and digests on streams.
 
 use millstream_p4runtime::proto::v1::{
-    DigestEntry, DigestListAck, PacketMetadata, PacketOut, StreamMessageRequest, digest_entry, entity, p4_data,
-    stream_message_request, stream_message_response, update::Type,
+    DigestEntry, DigestListAck, PacketMetadata, PacketOut, StreamMessageRequest, digest_entry, entity,
+    p4_data, stream_message_request, stream_message_response, update::Type,
 };
 
 use crate::{Names, PROGRAM, TestSwitch, frame, insert, run, update};
@@ -15,7 +15,9 @@ fn packets_go_to_the_controller_and_come_from_it() {
         let entry = names.station(&[1], names.call("to_controller", None));
         controller.write(vec![insert(entry)], 0).await.unwrap();
         assert_eq!(switch.ports_of(&frame(1)), [0; 0]);
-        let stream_message_response::Update::Packet(packet) = controller.next().await.unwrap() else { panic!() };
+        let stream_message_response::Update::Packet(packet) = controller.next().await.unwrap() else {
+            panic!()
+        };
         assert_eq!((packet.payload, packet.metadata[0].value.as_slice()), (frame(1), &[1][..]));
 
         let metadata = vec![PacketMetadata { metadata_id: 1, value: vec![7] }];
@@ -28,7 +30,9 @@ fn packets_go_to_the_controller_and_come_from_it() {
             ..PacketOut::default()
         }));
         controller.requests.send(StreamMessageRequest { update }).await.unwrap();
-        let stream_message_response::Update::Error(error) = controller.next().await.unwrap() else { panic!() };
+        let stream_message_response::Update::Error(error) = controller.next().await.unwrap() else {
+            panic!()
+        };
         assert_eq!(error.canonical_code, 3);
         let sent = switch.sent.lock().unwrap();
         assert_eq!((sent[0].port, &sent[0].data), (7, &frame(4)));
@@ -46,7 +50,9 @@ fn digests_come_in_lists_and_again_after_their_receipt() {
         let enable = update(Type::Insert, entity::Entity::DigestEntry(entry));
         controller.write(vec![enable], 0).await.unwrap();
         (0..3).for_each(|_| _ = switch.ports_of(&frame(1)));
-        let stream_message_response::Update::Digest(list) = controller.next().await.unwrap() else { panic!() };
+        let stream_message_response::Update::Digest(list) = controller.next().await.unwrap() else {
+            panic!()
+        };
         let Some(p4_data::Data::Struct(data)) = &list.data[0].data else { panic!("{list:?}") };
         let bits = |at: usize| data.members[at].data.clone();
         assert_eq!(bits(0), Some(p4_data::Data::Bitstring(vec![9])));
@@ -74,7 +80,9 @@ fn an_entry_without_packets_is_announced() {
         entry.idle_timeout_ns = 1_000_000;
         controller.write(vec![insert(entry.clone())], 0).await.unwrap();
         let update = controller.next().await.unwrap();
-        let stream_message_response::Update::IdleTimeoutNotification(idle) = update else { panic!("{update:?}") };
+        let stream_message_response::Update::IdleTimeoutNotification(idle) = update else {
+            panic!("{update:?}")
+        };
         assert_eq!(idle.table_entry[0].r#match, entry.r#match);
         assert_eq!(idle.table_entry[0].idle_timeout_ns, 1_000_000);
     });

@@ -35,7 +35,8 @@ fn a_switch_gets_its_program_from_a_controller() {
         let entry = insert(names.station(&[1], names.call("forward", Some(2))));
         let refused = controller.write(vec![entry.clone()], 0).await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition);
-        for (text, reason) in [("{\"program\": 1}", "P4 source"), ("control", "pipeline.p4"), ("", "neither")] {
+        for (text, reason) in [("{\"program\": 1}", "P4 source"), ("control", "pipeline.p4"), ("", "neither")]
+        {
             let refused = send(&mut controller, Action::VerifyAndCommit, Some(text)).await.unwrap_err();
             assert!(refused.message().contains(reason), "{text}: {refused:?}");
             assert_eq!(refused.code(), Code::InvalidArgument);
@@ -71,7 +72,8 @@ fn a_program_is_replaced_under_traffic_and_keeps_what_has_the_same_name_and_type
             let traffic = scope.spawn(|| {
                 let mut moved = 0;
                 while !stops.load(Ordering::Relaxed) {
-                    let ports = handle.move_packets(|switch| switch.receive(1, &frame(1)).unwrap().sent).unwrap();
+                    let ports =
+                        handle.move_packets(|switch| switch.receive(1, &frame(1)).unwrap().sent).unwrap();
                     assert_eq!(ports.iter().map(|packet| packet.port).collect::<Vec<_>>(), [2]);
                     moved += 1;
                 }

@@ -79,7 +79,7 @@ fn wrong_commands_are_refused_with_the_reason() {
         ("table_add stations jump 1 => 1", "no action `jump`"),
         ("table_add stations forward 1 2 => 1", "has 1 fields, not 2"),
         ("table_add stations forward 1 => 512", "more than the 9 bits"),
-        ("table_add spread forward 1 => 1", "priority"),
+        ("table_add spread forward 1 =>", "priority"),
         ("table_delete stations 4", "handle 4"),
         ("register_write seen 9 1", "9"),
         ("counter_read by_port x", "`x` is no number"),

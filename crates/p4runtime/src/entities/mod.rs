@@ -25,8 +25,8 @@ mod table_reads;
 mod tables;
 
 pub use batch::BatchOutcome;
-pub use changes::{EntityChange, EntityPlace, EntryState, undone_batch};
 pub use bytestrings::{canonical_bytes, canonical_signed_bytes};
+pub use changes::{EntityChange, EntityPlace, EntryState, undone_batch};
 pub use error::{EntityError, ErrorKind};
 pub use keys::{EntryKey, MatchValue};
 pub use pipeline::{PipelineError, PipelineIndex};

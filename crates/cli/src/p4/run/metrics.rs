@@ -79,7 +79,11 @@ impl Collector for SwitchCollector {
             };
             cells.iter().map(row).collect::<Vec<_>>()
         };
-        counters(encoder, ("millstream_p4_packets", "Packets that the program counted"), cell(|c| c.packets))?;
+        counters(
+            encoder,
+            ("millstream_p4_packets", "Packets that the program counted"),
+            cell(|c| c.packets),
+        )?;
         counters(encoder, ("millstream_p4_bytes", "Bytes that the program counted"), cell(|c| c.bytes))?;
         let help = "Entries of tables";
         let mut family =

@@ -123,7 +123,8 @@ impl PacketMover {
             }
             let waiting = readers.iter_mut().filter(|(_, _, next)| next.is_some());
             let first = waiting.min_by_key(|(_, _, next)| next.as_ref().map_or(0, |(time, _)| *time));
-            let Some((port, (time, data))) = first.and_then(|(port, _, next)| Some((*port, next.take()?))) else {
+            let Some((port, (time, data))) = first.and_then(|(port, _, next)| Some((*port, next.take()?)))
+            else {
                 return Ok(());
             };
             self.move_one(port, &data, time);
