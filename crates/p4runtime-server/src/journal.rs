@@ -7,7 +7,7 @@ use millstream_p4runtime::entities::{EntityError, ErrorKind};
 /// `ENOSPC` and `E2BIG`: a map is full.
 const FULL: [i64; 2] = [-28, -7];
 
-/// What was there before a change.
+/// Former state of a part of the switch.
 enum SwitchUndo {
     Value(Map, Vec<u8>, Option<Vec<u8>>),
     Mirror(u64, Option<MirrorTarget>),

@@ -6,7 +6,7 @@ use millstream_p4runtime::proto::config::v1::{
 
 /// An object of P4Info.
 pub(crate) trait NamedObject {
-    /// What the object is, for messages.
+    /// Kind of the object, for messages.
     const KIND: &'static str;
     /// Name and id.
     fn preamble(&self) -> Option<&Preamble>;

@@ -13,7 +13,7 @@ use crate::controlled::ControlledSwitch;
 use crate::names::{find, id_of};
 use crate::values::parse_value;
 
-/// What a name of a counter stands for.
+/// Counter that a command names.
 enum CounterPlace {
     /// A cell.
     Cell(u32, i64),

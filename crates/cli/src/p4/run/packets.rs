@@ -22,7 +22,7 @@ const BATCH: usize = 32;
 /// Runs of the program that failed.
 pub(super) type FaultCounter = AtomicU64;
 
-/// What the threads share.
+/// State that the threads share.
 pub(super) struct PacketMover {
     pub(super) handle: SwitchHandle,
     pub(super) ports: Arc<SwitchPorts>,
