@@ -194,13 +194,30 @@ pub fn main() -> ExitCode {
     diagnostics::install();
     let code = internal::catch_panics(|| {
         build::run_if_built().unwrap_or_else(|| {
-            with(std::env::args_os(), |command| {
-                let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-                privileges::reduce(command.needs(), &words);
-            })
+            let arguments = match as_reference_switch(std::env::args_os().collect()) {
+                Ok(arguments) => arguments,
+                Err(code) => return code,
+            };
+            let words: Vec<OsString> = arguments.iter().skip(1).cloned().collect();
+            with(arguments, |command| privileges::reduce(command.needs(), &words))
         })
     });
     output::finish(code)
+}
+
+/// Translates a command line of the reference P4 switch, if this is one of its names.
+fn as_reference_switch(arguments: Vec<OsString>) -> Result<Vec<OsString>, ExitCode> {
+    match p4::wrappers::translate(&arguments) {
+        None => Ok(arguments),
+        Some(Ok(command)) => {
+            command.warnings.iter().for_each(|warning| diagnostics::warn(warning));
+            Ok(command.words)
+        }
+        Some(Err(reason)) => {
+            errln!("{}: {reason}", arguments.first().map(|name| name.to_string_lossy()).unwrap_or_default());
+            Err(Exit::Input.into())
+        }
+    }
 }
 
 /// Runs a command line, whose first word is the name of the command, and returns its exit code. The process

@@ -175,3 +175,113 @@ fn tests_pass_fail_or_are_refused_with_the_reason() {
         text(&ran.stdout)
     );
 }
+
+/// Entries of the bridge, as the tutorials write them.
+const ENTRIES: &str = r#"{"table_entries": [{"table": "Forwarding.stations", "match":
+    {"hdr.ethernet.dst": "02:00:00:00:00:02"}, "action_name": "Forwarding.forward", "action_params": {"port": 2}}]}"#;
+
+/// A capture file in classic form, with microseconds.
+fn capture(packets: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = 0xa1b2_c3d4u32.to_le_bytes().to_vec();
+    [2u16, 4].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    [0u32, 0, 65535, 1].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    for packet in packets {
+        let length = packet.len() as u32;
+        [1, 2, length, length].iter().for_each(|word: &u32| bytes.extend(word.to_le_bytes()));
+        bytes.extend_from_slice(packet);
+    }
+    bytes
+}
+
+const KNOWN: &[u8] = &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0xaa, 0xbb];
+const UNKNOWN: &[u8] = &[2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 1, 8, 0];
+
+#[test]
+fn a_switch_moves_the_packets_of_capture_files_and_traces_them() {
+    let files = Files::new("p4-run");
+    let program = file(&files, "bridge.p4", BRIDGE);
+    let entries = file(&files, "runtime.json", ENTRIES);
+    let (input, output) = (files.path("in.pcap"), files.path("out.pcap"));
+    std::fs::write(&input, capture(&[KNOWN, UNKNOWN])).unwrap();
+    let ports = [format!("1@{input}"), format!("2@:{output}")];
+    let ran = millstream(&[
+        "p4",
+        "run",
+        &program,
+        "-i",
+        &ports[0],
+        "-i",
+        &ports[1],
+        "--runtime-json",
+        &entries,
+        "--trace",
+        "1",
+    ]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let written = std::fs::read(&output).unwrap();
+    assert_eq!(&written[40..], KNOWN);
+    let trace = text(&ran.stdout);
+    for line in [
+        "packet 0: port 1: 16 bytes came in",
+        "packet 0: end of parser, valid headers: headers.ethernet",
+        "packet 0: table Forwarding.stations: hdr.ethernet.dst=0x20000000002: hit, Forwarding.forward(port=0x2)",
+        "packet 0: port 2: 16 bytes leave",
+        "packet 1: table Forwarding.stations: hdr.ethernet.dst=0x20000000003: miss",
+        "packet 1: table Forwarding.stations: default, Forwarding.drop()",
+        "packet 1: dropped: `egress_spec` is the drop port behind ingress",
+    ] {
+        assert!(trace.lines().any(|own| own == line), "{line}\n{trace}");
+    }
+    let wrong = file(&files, "wrong.json", &ENTRIES.replace("stations", "station"));
+    let ran = millstream(&["p4", "run", &program, "-i", &ports[0], "--runtime-json", &wrong]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(text(&ran.stderr).contains("table_entries 1"), "{}", text(&ran.stderr));
+}
+
+#[test]
+fn commands_reach_a_running_switch() {
+    use std::io::{BufRead as _, BufReader};
+    let files = Files::new("p4-cli");
+    let program = file(&files, "bridge.p4", BRIDGE);
+    let mut switch = Command::new(env!("CARGO_BIN_EXE_millstream"))
+        .args(["p4", "run", &program, "--cli", "127.0.0.1:0"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(switch.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.starts_with("commands at ")).unwrap();
+    let address = line.trim_start_matches("commands at ").to_owned();
+    let add = "table_add stations forward 02:00:00:00:00:02 => 2";
+    let ran =
+        millstream(&["p4", "cli", "--address", &address, "-c", add, "-c", "table_num_entries stations"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    assert_eq!(text(&ran.stdout), "Entry has been added with handle 0\n1\n");
+    let commands =
+        file(&files, "commands.txt", "# a comment\ntable_add stations forward 1 => 1000\nshow_tables\n");
+    let ran = millstream(&["p4", "cli", "--address", &address, "--json", &commands]);
+    assert_eq!(ran.status.code(), Some(1));
+    let answers: Vec<Value> =
+        text(&ran.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((answers[0]["failed"].as_bool(), answers[1]["failed"].as_bool()), (Some(true), Some(false)));
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    let ran = millstream(&["p4", "cli", "--address", &address, "-c", "help"]);
+    assert_eq!(ran.status.code(), Some(2));
+}
+
+#[test]
+fn a_program_is_written_with_all_files_that_it_includes() {
+    let files = Files::new("p4-config");
+    std::fs::create_dir_all(files.path("more")).unwrap();
+    file(&files, "more/types.p4", "typedef bit<WIDTH> port_t;\n");
+    let including = BRIDGE.replace("\nheader ethernet_t", "\n#include <types.p4>\nheader ethernet_t");
+    let program =
+        file(&files, "bridge.p4", &including.replace("forward(bit<9> port)", "forward(port_t port)"));
+    let (folder, config) = (files.path("more"), files.path("bridge.config"));
+    let ran = millstream(&["p4", "info", "-I", &folder, "-D", "WIDTH=9", &program, "--config-out", &config]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let bytes = std::fs::read(&config).unwrap();
+    let read = millstream_p4runtime_server::ControlProgram::from_config(&bytes).unwrap();
+    assert_eq!(read.description.info.tables.len(), 1);
+}

@@ -87,7 +87,7 @@ pub enum RedirectTarget {
 }
 
 /// Answers that a test may supply in place of the defaults.
-pub trait EnvHooks {
+pub trait EnvHooks: Send {
     /// `bpf_fib_lookup`: fills `params` (`struct bpf_fib_lookup`) and gives the result. By default there is
     /// no route.
     fn fib_lookup(&mut self, params: &mut [u8], flags: u64) -> i64 {

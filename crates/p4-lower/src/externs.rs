@@ -14,7 +14,7 @@ use crate::hashes::{hash_of, random_word, wide_identity};
 use crate::keys::scalar_widths;
 use crate::lowerer::Lowerer;
 use crate::meters::{METER_SIZE, metered_units};
-use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, ObjectKind};
+use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, MessageSpec, ObjectKind};
 use crate::portable::{call_method, make_extern, output_action};
 use crate::requests::packet_operation;
 use crate::scope::Instance;
@@ -403,12 +403,13 @@ impl<'p> Lowerer<'p> {
             Some(ConstantValue::Text(text)) => text.to_string(),
             _ => return refuse(span, "the message has to be known when the program is compiled"),
         };
-        self.pipeline.messages.push(text);
-        let number = self.pipeline.messages.len() as u64 - 1;
         let data = match arguments.get(1).copied().flatten() {
             Some(value) => self.operand(value, None)?,
             None => Operand::Scalar(Scalar::bits(self.emitter.zero_words(0), 0)),
         };
+        let bits = self.fields_of(&data);
+        let number = self.pipeline.messages.len() as u64;
+        self.pipeline.messages.push(MessageSpec { text, bits });
         self.send_event(EVENT_MESSAGE, number, &data, span)
     }
 

@@ -34,8 +34,8 @@ pub struct Pipeline {
     pub objects: Vec<ObjectSpec>,
     /// Fields that survive a clone, resubmission or recirculation, by number of the list.
     pub field_lists: Vec<FieldList>,
-    /// Formats of messages of `log_msg`, by number.
-    pub messages: Vec<String>,
+    /// Messages of `log_msg`, by number.
+    pub messages: Vec<MessageSpec>,
     /// Ring buffer of digests and messages: a record is its kind and number (32 bits each), and the data.
     pub events: Option<Map>,
     /// Room in front of a packet, in bytes, that the deparser may need.
@@ -44,6 +44,15 @@ pub struct Pipeline {
     pub errors: Vec<String>,
     /// Lines of the program: records that instructions refer to by [`millstream_ir::Function::locs`].
     pub lines: Vec<SourceLine>,
+}
+
+/// A message of `log_msg`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageSpec {
+    /// Text, with `{}` for each field.
+    pub text: String,
+    /// Width of each field; their bits follow each other in the event's data.
+    pub bits: Vec<u32>,
 }
 
 /// A line of the program.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_interp::ir::IrInterpreter;
-use millstream_interp::{ContextKind, MachineState, MapId, SideEffect};
+use millstream_interp::{ContextKind, MachineState, MapId, MapLookup, SideEffect};
 use millstream_ir::{Func, Map};
 use millstream_p4_lower::LoweredProgram;
 use rustc_hash::FxHashMap;
@@ -90,6 +90,77 @@ pub trait SwitchExecutor {
     fn forward(&mut self, _port: u64, _packet: &[u8]) -> Option<Result<Vec<SentPacket>, ExecutorError>> {
         None
     }
+
+    /// Records lookups of tables from now on, or no longer. An engine without such records gives none.
+    fn record_lookups(&mut self, records: bool) {
+        let _ = records;
+    }
+
+    /// Takes the lookups that were recorded since the last call.
+    fn take_lookups(&mut self) -> Vec<ExecutorLookup> {
+        Vec::new()
+    }
+}
+
+/// A lookup that a program made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExecutorLookup {
+    /// Map.
+    pub map: Map,
+    /// Key.
+    pub key: Vec<u8>,
+    /// Value that was found.
+    pub value: Option<Vec<u8>>,
+}
+
+impl<E: SwitchExecutor + ?Sized> SwitchExecutor for Box<E> {
+    fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        (**self).run(func, state, packet)
+    }
+
+    fn run_unicast(
+        &mut self,
+        state: &mut Vec<u8>,
+        packet: &mut Vec<u8>,
+    ) -> Result<UnicastOutcome, ExecutorError> {
+        (**self).run_unicast(state, packet)
+    }
+
+    fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>> {
+        (**self).get(map, key)
+    }
+
+    fn set(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), ExecutorError> {
+        (**self).set(map, key, value)
+    }
+
+    fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), ExecutorError> {
+        (**self).delete(map, key)
+    }
+
+    fn keys(&mut self, map: Map) -> Vec<Vec<u8>> {
+        (**self).keys(map)
+    }
+
+    fn set_time(&mut self, nanoseconds: u64) {
+        (**self).set_time(nanoseconds);
+    }
+
+    fn take_records(&mut self) -> Vec<Vec<u8>> {
+        (**self).take_records()
+    }
+
+    fn record_lookups(&mut self, records: bool) {
+        (**self).record_lookups(records);
+    }
+
+    fn take_lookups(&mut self) -> Vec<ExecutorLookup> {
+        (**self).take_lookups()
+    }
+
+    fn forward(&mut self, port: u64, packet: &[u8]) -> Option<Result<Vec<SentPacket>, ExecutorError>> {
+        (**self).forward(port, packet)
+    }
 }
 
 /// The interpreter of the IR as an engine.
@@ -168,5 +239,18 @@ impl SwitchExecutor for InterpreterExecutor {
 
     fn take_records(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.records)
+    }
+
+    fn record_lookups(&mut self, records: bool) {
+        self.machine.maps.lookups = records.then(Vec::new);
+    }
+
+    fn take_lookups(&mut self) -> Vec<ExecutorLookup> {
+        let Some(lookups) = self.machine.maps.lookups.as_mut().map(std::mem::take) else { return Vec::new() };
+        let named = |lookup: MapLookup| {
+            let map = self.maps.iter().find(|(_, id)| **id == lookup.map).map(|(map, _)| *map)?;
+            Some(ExecutorLookup { map, key: lookup.key, value: lookup.value })
+        };
+        lookups.into_iter().filter_map(named).collect()
     }
 }

@@ -14,8 +14,12 @@ mod portable;
 mod receive;
 pub mod stf;
 mod switch;
+mod trace;
 mod v1model;
 
 pub use entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
-pub use executor::{ExecutorError, InterpreterExecutor, SwitchExecutor, UnicastOutcome};
-pub use switch::{DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchError, SwitchEvent};
+pub use executor::{ExecutorError, ExecutorLookup, InterpreterExecutor, SwitchExecutor, UnicastOutcome};
+pub use switch::{
+    DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent,
+};
+pub use trace::{TraceEvent, TracedAction};

@@ -7,6 +7,7 @@ use millstream_p4_lower::Architecture;
 use crate::executor::SwitchExecutor;
 use crate::portable::NORMAL_PATH;
 use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError, WaitingPacket};
+use crate::trace::TraceEvent;
 use crate::v1model::NORMAL_PACKET;
 
 /// Nanoseconds between packets, on the switch's clock.
@@ -18,8 +19,12 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the engine fails, or the packet circulates without end.
     pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
-        self.time += PACKET_INTERVAL;
+        self.time = match &self.clock {
+            Some(clock) => clock(),
+            None => self.time + PACKET_INTERVAL,
+        };
         self.executor.set_time(self.time);
+        self.note(|| TraceEvent::Arrived { port, bytes: data.len() });
         if let Some(sent) = self.executor.forward(port, data) {
             self.collect_events();
             return Ok(sent?);
@@ -48,6 +53,9 @@ impl<E: SwitchExecutor> Switch<E> {
             }
             self.collect_events();
         }
+        sent.iter().for_each(|packet| {
+            self.note(|| TraceEvent::Sent { port: packet.port, bytes: packet.data.len() });
+        });
         Ok(sent)
     }
 }

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 use crate::executor::{ExecutorError, SwitchExecutor};
+use crate::trace::TraceEvent;
 
 /// Port of dropped packets.
 pub const DROP_PORT: u64 = 511;
@@ -88,6 +89,9 @@ pub(crate) struct WaitingPacket {
 /// Packets that wait, oldest first.
 pub(crate) type WaitingQueue = VecDeque<WaitingPacket>;
 
+/// Clock of a switch, in nanoseconds.
+pub type SwitchClock = Box<dyn Fn() -> u64 + Send>;
+
 /// A switch.
 pub struct Switch<E> {
     program: Arc<LoweredProgram>,
@@ -102,6 +106,10 @@ pub struct Switch<E> {
     pub events: Vec<SwitchEvent>,
     /// Time in nanoseconds.
     pub(crate) time: u64,
+    /// Clock that says the time; without one, each run of a pipeline takes a constant time.
+    pub(crate) clock: Option<SwitchClock>,
+    /// Events of packets, while they are traced.
+    pub(crate) trace: Option<Vec<TraceEvent>>,
 }
 
 impl<E: SwitchExecutor> Switch<E> {
@@ -120,6 +128,8 @@ impl<E: SwitchExecutor> Switch<E> {
             groups: BTreeMap::new(),
             events: Vec::new(),
             time: 0,
+            clock: None,
+            trace: None,
         };
         for object in &program.pipeline.objects {
             switch.write_initial(object)?;
@@ -136,6 +146,11 @@ impl<E: SwitchExecutor> Switch<E> {
     /// The program's description.
     pub fn pipeline(&self) -> &Pipeline {
         &self.program.pipeline
+    }
+
+    /// Lets a clock say the time of packets: meters and timestamps then have real values.
+    pub fn use_clock(&mut self, clock: SwitchClock) {
+        self.clock = Some(clock);
     }
 
     /// The engine.
@@ -296,7 +311,11 @@ impl<E: SwitchExecutor> Switch<E> {
         packet: &mut Vec<u8>,
     ) -> Result<(), SwitchError> {
         let func = self.stage(name)?;
-        Ok(self.executor.run(func, state, packet)?)
+        let ran = self.executor.run(func, state, packet);
+        if self.trace.is_some() {
+            self.trace_stage(name, state);
+        }
+        Ok(ran?)
     }
 
     /// State of a packet with nothing in it.

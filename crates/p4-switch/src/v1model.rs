@@ -100,6 +100,7 @@ impl<E: SwitchExecutor> Switch<E> {
     ) -> Result<(), SwitchError> {
         let WaitingPacket { port, packet, mut state, .. } = waiting;
         if self.engine(&state, "assertion_failed") != 0 {
+            self.note_drop("an assertion failed in ingress");
             return Ok(());
         }
         if self.engine(&state, "clone_ingress") != 0 {
@@ -114,12 +115,17 @@ impl<E: SwitchExecutor> Switch<E> {
         let group = self.get(&state, "standard_metadata.mcast_grp");
         if group != 0 {
             self.standard(&mut state, &[("instance_type", instance_type::REPLICATED)]);
-            self.replicate(&self.group_targets(group), &packet, &state, queue);
+            let targets = self.group_targets(group);
+            if targets.is_empty() {
+                self.note_drop("the multicast group has no ports");
+            }
+            self.replicate(&targets, &packet, &state, queue);
             return Ok(());
         }
         let port = self.get(&state, "standard_metadata.egress_spec");
-        if port != DROP_PORT {
-            self.enqueue(port, packet, state, queue);
+        match port {
+            DROP_PORT => self.note_drop("`egress_spec` is the drop port behind ingress"),
+            port => self.enqueue(port, packet, state, queue),
         }
         Ok(())
     }
@@ -181,12 +187,14 @@ impl<E: SwitchExecutor> Switch<E> {
         }
         self.run_stage("egress", &mut state, &mut packet)?;
         if self.engine(&state, "assertion_failed") != 0 || self.engine(&state, "deparser_overflow") != 0 {
+            self.note_drop("an assertion failed in egress, or the deparser's buffer is full");
             return Ok(None);
         }
         if self.engine(&state, "clone_egress") != 0 {
             self.clone_egress(&original, &state, queue);
         }
         if self.get(&state, "standard_metadata.egress_spec") == DROP_PORT {
+            self.note_drop("`egress_spec` is the drop port behind egress");
             return Ok(None);
         }
         if self.engine(&state, "truncates") != 0 {

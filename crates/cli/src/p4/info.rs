@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 use millstream_p4runtime::{MessageFormat, describe_program, encode_message};
+use millstream_p4runtime_server::encode_config;
 
 use super::PreprocessorArgs;
 use crate::exit::Exit;
@@ -26,12 +27,16 @@ pub(crate) struct P4InfoArgs {
     /// Also write the program's initial table entries to this file, as a P4Runtime `WriteRequest`
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
+    /// Also write the program with all files that it includes to this file, as controllers send it to a switch
+    /// (the device config of P4Runtime)
+    #[arg(long, value_name = "FILE")]
+    config_out: Option<PathBuf>,
 }
 
 impl P4InfoArgs {
     /// Returns true if no file is written.
     pub(super) fn only_prints(&self) -> bool {
-        self.output.is_none() && self.entries.is_none()
+        self.output.is_none() && self.entries.is_none() && self.config_out.is_none()
     }
 
     fn format(&self, output: Option<&PathBuf>) -> MessageFormat {
@@ -62,6 +67,11 @@ pub(super) fn run(args: &P4InfoArgs) -> Result<ExitCode> {
     if let Some(path) = &args.entries {
         let entries = encode_message(&description.entries, args.format(Some(path))).into_diagnostic()?;
         std::fs::write(path, entries)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &args.config_out {
+        std::fs::write(path, encode_config(&program, &args.preprocessor.options()))
             .into_diagnostic()
             .wrap_err_with(|| format!("cannot write {}", path.display()))?;
     }

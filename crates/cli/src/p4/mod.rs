@@ -1,9 +1,13 @@
-//! `millstream p4`: P4_16 programs: checking, P4Info, kernel objects, tests.
+//! `millstream p4`: P4_16 programs: checking, P4Info, kernel objects, tests, and switches that run.
 
 mod build;
 mod check;
+mod commands;
+mod execution;
 mod info;
+mod run;
 mod stf;
+pub(crate) mod wrappers;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,6 +36,11 @@ enum P4Command {
     Build(build::P4BuildArgs),
     /// Run tests in the language of the simple test framework (STF): packets in, packets out
     Test(stf::P4TestArgs),
+    /// Run a program as a switch on interfaces or capture files, controlled by P4Runtime
+    Run(Box<run::P4RunArgs>),
+    /// Send commands to a running switch: table_add, register_read and the other words of the reference
+    /// switch's command line
+    Cli(commands::P4CliArgs),
 }
 
 /// Flags of all commands that read programs.
@@ -69,6 +78,8 @@ pub(crate) fn run(args: &P4Args) -> Result<ExitCode> {
         P4Command::Info(args) => info::run(args),
         P4Command::Build(args) => build::run(args),
         P4Command::Test(args) => stf::run(args),
+        P4Command::Run(args) => run::run(args),
+        P4Command::Cli(args) => commands::run(args),
     }
 }
 
@@ -86,7 +97,16 @@ impl P4Args {
         match &self.command {
             P4Command::Check(_) | P4Command::Test(_) => true,
             P4Command::Info(args) => args.only_prints(),
-            P4Command::Build(_) => false,
+            P4Command::Build(_) | P4Command::Run(_) | P4Command::Cli(_) => false,
+        }
+    }
+
+    /// Privileges that the command needs.
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        match &self.command {
+            P4Command::Test(args) => args.needs(),
+            P4Command::Run(args) if args.needs_interfaces() => RequiredPrivileges::Interfaces,
+            _ => RequiredPrivileges::Files,
         }
     }
 }

@@ -161,6 +161,19 @@ pub struct MapSet {
     maps: Vec<MapInstance>,
     /// Keys that programs looked up and did not find, in order, while this is there.
     pub missed: Option<Vec<(MapId, Vec<u8>)>>,
+    /// Lookups of programs, in order, while this is there.
+    pub lookups: Option<Vec<MapLookup>>,
+}
+
+/// A lookup of a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapLookup {
+    /// Map.
+    pub map: MapId,
+    /// Key.
+    pub key: Vec<u8>,
+    /// Value that was found.
+    pub value: Option<Vec<u8>>,
 }
 
 impl MapSet {
@@ -220,13 +233,17 @@ impl MapSet {
     /// `bpf_map_lookup_elem`: the offset of the value for addresses, on this CPU.
     pub(crate) fn lookup(&mut self, map: MapId, key: &[u8], cpu: u32) -> Option<u64> {
         let state = self.maps.get_mut(map.0 as usize)?;
-        let Some(slot) = state.index.find(key, true) else {
-            if let Some(missed) = &mut self.missed {
-                missed.push((map, key.to_vec()));
-            }
-            return None;
-        };
-        state.values.offset(slot, cpu)
+        let slot = state.index.find(key, true);
+        let offset = slot.and_then(|slot| state.values.offset(slot, cpu));
+        if let Some(lookups) = &mut self.lookups {
+            let size = state.spec.value_size as usize;
+            let value = offset.and_then(|offset| Some(state.values.at(offset, size)?.to_vec()));
+            lookups.push(MapLookup { map, key: key.to_vec(), value });
+        }
+        if let (None, Some(missed)) = (slot, &mut self.missed) {
+            missed.push((map, key.to_vec()));
+        }
+        offset
     }
 
     /// The inner map at a key of a map of maps.

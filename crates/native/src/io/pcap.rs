@@ -59,6 +59,14 @@ impl<W: Write> PcapWriter<W> {
         self.out.flush()
     }
 
+    /// Writes buffered data to the file, which goes on.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// Writes a packet with this time, in nanoseconds; `cut` is the number of bytes that were cut off before
     /// it arrived.
     ///

@@ -70,7 +70,7 @@ impl EntityStore {
     }
 }
 
-fn failed(count: usize, failed_at: usize, error: &EntityError) -> BatchOutcome {
+pub(crate) fn failed(count: usize, failed_at: usize, error: &EntityError) -> BatchOutcome {
     let result = |at: usize| match at == failed_at {
         true => Err(error.clone()),
         false => Err(EntityError::new(ErrorKind::Aborted, "another update of the batch failed")),

@@ -39,11 +39,13 @@ pub struct EntityError {
 }
 
 impl EntityError {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> EntityError {
+    /// An error of a kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> EntityError {
         EntityError { kind, message: message.into() }
     }
 
-    pub(crate) fn invalid(message: impl Into<String>) -> EntityError {
+    /// The entity is malformed.
+    pub fn invalid(message: impl Into<String>) -> EntityError {
         EntityError::new(ErrorKind::InvalidArgument, message)
     }
 
@@ -51,7 +53,8 @@ impl EntityError {
         EntityError::new(ErrorKind::NotFound, message)
     }
 
-    pub(crate) fn unimplemented(message: impl Into<String>) -> EntityError {
+    /// This target does not have the feature.
+    pub fn unimplemented(message: impl Into<String>) -> EntityError {
         EntityError::new(ErrorKind::Unimplemented, message)
     }
 

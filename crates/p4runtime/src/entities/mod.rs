@@ -10,6 +10,7 @@ mod actions;
 mod arrays;
 mod batch;
 mod bytestrings;
+mod changes;
 mod data;
 mod error;
 mod keys;
@@ -25,6 +26,7 @@ mod tables;
 
 pub use batch::BatchOutcome;
 pub use bytestrings::{canonical_bytes, canonical_signed_bytes};
+pub use changes::{EntityChange, EntityPlace, EntryState, undone_batch};
 pub use error::{EntityError, ErrorKind};
 pub use keys::{EntryKey, MatchValue};
 pub use pipeline::{PipelineError, PipelineIndex};

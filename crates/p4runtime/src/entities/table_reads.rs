@@ -139,7 +139,7 @@ fn is_selected(request: &TableEntry, key: Option<&EntryKey>, entry: &StoredEntry
 }
 
 /// Table and key of an entry.
-fn named_entry(id: u32, shape: &TableShape, key: Option<&EntryKey>) -> TableEntry {
+pub(crate) fn named_entry(id: u32, shape: &TableShape, key: Option<&EntryKey>) -> TableEntry {
     TableEntry {
         table_id: id,
         r#match: key.map(|key| write_values(&shape.fields, &key.values)).unwrap_or_default(),

@@ -1,0 +1,37 @@
+//! Engines that run the functions of a program.
+
+use std::sync::Arc;
+
+use millstream_p4_lower::LoweredProgram;
+use millstream_p4_switch::{InterpreterExecutor, SwitchExecutor};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
+
+/// Execution of a switch that runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum SwitchExecution {
+    /// The interpreter of the IR, on the program as it was lowered
+    Interpreter,
+    /// The same after the static passes
+    Optimized,
+}
+
+/// Makes the engine of a program.
+///
+/// # Errors
+/// If a pass breaks the program.
+pub(super) fn make_executor(
+    on: SwitchExecution,
+    program: &Arc<LoweredProgram>,
+) -> Result<Box<dyn SwitchExecutor + Send>, String> {
+    match on {
+        SwitchExecution::Interpreter => Ok(Box::new(InterpreterExecutor::new(Arc::clone(program)))),
+        SwitchExecution::Optimized => {
+            let mut optimized = LoweredProgram::clone(program);
+            let mut session = PassSession::new(TargetInfo::native());
+            PassPipeline::default_o2()
+                .run(&mut optimized.module, &mut session)
+                .map_err(|error| error.to_string())?;
+            Ok(Box::new(InterpreterExecutor::new(Arc::new(optimized))))
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Programs as controllers give them: P4 source, alone or with the files that it includes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_p4::{CompileOptions, CompiledProgram, SourceLoader, compile};
+use millstream_p4_lower::{LoweredProgram, lower};
+use millstream_p4runtime::entities::{PipelineError, PipelineIndex};
+use millstream_p4runtime::proto::config::v1::P4Info;
+use millstream_p4runtime::{InfoError, ProgramDescription, describe_program};
+use serde::{Deserialize, Serialize};
+
+/// First line of a program with its files.
+const CONFIG_TITLE: &[u8] = b"millstream p4 config 1\n";
+/// Name of a program that came without one.
+const UNNAMED: &str = "pipeline.p4";
+
+/// Reason why a program cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The bytes are compiled for the reference switch.
+    #[error(
+        "this is JSON for the reference switch; send the P4 source as device config, or what \
+         `millstream p4 info --config-out` writes"
+    )]
+    CompiledJson,
+    /// The bytes are neither text nor a program with its files.
+    #[error("the device config is neither P4 source nor what `millstream p4 info --config-out` writes")]
+    NoProgram,
+    /// The program has errors.
+    #[error("{0}")]
+    Rejected(String),
+    /// The program has no P4Info.
+    #[error(transparent)]
+    Info(#[from] InfoError),
+    /// The P4Info cannot be used.
+    #[error(transparent)]
+    Index(#[from] PipelineError),
+    /// The controller's P4Info is not that of the program.
+    #[error("the P4Info is not that of the program: {0}")]
+    OtherInfo(String),
+}
+
+/// A program with all files that it includes.
+#[derive(Serialize, Deserialize)]
+struct ProgramFiles {
+    main: String,
+    search_paths: Vec<String>,
+    definitions: Vec<(String, String)>,
+    files: BTreeMap<String, String>,
+}
+
+impl SourceLoader for ProgramFiles {
+    fn load(&mut self, path: &str) -> Option<String> {
+        self.files.get(path).cloned()
+    }
+}
+
+/// Writes a program with all files that it includes, as controllers can send it.
+pub fn encode_config(program: &CompiledProgram, options: &CompileOptions) -> Vec<u8> {
+    let files: BTreeMap<_, _> =
+        program.sources.files().map(|file| (file.path.clone(), file.text.clone())).collect();
+    let main = program.sources.files().next().map_or(UNNAMED.to_owned(), |file| file.path.clone());
+    let all = ProgramFiles {
+        main,
+        search_paths: options.search_paths.clone(),
+        definitions: options.definitions.clone(),
+        files,
+    };
+    let mut bytes = CONFIG_TITLE.to_vec();
+    bytes.extend(serde_json::to_vec(&all).unwrap_or_default());
+    bytes
+}
+
+/// A program that can be run and controlled.
+#[derive(Debug)]
+pub struct ControlProgram {
+    /// Code.
+    pub lowered: Arc<LoweredProgram>,
+    /// P4Info, and entries that the program states.
+    pub description: ProgramDescription,
+    /// P4Info by ids.
+    pub index: Arc<PipelineIndex>,
+    /// Bytes that a controller sent, or could send, for this program.
+    pub config: Vec<u8>,
+}
+
+impl ControlProgram {
+    /// Describes and lowers a program.
+    ///
+    /// # Errors
+    /// [`ProgramError`], with the places of errors.
+    pub fn new(program: &CompiledProgram, config: Vec<u8>) -> Result<ControlProgram, ProgramError> {
+        let errors: Vec<String> = program
+            .diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.is_error())
+            .map(|diagnostic| diagnostic.render(&program.sources).to_string())
+            .collect();
+        if !errors.is_empty() {
+            return Err(ProgramError::Rejected(errors.join("\n")));
+        }
+        let description = describe_program(program)?;
+        let lowered =
+            lower(program).map_err(|error| ProgramError::Rejected(error.render(&program.sources)))?;
+        let index = Arc::new(PipelineIndex::new(&description.info)?);
+        Ok(ControlProgram { lowered: Arc::new(lowered), description, index, config })
+    }
+
+    /// Reads the device config of a controller: P4 source, or what [`encode_config`] wrote.
+    ///
+    /// # Errors
+    /// [`ProgramError`].
+    pub fn from_config(config: &[u8]) -> Result<ControlProgram, ProgramError> {
+        let mut files = read_config(config)?;
+        let options = CompileOptions {
+            search_paths: files.search_paths.clone(),
+            definitions: files.definitions.clone(),
+        };
+        let main = files.main.clone();
+        ControlProgram::new(&compile(&main, &mut files, &options), config.to_vec())
+    }
+
+    /// Checks that a controller's P4Info is that of the program; the package's description may differ.
+    ///
+    /// # Errors
+    /// [`ProgramError::OtherInfo`] with the first part that differs.
+    pub fn check_info(&self, given: &P4Info) -> Result<(), ProgramError> {
+        let own = &self.description.info;
+        let parts = [
+            ("tables", given.tables == own.tables),
+            ("actions", given.actions == own.actions),
+            ("action profiles", given.action_profiles == own.action_profiles),
+            ("counters", given.counters == own.counters && given.direct_counters == own.direct_counters),
+            ("meters", given.meters == own.meters && given.direct_meters == own.direct_meters),
+            ("controller headers", given.controller_packet_metadata == own.controller_packet_metadata),
+            ("value sets", given.value_sets == own.value_sets),
+            ("registers", given.registers == own.registers),
+            ("digests", given.digests == own.digests),
+        ];
+        match parts.iter().find(|(_, is_same)| !is_same) {
+            Some((name, _)) => Err(ProgramError::OtherInfo(format!("the {name} differ"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn read_config(config: &[u8]) -> Result<ProgramFiles, ProgramError> {
+    if let Some(rest) = config.strip_prefix(CONFIG_TITLE) {
+        return serde_json::from_slice(rest).map_err(|_| ProgramError::NoProgram);
+    }
+    let text = std::str::from_utf8(config).map_err(|_| ProgramError::NoProgram)?;
+    match text.trim_start().chars().next() {
+        Some('{') => Err(ProgramError::CompiledJson),
+        None => Err(ProgramError::NoProgram),
+        Some(_) => Ok(ProgramFiles {
+            main: UNNAMED.to_owned(),
+            search_paths: Vec::new(),
+            definitions: Vec::new(),
+            files: BTreeMap::from([(UNNAMED.to_owned(), text.to_owned())]),
+        }),
+    }
+}
