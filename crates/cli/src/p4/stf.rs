@@ -274,11 +274,7 @@ fn optimized(program: &LoweredProgram) -> Result<Arc<LoweredProgram>, PassError>
     Ok(Arc::new(program))
 }
 
-fn run_on<E: SwitchExecutor>(
-    program: Arc<LoweredProgram>,
-    executor: E,
-    commands: &[StfLine],
-) -> StfOutcome {
+fn run_on<E: SwitchExecutor>(program: Arc<LoweredProgram>, executor: E, commands: &[StfLine]) -> StfOutcome {
     let mut switch = match Switch::new(program, executor) {
         Ok(switch) => switch,
         Err(error) => return (StfVerdict::Refused, Some(error.to_string())),
