@@ -3,7 +3,7 @@
 
     bench/classifiers.py [--example PATH] [--instructions KIND:RULES:VARIANT ...] [--output FILE]
 
-PATH is what `cargo build --release -p millstream-click --example classifiers` makes. Variants of one filter run in turns. Instructions are counted by callgrind in the program's batches only.
+PATH is what `cargo build --release -p millstream-click-elements --example classifiers` makes. Variants of one filter run in turns. Instructions are counted by callgrind in the program's batches only.
 """
 
 import argparse

@@ -168,7 +168,7 @@ tables() {
 }
 
 classifiers() {
-	cargo build --release --quiet -p millstream-click --example classifiers
+	cargo build --release --quiet -p millstream-click-elements --example classifiers
 	bench/classifiers.py --example "${CARGO_TARGET_DIR:-target}/release/examples/classifiers" \
 		--output "$results/classifiers.json" >/dev/null || failed=1
 	echo "$results/classifiers.json"

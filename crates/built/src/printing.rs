@@ -42,6 +42,10 @@ impl PrintOutput {
         for (name, header) in program.printers.iter().filter_map(named) {
             if !open.files.contains_key(name) {
                 let named = |e: io::Error| io::Error::new(e.kind(), format!("{name}: {e}"));
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "errors are returned, and `finish` reports them"
+                )]
                 let mut file: BufWriter<Box<dyn Write + Send>> = BufWriter::new(match name.as_str() {
                     "-" => Box::new(io::stdout()),
                     _ => Box::new(File::create(name).map_err(named)?),

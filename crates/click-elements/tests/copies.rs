@@ -4,6 +4,8 @@
 mod common;
 
 use common::{Bed, hex};
+use millstream_click::{flatten, parse};
+use millstream_click_elements::compile;
 
 /// A frame with a different value in every byte.
 fn frame() -> Vec<u8> {
@@ -48,4 +50,25 @@ fn packets_that_wait_have_all_the_room_in_front() {
     assert_eq!((original.len(), copy.len()), (2, 2));
     assert_eq!(original, copy);
     assert_eq!(original[0].len(), 15 * 14 + frame().len());
+}
+
+/// Copies of a packet at most, by a configuration.
+fn copies(text: &str) -> u32 {
+    compile(&flatten(&parse(text).expect("parsed"), &[]).expect("flattened")).expect("compiled").copies
+}
+
+#[test]
+fn copies_of_copies_are_counted_and_ways_that_lead_back_are_not() {
+    assert_eq!(copies("FromDevice(a) -> Counter -> Discard;"), 0);
+    assert_eq!(copies("FromDevice(a) -> t :: Tee(3) -> d :: Discard; t[1] -> d; t[2] -> d;"), 2);
+    let both = "FromDevice(a) -> t :: Tee -> u :: Tee -> d :: Discard; t[1] -> u; u[1] -> d; u[2] -> d;";
+    assert_eq!(copies(both), 5, "a copy, and two of either");
+    let choice =
+        "FromDevice(a) -> c :: Classifier(12/0800, -) -> t :: Tee -> d :: Discard; t[1] -> d; c[1] -> d;";
+    assert_eq!(copies(choice), 1);
+    assert!(
+        copies(
+            "FromDevice(a) -> t :: Tee -> Discard; t[1] -> Paint(1) -> p :: CheckPaint(2) -> t; p[1] -> Discard;"
+        ) >= 1
+    );
 }

@@ -4,10 +4,8 @@
 mod common;
 
 use common::{hex, number, sum};
-use millstream_click::{
-    Ablations, ClickProgram, Graph, HandlerWriters, HostInterface, STATE, flatten, parse,
-};
-use millstream_click_elements::{compile, compile_for};
+use millstream_click::{ClickProgram, Graph, HostInterface, STATE, flatten, parse};
+use millstream_click_elements::compile;
 use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
 

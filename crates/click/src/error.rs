@@ -29,7 +29,7 @@ pub struct Error {
     /// Help, if there is any.
     pub help: Option<String>,
     /// Another place that the error is about, and what is there.
-    pub note: Option<(ConfigSpan, String)>,
+    pub note: Option<Box<(ConfigSpan, String)>>,
 }
 
 impl Error {
@@ -48,7 +48,7 @@ impl Error {
     /// Adds another place that the error is about.
     #[must_use]
     pub fn note(mut self, span: ConfigSpan, what: impl Into<String>) -> Error {
-        self.note = Some((span, what.into()));
+        self.note = Some(Box::new((span, what.into())));
         self
     }
 

@@ -654,12 +654,12 @@ mod tests {
 
     /// A record of a packet whose network header is at this distance.
     fn record(network: Option<i64>, packet: &[u8]) -> Vec<u8> {
-        let words = [0, 3, network.unwrap_or(NO_NETWORK), packet.len() as i64, 0, 7, 5];
+        let words = [0, 3, network.unwrap_or(NO_NETWORK), packet.len() as i64, 0, 7, 5, 0];
         words.iter().flat_map(|word: &i64| word.to_ne_bytes()).chain(packet.iter().copied()).collect()
     }
 
     fn text(form: PrintForm, label: &str, record: &[u8], time: u64) -> Option<String> {
-        let printer = PacketPrinter { label: label.into(), form, file: None };
+        let printer = PacketPrinter { label: label.into(), form, file: None, header: String::new() };
         let (_, text) = printed(std::slice::from_ref(&printer), record, time)?;
         Some(String::from_utf8(text).expect("text"))
     }
@@ -684,7 +684,10 @@ mod tests {
         assert_eq!(of(packet(PayloadFormat::Hex, 24), "a b", b""), "a b:    0");
         let all = PrintForm::Packet { contents: PayloadFormat::Hex, most: 2, timestamp: true, cpu: true };
         let record = record(None, &[1, 2, 3]);
-        assert_eq!(text(all, "a", &record, 1_000_020_000).as_deref(), Some("a(3): 1.000020:    3 | 0102"));
+        assert_eq!(
+            text(all.clone(), "a", &record, 1_000_020_000).as_deref(),
+            Some("a(3): 1.000020:    3 | 0102")
+        );
         assert_eq!(text(all, "", &record, 1_000_020_001).as_deref(), Some("(3): 1.000020001:    3 | 0102"));
     }
 

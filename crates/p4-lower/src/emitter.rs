@@ -248,8 +248,8 @@ impl Emitter {
         self.branch(Cond::Ne, truth, zero, yes, no);
     }
 
-    /// Branches to a new block if the condition holds, or the pointer is not null, and returns the block of the other case, which is
-    /// entered later.
+    /// Branches to a new block if the condition holds, or the pointer is not null, and returns the block of the
+    /// other case, which is entered later.
     pub(crate) fn split(&mut self, truth: Value) -> Block {
         let (yes, no) = (self.new_block(), self.new_block());
         self.branch_if(truth, yes, no);

@@ -219,7 +219,7 @@ pub(crate) mod tests {
     pub(crate) fn sample() -> MachineCurves {
         let level = |bytes: u64| match bytes {
             ..=32_768 => 1.5,
-            ..=1_048_576 => 6.0,
+            32_769..=1_048_576 => 6.0,
             _ => 90.0,
         };
         let mut curves =

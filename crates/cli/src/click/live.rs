@@ -33,7 +33,7 @@ use crate::native::port_options::{OpenPorts, WorkerQueues};
 enum LiveEndpoint {
     Interface(InterfacePort),
     /// Packets that are generated or read from a file.
-    Made(SyntheticSource),
+    Made(Box<SyntheticSource>),
     File(PcapWriter<BufWriter<File>>, io::Result<()>),
 }
 
@@ -191,13 +191,13 @@ pub(super) fn of_graph(
                 if let Some(all) = finite {
                     finite = Some(made.total()?.saturating_add(all));
                 }
-                ends.push(LiveEndpoint::Made(SyntheticSource::new(made)));
+                ends.push(LiveEndpoint::Made(Box::new(SyntheticSource::new(made))));
                 ends.len() - 1
             }
         };
         described.push(match &ends[place] {
             LiveEndpoint::Interface(wired) => wired.description(),
-            LiveEndpoint::Made(SyntheticSource { packets, .. }) => packets.description.clone(),
+            LiveEndpoint::Made(source) => source.packets.description.clone(),
             LiveEndpoint::File(..) => String::new(),
         });
         places.push(place);

@@ -43,7 +43,7 @@ impl SourceFile {
         let (from, to) =
             (error.span.start.saturating_sub(self.from), error.span.end.saturating_sub(self.from));
         let label = LabeledSpan::new_with_span(Some(error.label.clone()), self.source.place(from, to));
-        let note = error.note.as_ref().map(|(span, note)| {
+        let note = error.note.as_deref().map(|(span, note)| {
             let (from, to) = (span.start.saturating_sub(self.from), span.end.saturating_sub(self.from));
             LabeledSpan::new_with_span(Some(note.clone()), self.source.place(from, to))
         });
@@ -144,7 +144,9 @@ impl SourceMap {
             let mut lines = Vec::new();
             for error in errors {
                 lines.push(format!("{}: {}", self.place(error.span), error.message));
-                lines.extend(error.note.iter().map(|(span, note)| format!("{}: {note}", self.place(*span))));
+                lines.extend(
+                    error.note.as_deref().map(|(span, note)| format!("{}: {note}", self.place(*span))),
+                );
             }
             return ExitError::plain(lines.join("\n"), Exit::Input).into();
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millstream_p4_lower::LoweredProgram;
+use millstream_p4_native::NativeExecutor;
 use millstream_p4_switch::{InterpreterExecutor, SwitchExecutor};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
@@ -13,12 +14,14 @@ pub(super) enum SwitchExecution {
     Interpreter,
     /// The same after the static passes
     Optimized,
+    /// Native code, by LLVM 19
+    Native,
 }
 
 /// Makes the engine of a program.
 ///
 /// # Errors
-/// If a pass breaks the program.
+/// If a pass breaks the program, or LLVM is missing or makes no code of it.
 pub(super) fn make_executor(
     on: SwitchExecution,
     program: &Arc<LoweredProgram>,
@@ -33,5 +36,9 @@ pub(super) fn make_executor(
                 .map_err(|error| error.to_string())?;
             Ok(Box::new(InterpreterExecutor::new(Arc::new(optimized))))
         }
+        SwitchExecution::Native => match NativeExecutor::new(program) {
+            Ok(executor) => Ok(Box::new(executor)),
+            Err(error) => Err(error.to_string()),
+        },
     }
 }

@@ -84,14 +84,6 @@ pub(crate) fn run(args: &P4Args) -> Result<ExitCode> {
 }
 
 impl P4Args {
-    /// Privileges that the command needs.
-    pub(crate) fn needs(&self) -> RequiredPrivileges {
-        match &self.command {
-            P4Command::Test(args) => args.needs(),
-            P4Command::Build(_) | P4Command::Check(_) | P4Command::Info(_) => RequiredPrivileges::Files,
-        }
-    }
-
     /// Returns true if the command can be ended at any moment and leaves nothing behind.
     pub(crate) fn only_prints(&self) -> bool {
         match &self.command {

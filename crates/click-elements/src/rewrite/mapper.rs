@@ -137,7 +137,7 @@ fn search(
     blocks: &[Block],
 ) {
     let to = |server: usize| blocks.get(server).copied();
-    if let [] = points {
+    if points.is_empty() {
         if let Some(block) = to(wrapped) {
             code.jump(block, &[]);
         }

@@ -283,7 +283,7 @@ impl LinePacket {
         let digits = text.trim_end_matches(['+', '!']);
         let offset: u32 = number(digits)?;
         let units = if old_offsets { offset } else { offset >> 3 };
-        let known = old_offsets || offset % 8 == 0;
+        let known = old_offsets || offset.is_multiple_of(8);
         let units = u16::try_from(units).ok().filter(|units| known && *units < 0x2000)?;
         let behind = &text[digits.len()..];
         let flag = |letter: char, bit: u16| if behind.contains(letter) { bit } else { 0 };

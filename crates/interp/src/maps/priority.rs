@@ -269,11 +269,11 @@ impl PriorityIndex {
         let mut ranked = Vec::new();
         for tuple in &self.tuples {
             for (value, same) in &tuple.entries {
-                ranked.extend(same.iter().map(|entry| (tuple, value, entry)));
+                ranked.extend(same.iter().map(|entry| (tuple, &**value, entry)));
             }
         }
         ranked.sort_unstable_by_key(|(_, _, entry)| (Reverse(entry.priority), entry.age));
-        let name = |(tuple, value, entry): (&MaskTuple, &Box<[u8]>, &RankedEntry)| {
+        let name = |(tuple, value, entry): (&MaskTuple, &[u8], &RankedEntry)| {
             let (value, mask) = (value.to_vec(), tuple.mask.to_vec());
             PriorityEntry { priority: entry.priority, value, mask, ranges: entry.ranges.clone() }.encode()
         };
@@ -385,7 +385,8 @@ mod tests {
         }
         let mut names: Vec<_> = entries.iter().map(|(entry, _)| entry.encode()).collect();
         let mut listed = index.names();
-        (names.sort(), listed.sort());
+        names.sort();
+        listed.sort();
         assert_eq!((names.len(), names), (index.len(), listed));
     }
 }

@@ -153,7 +153,7 @@ impl FunctionEmitter<'_> {
         for (at, slot) in self.func.slots.values().enumerate() {
             let (size, align) = (slot.size.max(1), slot.align.max(1));
             let object = format!("[{size} x i8]");
-            used = used.saturating_add(size.next_multiple_of(u32::from(align)));
+            used = used.saturating_add(size.next_multiple_of(align));
             let _ = match self.unit.is_pipeline() && used > MOST_FRAME_BYTES {
                 true => {
                     let name = format!("@{}s{at}", self.symbol);

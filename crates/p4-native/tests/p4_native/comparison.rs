@@ -233,7 +233,8 @@ impl Comparison {
         for (map, spec) in &self.program.module.maps {
             let (native, interpreter) = (self.native.executor(), self.interpreter.executor());
             let (mut keys, mut expected) = (native.keys(map), interpreter.keys(map));
-            (keys.sort(), expected.sort());
+            keys.sort();
+            expected.sort();
             if keys != expected {
                 return Err(format!("{}: the keys differ: {keys:02x?}, {expected:02x?}", spec.name));
             }

@@ -18,7 +18,7 @@ enum CounterPlace {
     /// A cell.
     Cell(u32, i64),
     /// Entry of a table.
-    Entry(TableEntry),
+    Entry(Box<TableEntry>),
 }
 
 /// Finds a cell, or the entry whose direct counter is meant: its index is a handle.
@@ -33,7 +33,7 @@ fn counter_place(switch: &ControlledSwitch, name: &str, index: &str) -> Result<C
     let table = direct.direct_table_id;
     let key = switch.handles.key(table, number(index)?)?;
     let named = switch.store.named(table, &key);
-    Ok(CounterPlace::Entry(named.ok_or_else(|| format!("no entry has the handle {index}"))?))
+    Ok(CounterPlace::Entry(Box::new(named.ok_or_else(|| format!("no entry has the handle {index}"))?)))
 }
 
 pub(super) fn read_counter(switch: &mut ControlledSwitch, arguments: &[&str]) -> CommandResult {
@@ -45,7 +45,7 @@ pub(super) fn read_counter(switch: &mut ControlledSwitch, arguments: &[&str]) ->
             data: None,
         }),
         CounterPlace::Entry(entry) => {
-            entity::Entity::DirectCounterEntry(DirectCounterEntry { table_entry: Some(entry), data: None })
+            entity::Entity::DirectCounterEntry(DirectCounterEntry { table_entry: Some(*entry), data: None })
         }
     };
     let data = match read(switch, request)?.into_iter().next() {
@@ -65,7 +65,7 @@ pub(super) fn write_counter(switch: &mut ControlledSwitch, arguments: &[&str]) -
             entity::Entity::CounterEntry(CounterEntry { counter_id, index: Some(Index { index }), data })
         }
         CounterPlace::Entry(entry) => {
-            entity::Entity::DirectCounterEntry(DirectCounterEntry { table_entry: Some(entry), data })
+            entity::Entity::DirectCounterEntry(DirectCounterEntry { table_entry: Some(*entry), data })
         }
     };
     write(switch, update::Type::Modify, entity)?;

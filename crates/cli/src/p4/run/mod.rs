@@ -196,7 +196,8 @@ fn move_packets(args: &P4RunArgs, mover: &PacketMover) -> Result<()> {
         }
         let captures = scope.spawn(|| mover.serve_captures());
         let only_captures = !args.needs_interfaces() && !args.has_controllers();
-        while !os::interrupted() && !(captures.is_finished() && only_captures) {
+        let is_done = || os::interrupted() || captures.is_finished() && only_captures;
+        while !is_done() {
             std::thread::sleep(Duration::from_millis(20));
         }
         mover.ends.store(true, Ordering::Relaxed);

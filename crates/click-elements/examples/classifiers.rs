@@ -1,7 +1,7 @@
 //! `IPFilter` of many rules by each template, beside the same rules as control flow. Figures for
 //! `bench/README.md`.
 //!
-//!     cargo run --release -p millstream-click --example classifiers -- access|firewall|exact RULES
+//!     cargo run --release -p millstream-click-elements --example classifiers -- access|firewall|exact RULES
 //!     valgrind --tool=callgrind ... classifiers access|firewall|exact RULES VARIANT BATCHES
 //!
 //! Rules are those of the firewall's generator (`access`, `firewall`), or name addresses, ports and protocol
@@ -14,7 +14,8 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use millstream_click::{ClickProgram, compile, flatten, parse};
+use millstream_click::{ClickProgram, flatten, parse};
+use millstream_click_elements::compile;
 use millstream_native::{ClassifierTemplate, NativeEngine, NativeOptions, PacketBatch};
 use millstream_programs::firewall::{self, FirewallConfig, FirewallRule, PortRange, RuleAction, RuleSetKind};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
