@@ -200,7 +200,7 @@ pub enum TableFormat {
         /// Time for which entries hold, in nanoseconds.
         timeout: u64,
     },
-    /// The state of a bridge in the spanning tree, in one entry ([`crate::bridge_text`]).
+    /// The state of a bridge in the spanning tree, in one entry.
     Bridge {
         /// Number of ports.
         ports: u32,

@@ -12,7 +12,7 @@ use crate::summary::{PacketNotes, SummaryField, summary_line};
 /// The event array with the records of all elements.
 pub const PRINTS: &str = "click.prints";
 
-/// Numbers in front of the bytes, 64 bits each, in the machine's order: see [`PrintRecord`].
+/// Numbers in front of the bytes, 64 bits each, in the machine's order: see `PrintRecord`.
 pub const WORDS: usize = 8;
 /// Value for the network header if there is none.
 pub const NO_NETWORK: i64 = i64::MIN;

@@ -18,7 +18,7 @@ pub(crate) const MOST_PAYLOAD: u32 = 16 << 10;
 /// Largest state that is cleared without a loop, in bytes.
 const STRAIGHT_CLEAR: u32 = 512;
 
-/// What the entry program is made of.
+/// Parts of the entry program.
 pub(crate) struct EntryParts<'p> {
     pub(crate) pipeline: &'p Pipeline,
     pub(crate) hook: KernelHook,

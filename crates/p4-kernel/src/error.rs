@@ -4,6 +4,9 @@ use millstream_bpf::lower::LowerError;
 use millstream_btf::BtfError;
 use millstream_passes::PassError;
 
+/// No such entry.
+pub(crate) const ENOENT: i32 = 2;
+
 /// Reason why a program does not become a kernel object.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KernelBuildError {

@@ -17,6 +17,7 @@ use millstream_p4_switch::{ExecutorError, SentPacket, SwitchExecutor};
 use rustc_hash::FxHashMap;
 
 use crate::build::KernelObject;
+use crate::error::ENOENT;
 use crate::hook::KernelHook;
 use crate::memory::{RECORD_DECIDED, RECORD_PORT};
 use crate::tuple_table::TupleTable;
@@ -263,5 +264,3 @@ impl SwitchExecutor for KernelExecutor {
 
 /// Operation not permitted.
 const EPERM: i32 = 1;
-/// No such entry.
-pub(crate) const ENOENT: i32 = 2;

@@ -4,10 +4,10 @@
 //! object with one XDP or TC program, BTF-defined maps and BTF. [`KernelExecutor`] loads it and runs packets
 //! through it with test runs.
 //!
-//! How it works: the functions of the pipeline become static subprograms that take the packet's state, its
+//! The functions of the pipeline become static subprograms that take the packet's state, its
 //! first byte and its end. State, the deparser's output and all variables that do not fit the stack are one
-//! value of a per-CPU array ([`memory`]). Accesses get the bounds that the verifier wants ([`bounds`]), match
-//! tables become helper calls ([`lookups`], [`tuple_search`]), and the entry program ([`entry`]) does what
+//! value of a per-CPU array (`memory`). Accesses get the bounds that the verifier wants (`bounds`), match
+//! tables become helper calls (`lookups`, `tuple_search`), and the entry program (`entry`) does what
 //! the architecture's traffic manager does.
 //!
 //! Architecture Invariant: what a kernel program cannot do is refused with the construct's name and place.

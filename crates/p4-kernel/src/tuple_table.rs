@@ -10,7 +10,7 @@ use millstream_p4_lower::TableSpec;
 use millstream_p4_switch::ExecutorError;
 use rustc_hash::FxHashMap;
 
-use crate::executor::ENOENT;
+use crate::error::ENOENT;
 use crate::tuple_search::{ENTRY_PREFIX, MASK_BYTES, MOST_MASKS, TupleMaps};
 
 const ENOSPC: i32 = 28;

@@ -24,6 +24,10 @@ millstream click docs/examples/packets.click >/dev/null 2>&1
 cp in.pcap a.pcap
 cp in.pcap c.pcap
 head -c 64 /dev/zero >frame.bin
+mkdir include src tests
+cp docs/examples/router.p4 docs/examples/router.stf .
+cp router.p4 src
+cp router.p4 router.stf tests
 printf '\\xb7\\0\\0\\0\\2\\0\\0\\0\\x95\\0\\0\\0\\0\\0\\0\\0' >X.insns
 printf '{ pgm_input_type = 2, }' >X.desc
 millstream opt X.insns -o Y.o 2>/dev/null

@@ -5,7 +5,7 @@
 //! If it was odd or has changed, the search may have seen a table during a change: its result does not count,
 //! and the look-up calls the runtime, which takes the lock (a sequence lock: Lameter, 2005). The result is an
 //! address, which stays usable until the worker's batch ends: slots that entries have left are reused when
-//! all workers have begun another batch since ([`WorkerEpochs`]; quiescent states as in McKenney and
+//! all workers have begun another batch since (`WorkerEpochs`; quiescent states as in McKenney and
 //! Slingwine's read-copy update, 1998).
 //!
 //! Accesses of programs to the values themselves are as in the kernel: only single accesses and atomic
