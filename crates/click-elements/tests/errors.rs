@@ -139,7 +139,7 @@ fn what_is_no_statement_is_shown() {
 
 #[test]
 fn scripts_say_what_they_do_not_know() {
-    insta::assert_snapshot!(errors("Script(TYPE SIGNAL 2)"), @"`SIGNAL 2`: scripts of type SIGNAL 2 are not supported [those that are: ACTIVE, PASSIVE, DRIVER]");
+    insta::assert_snapshot!(errors("Script(TYPE BUSY)"), @"`BUSY`: scripts of type BUSY are not supported [those that are: ACTIVE, PASSIVE, DRIVER, PROXY, SIGNAL with the names of signals]");
     insta::assert_snapshot!(errors("Script(prnt x, label a)"), @"`prnt`: there is no instruction `prnt` in scripts here [the nearest name is `print`]");
     insta::assert_snapshot!(errors("Script(goto nowere, label nowhere)"), @"`nowere`: there is no label `nowere` [the nearest name is `nowhere`]");
     insta::assert_snapshot!(errors("Script(write)"), @"`write`: `write` lacks the name of a handler");

@@ -58,9 +58,10 @@ impl SourceLoader for ProgramFiles {
 
 /// Writes a program with all files that it includes, as controllers can send it.
 pub fn encode_config(program: &CompiledProgram, options: &CompileOptions) -> Vec<u8> {
-    let files: BTreeMap<_, _> =
-        program.sources.files().map(|file| (file.path.clone(), file.text.clone())).collect();
-    let main = program.sources.files().next().map_or(UNNAMED.to_owned(), |file| file.path.clone());
+    // In front of the program are the values of definitions, one source each.
+    let read = || program.sources.files().skip(options.definitions.len());
+    let files: BTreeMap<_, _> = read().map(|file| (file.path.clone(), file.text.clone())).collect();
+    let main = read().next().map_or(UNNAMED.to_owned(), |file| file.path.clone());
     let all = ProgramFiles {
         main,
         search_paths: options.search_paths.clone(),
