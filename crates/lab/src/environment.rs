@@ -57,7 +57,10 @@ impl Environment {
 /// This machine in one line: processor, number of processors online, and sizes of the first one's caches of
 /// data, as in `a processor, 8 processors, caches 48K 2048K 36864K`.
 pub fn machine_line() -> String {
-    let Environment { cpu, cpus, .. } = Environment::now();
+    let cpu = Environment::now().cpu;
+    // All that are online, not only those that this thread may use.
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpus = info.lines().filter(|line| line.starts_with("processor")).count().max(1);
     let sizes = cache_sizes();
     let caches = if sizes.is_empty() { String::new() } else { format!(", caches {}", sizes.join(" ")) };
     format!("{cpu}, {cpus} processors{caches}")
