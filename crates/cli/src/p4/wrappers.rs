@@ -73,6 +73,8 @@ struct SwitchFlags {
     program: Option<String>,
     command_port: Option<String>,
     grpc: Option<String>,
+    /// Flags that ask for TLS, or for certificates of controllers.
+    tls: Vec<String>,
 }
 
 fn switch(words: &[String], has_grpc: bool) -> Result<WrappedCommand, String> {
@@ -89,6 +91,7 @@ fn switch(words: &[String], has_grpc: bool) -> Result<WrappedCommand, String> {
     while let Some(word) = reader.next() {
         target_flag(&mut flags, &mut reader, &word, has_grpc)?;
     }
+    check_tls(&flags)?;
     let mut all = vec!["millstream".to_owned()];
     all.extend(flags.log.then(|| "-v".to_owned()));
     all.extend(["p4".to_owned(), "run".to_owned()]);
@@ -106,6 +109,21 @@ fn switch(words: &[String], has_grpc: bool) -> Result<WrappedCommand, String> {
         all.extend(["--grpc".to_owned(), flags.grpc.unwrap_or_else(|| GRPC_ADDRESS.to_owned())]);
     }
     Ok(WrappedCommand { words: all.into_iter().map(Into::into).collect(), warnings: flags.warnings })
+}
+
+/// Refuses flags that ask for TLS without the files that it needs: controllers would be served in the clear.
+fn check_tls(flags: &SwitchFlags) -> Result<(), String> {
+    let has = |file: &str| flags.words.iter().any(|word| word == file);
+    for flag in &flags.tls {
+        let (own, file) = match flag.as_str() {
+            "--grpc-server-ssl" => ("--tls-cert", "--grpc-server-cert and --grpc-server-key"),
+            _ => ("--tls-client-ca", "--grpc-server-cacert"),
+        };
+        if !has(own) {
+            return Err(format!("{flag}: it needs {file}"));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a flag that both switches have.
@@ -183,8 +201,7 @@ fn target_flag(
         "--grpc-server-cert" if has_grpc => flags.words.extend(own("--tls-cert", reader.value()?)),
         "--grpc-server-key" if has_grpc => flags.words.extend(own("--tls-key", reader.value()?)),
         "--grpc-server-cacert" if has_grpc => flags.words.extend(own("--tls-client-ca", reader.value()?)),
-        // The files alone decide about TLS.
-        "--grpc-server-ssl" | "--grpc-server-with-client-auth" if has_grpc => {}
+        "--grpc-server-ssl" | "--grpc-server-with-client-auth" if has_grpc => flags.tls.push(word.to_owned()),
         "--dp-grpc-server-addr" => return Err(format!("{word}: packets come by interfaces and files")),
         _ => return Err(format!("{word}: this flag is not known")),
     }
@@ -269,6 +286,8 @@ mod tests {
             "simple_switch missing.json",
             "simple_switch x.p4 -- --priority-queues 8",
             "simple_switch x.p4 -- --grpc-server-addr 0.0.0.0:1",
+            "simple_switch_grpc x.p4 -- --grpc-server-ssl",
+            "simple_switch_grpc x.p4 -- --grpc-server-with-client-auth",
             "simple_switch",
         ] {
             let reason = translated(line).expect_err(line);

@@ -5,8 +5,10 @@ const NOT_RUN: &str = "<!-- not run: ";
 /// Marker in front of a block that is run, with the name of the file that gets the block before it.
 const FILE: &str = "<!-- file ";
 /// First words of lines by which a block without a language is taken for shell commands.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 13] = [
     "millstream",
+    "click",
+    "click-flatten",
     "make",
     "cargo",
     "clang-19",
