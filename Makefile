@@ -53,8 +53,16 @@ advisories: ## Look for known vulnerabilities in the dependencies (needs the net
 bench-specialize: ## Take the measurements of Morpheus's evaluation on our data planes (needs root; SPECIALIZE="throughput ...": parts of it)
 	bench/run.sh specialize
 
+.PHONY: release
+release: ## Make the Debian package, the archive, the bill of materials and the checksums, in target/dist (SIGN=KEY signs them)
+	scripts/release $(if $(SIGN),--sign $(SIGN))
+
 .PHONY: install
-install: build library ## Install the binary, the wrappers for Click, the library for C, manual pages, shell completions and systemd unit under PREFIX
+install: build library install-files ## Install the binary, the wrappers for Click, the library for C, manual pages, shell completions and systemd unit under PREFIX
+
+# What `install` puts there, for scripts/release, which has built it in its own way.
+.PHONY: install-files
+install-files:
 	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream
 	install -D dist/click/click $(DESTDIR)$(PREFIX)/bin/click
 	install -D dist/click/click-flatten $(DESTDIR)$(PREFIX)/bin/click-flatten

@@ -19,6 +19,8 @@ packages() {
     need gcc command -v cc
     need make command -v make
     need pkg-config command -v pkg-config
+    need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+    need curl command -v curl
     need libc6-dev test -e /usr/include/stdio.h
     need linux-libc-dev test -e /usr/include/linux/bpf.h
     need bpftool command -v bpftool
@@ -64,16 +66,29 @@ solver() {
     export PATH
 }
 
+# Rustup as its own site gives it, since Debian 12 has no package of it. It installs for this user only, and no toolchain:
+# the one that rust-toolchain.toml names comes with the first command.
+rustup_from_its_site() {
+    # It goes by its own name.
+    installer=$(mktemp -d)/rustup-init
+    say "installing rustup into ${CARGO_HOME:-$HOME/.cargo}"
+    if curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$installer" \
+        "${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/dist/$(uname -m)-unknown-linux-gnu/rustup-init" >&2; then
+        chmod +x "$installer"
+        "$installer" -y -q --no-modify-path --profile minimal --default-toolchain none >&2 || true
+    fi
+    rm -rf "$(dirname "$installer")"
+    [ -d "${CARGO_HOME:-$HOME/.cargo}/bin" ] && PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+    export PATH
+}
+
 # The release in rust-toolchain.toml. A toolchain of the same release under another name (`stable`) will do, so that
 # nothing is downloaded twice.
 toolchain() {
     wanted=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
     [ -d "$HOME/.cargo/bin" ] && PATH="$PATH:$HOME/.cargo/bin"
     export PATH
-    if ! command -v cargo >/dev/null 2>&1 && apt-cache show rustup >/dev/null 2>&1; then
-        say "installing rustup"
-        apt-get install -q -y rustup >&2 || true
-    fi
+    command -v cargo >/dev/null 2>&1 || rustup_from_its_site
     if command -v rustup >/dev/null 2>&1; then
         rustup toolchain list | grep -q "^$wanted-" && return
         for name in $(rustup toolchain list | sed 's/ .*//'); do
@@ -83,11 +98,13 @@ toolchain() {
                 return
             fi
         done
-        say "rustup will fetch Rust $wanted"
+        say "installing Rust $wanted"
+        rustup toolchain install "$wanted" --no-self-update --profile minimal --component rustfmt --component clippy >&2 ||
+            die "rustup could not install Rust $wanted"
         return
     fi
     command -v cargo >/dev/null 2>&1 ||
-        die "no cargo: Debian 12's is too old, so install Rust $wanted with rustup (https://rustup.rs) and try again"
+        die "no cargo: Debian 12's is too old, and rustup could not be fetched: install Rust $wanted (https://rustup.rs)"
     have=$(cargo --version | cut -d' ' -f2)
     [ "$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n1)" = "$wanted" ] ||
         die "cargo is of Rust $have, and $wanted or later is needed: install it with rustup (https://rustup.rs)"
