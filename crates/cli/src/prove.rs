@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
+use millstream_interp::MapKeyValue;
 use millstream_lab::differential::{ByteDifference, KernelReplay, ObservedDifference, TestRunInput, replay};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{
-    CacheStats, Counterexample, MapKeyValue, ProofAblation, ProofCache, ProofLimits, ProofResult,
-    ProofVerdict, RedisError, Solver, SolverUsage, StoreKey, StoreKeyError, compare_instructions, prove,
+    CacheStats, Counterexample, ProofAblation, ProofCache, ProofLimits, ProofResult, ProofVerdict,
+    RedisError, Solver, SolverUsage, StoreKey, StoreKeyError, compare_instructions, prove,
 };
 use serde::Serialize;
 

@@ -26,5 +26,5 @@ pub use error::{ExecutionError, Fault};
 pub use helpers::{CallbackCaller, HelperOutcome};
 pub use machine::{MachineState, MemoryLocation, STACK_SIZE};
 pub use made_up_memory::KERNEL_MEMORY;
-pub use maps::{MapConfig, MapId, MapKind, MapLookup, MapSet};
+pub use maps::{MapConfig, MapContents, MapId, MapKeyValue, MapKind, MapLookup, MapSet};
 pub use packet::{ContextKind, PacketBuffer};

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use millstream_interp::MapKeyValue;
 use millstream_object::{FuncId, Object};
 
 use crate::explore::InputGenerator;
 use crate::localization::{self, InsnLocation};
 use crate::program::{ContextLayout, MapSignature, ProofProgram};
-use crate::replay::{MapKeyValue, OutcomeDifference, ReplayHarness, ReplayInput, hex};
+use crate::replay::{OutcomeDifference, ReplayHarness, ReplayInput, hex};
 
 /// A run of two programs that shows that they differ.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,11 +6,11 @@
 
 use std::time::Instant;
 
-use millstream_interp::KERNEL_MEMORY;
+use millstream_interp::{KERNEL_MEMORY, MapKeyValue};
 use millstream_isa::{Insn, Operand};
 
 use crate::program::ProofProgram;
-use crate::replay::{MapKeyValue, OutcomeDifference, ReplayHarness, ReplayInput};
+use crate::replay::{OutcomeDifference, ReplayHarness, ReplayInput};
 
 /// Rounds of filling in keys.
 const ROUNDS: usize = 5;

@@ -63,7 +63,6 @@ pub use counterexample::{Counterexample, CounterexampleSource};
 pub use evaluate::{EvaluationResult, SymbolicProgram};
 pub use localization::{InsnLocation, SourceLineText};
 pub use query::{BitVecTerm, BoolTerm, QueryResult, SmtQuery};
-pub use replay::MapKeyValue;
 pub use solver::{BackendStats, Solver, SolverError, SolverUsage};
 
 /// Reason why a proof could not be made.

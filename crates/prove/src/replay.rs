@@ -5,7 +5,8 @@
 
 use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram as Code};
 use millstream_interp::{
-    ContextKind as Kind, Fault, MachineState, MapConfig, MapId, MapKind, RedirectTarget, SideEffect,
+    ContextKind as Kind, Fault, MachineState, MapConfig, MapContents, MapId, MapKeyValue, MapKind,
+    RedirectTarget, SideEffect,
 };
 use millstream_isa::{Insn, Pseudo};
 
@@ -19,9 +20,6 @@ const MOST_BYTES: u64 = 16 << 20;
 const REDIRECTS: [u32; 2] = [4, 7];
 /// Bytes of a context of unknown layout.
 const RAW_CONTEXT: usize = 512;
-
-/// An entry of a map: key and value.
-pub type MapKeyValue = (Vec<u8>, Vec<u8>);
 
 /// Inputs of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -88,7 +86,7 @@ pub(crate) struct ReplayOutcome {
     context: Vec<u8>,
     events: Vec<SideEffect>,
     redirect: Option<RedirectTarget>,
-    maps: Vec<Vec<MapKeyValue>>,
+    maps: Vec<MapContents>,
 }
 
 /// The first observable in which two runs differ.
@@ -200,7 +198,7 @@ impl<'a> ReplayHarness<'a> {
 
     fn outcome(&self, mut m: MachineState, result: u32) -> ReplayOutcome {
         let redirect = if REDIRECTS.contains(&result) { m.env.redirect } else { None };
-        let maps = (0..self.maps.len()).map(|i| m.maps.entries(MapId(i as u32))).collect();
+        let maps = (0..self.maps.len()).map(|i| m.maps.contents(MapId(i as u32))).collect();
         ReplayOutcome {
             result,
             packet: m.packet.bytes().to_vec(),
@@ -268,10 +266,8 @@ impl<'a> ReplayHarness<'a> {
             );
         }
         let n = a.maps.iter().zip(&b.maps).position(|(x, y)| x != y)?;
-        let (x, y, map) = (&a.maps[n], &b.maps[n], &self.maps[n]);
-        let here = x.iter().find(|e| !y.contains(e));
-        let there = y.iter().find(|e| !x.contains(e));
-        at(ObservableKind::Map(n), &format!("map {:?}", map.name), shown(here), shown(there))
+        let [here, there] = a.maps[n].difference(&b.maps[n]).map(|entry| shown(entry.as_ref()));
+        at(ObservableKind::Map(n), &format!("map {:?}", self.maps[n].name), here, there)
     }
 }
 

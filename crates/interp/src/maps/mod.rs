@@ -40,6 +40,48 @@ const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MapId(pub u32);
 
+/// An entry of a map: key and value.
+pub type MapKeyValue = (Vec<u8>, Vec<u8>);
+
+/// Contents of a map: the result of [`MapSet::contents`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MapContents {
+    /// An array, all of whose values exist.
+    Values {
+        /// The values end to end; each copy of a per-CPU value is padded to a multiple of 8 bytes.
+        bytes: Vec<u8>,
+        /// Bytes from one value to the next.
+        size: usize,
+    },
+    /// Another map: its entries by ascending key.
+    Entries(Vec<MapKeyValue>),
+}
+
+impl MapContents {
+    /// The first entry that the other contents lack, and the first of theirs that these lack. The contents are of maps
+    /// of the same configuration.
+    pub fn difference(&self, other: &Self) -> [Option<MapKeyValue>; 2] {
+        match (self, other) {
+            (MapContents::Values { bytes: a, size }, MapContents::Values { bytes: b, .. }) => {
+                let at = a.iter().zip(b).position(|(x, y)| x != y).map(|at| at / (*size).max(1));
+                let entry = |bytes: &[u8]| {
+                    let at = at?;
+                    let value = bytes.chunks(*size).nth(at)?.to_vec();
+                    Some(((at as u32).to_le_bytes().to_vec(), value))
+                };
+                [entry(a), entry(b)]
+            }
+            (MapContents::Entries(a), MapContents::Entries(b)) => {
+                let lacks = |a: &[MapKeyValue], b: &[MapKeyValue]| {
+                    a.iter().find(|entry| b.binary_search(entry).is_err()).cloned()
+                };
+                [lacks(a, b), lacks(b, a)]
+            }
+            _ => [None, None],
+        }
+    }
+}
+
 /// Types of maps, with the numbers of `enum bpf_map_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
@@ -321,12 +363,22 @@ impl MapSet {
     }
 
     /// All entries as [`MapSet::get`] gives them, by ascending key.
-    pub fn entries(&mut self, map: MapId) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn entries(&mut self, map: MapId) -> Vec<MapKeyValue> {
         let keys = self.keys(map);
         let mut out: Vec<_> =
             keys.into_iter().filter_map(|key| self.get(map, &key).map(|value| (key, value))).collect();
         out.sort();
         out
+    }
+
+    /// Contents of a map, to compare with those of another machine's map of the same configuration.
+    pub fn contents(&mut self, map: MapId) -> MapContents {
+        match self.state(map) {
+            Some(MapInstance { index: MapIndex::Array { present: None, .. }, values, .. }) => {
+                MapContents::Values { bytes: values.bytes().to_vec(), size: values.slot_size() }
+            }
+            _ => MapContents::Entries(self.entries(map)),
+        }
     }
 
     /// All keys, in the order in which a program walks them.

@@ -79,7 +79,7 @@ impl Slab {
     }
 
     fn range(&self, slot: u32) -> std::ops::Range<usize> {
-        let size = self.copies as usize * self.padded;
+        let size = self.slot_size();
         slot as usize * size..(slot as usize + 1) * size
     }
 
@@ -98,6 +98,16 @@ impl Slab {
                 self.bytes[at..at + len].copy_from_slice(&value[..len]);
             }
         }
+    }
+
+    /// The values of all slots, end to end, each of [`Slab::slot_size`] bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes from one slot to the next in [`Slab::bytes`]: all copies, each padded.
+    pub(super) fn slot_size(&self) -> usize {
+        self.copies as usize * self.padded
     }
 
     /// The value; of a per-CPU slot all copies, padded.

@@ -5,7 +5,7 @@ use millstream_native::{ClockSource, NativeEngine, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::MapEntry;
 
-use crate::variant::{INGRESS, Variant};
+use crate::variant::{Contents, INGRESS};
 
 pub(crate) struct Native {
     engine: NativeEngine,
@@ -47,26 +47,24 @@ impl Native {
     }
 
     /// The first map whose contents differ from the kernel's, with an entry that does.
-    pub(crate) fn difference(&mut self, kernel: &Variant<'_>) -> Option<String> {
+    pub(crate) fn difference(&mut self, kernel: &Contents) -> Option<String> {
         let cpu = self.cpu;
         self.engine.maps().find_map(|map| {
             let spec = map.spec();
             if MapType(spec.kind as u32).is_devmap() || spec.key_size == 0 {
                 return None;
             }
-            let mut ours: Vec<_> =
-                map.keys().into_iter().filter_map(|key| map.get(&key).map(|value| (key, value))).collect();
-            let mut theirs = kernel.entries(map.name())?;
-            if spec.kind.is_percpu() {
-                let size = spec.value_size as usize;
-                let start = cpu * size.next_multiple_of(8);
-                theirs.iter_mut().for_each(|(_, value)| *value = value[start..start + size].to_vec());
+            let theirs = kernel.map(map.name())?;
+            let ours = map.keys().len();
+            if ours != theirs.len() {
+                return Some(format!("map {:?}: {ours} and {} entries", map.name(), theirs.len()));
             }
-            ours.sort_unstable();
-            theirs.sort_unstable();
-            let at = ours.iter().zip(&theirs).find(|(a, b)| a != b);
-            (ours != theirs).then(|| {
-                format!("map {:?}: {} and {} entries; {at:02x?}", map.name(), ours.len(), theirs.len())
+            let size = spec.value_size as usize;
+            let start = if spec.kind.is_percpu() { cpu * size.next_multiple_of(8) } else { 0 };
+            theirs.iter().find_map(|(key, value)| {
+                let (ours, theirs) = (map.get(key), &value[start..start + size]);
+                (ours.as_deref() != Some(theirs))
+                    .then(|| format!("map {:?}, key {key:02x?}: {ours:02x?} and {theirs:02x?}", map.name()))
             })
         })
     }

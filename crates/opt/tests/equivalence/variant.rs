@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use millstream_isa::RawInsn;
 use millstream_isa::helpers::id;
 use millstream_kernel::{
-    AttachType, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType, TestOutput, TestRun,
-    UpdateMode,
+    AttachType, BatchEntries, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType,
+    TestOutput, TestRun, UpdateMode,
 };
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};
@@ -141,30 +141,39 @@ impl<'a> Variant<'a> {
         self.program.test_run_into(&TestRun::packet(frame), out).expect("a test run");
     }
 
-    /// All entries of a map, if it can be read.
-    pub(crate) fn entries(&self, name: &str) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-        let entries = self.session.map_by_name(name)?.entries().ok()?;
-        Some(entries.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect())
+    /// All entries of all maps, in the order of the object's maps.
+    pub(crate) fn contents(&self) -> Contents {
+        let maps = &self.session.object().maps;
+        let entries = |i| self.session.map(MapId(i as u32)).expect("made").entries().expect("readable");
+        Contents { maps: maps.iter().enumerate().map(|(i, map)| (map.name.clone(), entries(i))).collect() }
+    }
+}
+
+/// Entries of all maps of a variant at one time.
+pub(crate) struct Contents {
+    maps: Vec<(String, BatchEntries)>,
+}
+
+impl Contents {
+    /// The entries of a map.
+    pub(crate) fn map(&self, name: &str) -> Option<&BatchEntries> {
+        self.maps.iter().find(|(n, _)| n == name).map(|(_, entries)| entries)
     }
 
     /// The first map whose contents differ from the other's, with an entry that does.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
-        let maps = &self.session.object().maps;
-        (0..maps.len()).find_map(|i| {
-            let id = MapId(i as u32);
-            let [a, b] = [self, other].map(|v| v.session.map(id).expect("made").entries().expect("readable"));
+        self.maps.iter().zip(&other.maps).find_map(|((name, a), (_, b))| {
             if a == b {
                 return None;
             }
             // Hash tables have an order of their own, which their seed decides.
             let [a, b] = [a, b].map(|entries| {
-                let mut all: Vec<_> = entries.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+                let mut all: Vec<_> = entries.iter().collect();
                 all.sort_unstable();
                 all
             });
             let at = a.iter().zip(&b).find(|(a, b)| a != b);
-            (a != b)
-                .then(|| format!("map {:?}: {} and {} entries; {at:02x?}", maps[i].name, a.len(), b.len()))
+            (a != b).then(|| format!("map {name:?}: {} and {} entries; {at:02x?}", a.len(), b.len()))
         })
     }
 }
