@@ -172,7 +172,7 @@ fn a_file_that_is_not_there_is_found() {
 const WRITERS: [&str; 5] = [
     "crates/built/src/printing.rs",
     "crates/checks/src/bin/checks.rs",
-    "crates/cli/src/output.rs",
+    "crates/console/src/output.rs",
     "crates/opt/src/compile.rs",
     "crates/kernel/src/testing.rs",
 ];
