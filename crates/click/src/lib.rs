@@ -48,7 +48,6 @@ mod summary;
 pub mod tables;
 
 pub use ablation::Ablations;
-pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text, time};
 pub use bpf_program::{BpfElementProgram, ProgramHook, ReadObject};
 pub use compile::compile;
 pub use compile::setup::ElementSetup;

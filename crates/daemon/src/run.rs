@@ -10,14 +10,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::miette;
+use millstream_isa::MapType;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
-use millstream_object::{MapType, Object, ObjectMap};
+use millstream_object::{Object, ObjectMap};
 use millstream_specialize::adopt::{self, AdoptionScope};
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::report::{AttachedInterface, SessionReport, VariantVerdict};
 use millstream_specialize::{DetachPolicy, LiveError, LiveSession, SessionSettings, variant_compiler};
-use millstream_specializer::VariantCompiler;
+use millstream_specializer::variant::VariantCompiler;
 
 use crate::exit::Exit;
 use crate::xdp::AttachMode;

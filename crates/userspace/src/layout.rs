@@ -246,15 +246,16 @@ fn text(d: &LayoutReport) -> String {
         let _ = writeln!(out, "dead: {}", d.dead.join(", "));
     }
     match &d.waiting {
-        None => out.push_str("\nno packet waits: annotations are in registers\n"),
+        None => out.push_str("\nno packet is queued: annotations are in registers\n"),
         Some(w) => {
             let QueuedPacketLayout { inputs, unpacked_bytes, bytes, written, all_written, lines } = w;
             let _ = writeln!(
                 out,
-                "\n{bytes} bytes of the buffer of a packet that waits, cache lines: {lines}; \
-                 else annotations are in registers\n\
-                 not packed: {unpacked_bytes} bytes; inputs at which packets go on: {inputs}; annotations \
-                 written for all of them: {written} of {all_written}"
+                "\nannotations of a queued packet: {bytes} bytes of its buffer, cache lines: {lines}\n\
+                 without packing: {unpacked_bytes} bytes\n\
+                 inputs that queued packets resume at: {inputs}; \
+                 annotations written for them: {written} of {all_written}\n\
+                 annotations of all other packets are in registers"
             );
         }
     }

@@ -5,7 +5,8 @@
 //! as decimal numbers or like `0x0a`, or hexadecimal after `hex`. Answers are those of `bpftool -j map`, for
 //! a kernel that has a CPU for each worker. Changes are visible to each worker's next batch.
 
-use millstream_kernel::{MapType, errno_name};
+use millstream_isa::MapType;
+use millstream_kernel::errno_name;
 use millstream_native::{NativeEngine, NativeMap};
 use serde_json::{Value, json};
 

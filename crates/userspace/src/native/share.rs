@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_kernel::{KernelMap, MapType, map_flags};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, map_flags};
 use millstream_native::ExternalMemory;
 use millstream_object::Object;
 use millstream_ports::ArrayMapMemory;
