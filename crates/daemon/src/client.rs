@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct DaemonSocketArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH", env = "MILLSTREAM_SOCKET", default_value = SOCKET)]
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 /// Flags of `millstream status`.
@@ -71,20 +71,30 @@ pub struct ReloadArgs {
 
 /// A connection to a daemon.
 #[derive(Debug)]
-pub(crate) struct DaemonConnection {
+pub struct DaemonConnection {
     path: PathBuf,
     stream: BufReader<UnixStream>,
 }
 
 /// Reasons for a missing answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AskError {
+pub enum AskError {
     /// Nobody listens, or access is denied.
     #[error("{path}: no daemon answers: {source}")]
-    Connect { path: PathBuf, source: std::io::Error },
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Error of the system call.
+        source: std::io::Error,
+    },
     /// The daemon closed the connection, or its answer cannot be parsed.
     #[error("{path}: the daemon's answer: {source}")]
-    Answer { path: PathBuf, source: std::io::Error },
+    Answer {
+        /// The socket.
+        path: PathBuf,
+        /// The error.
+        source: std::io::Error,
+    },
 }
 
 impl AskError {
@@ -107,16 +117,22 @@ impl AskError {
 }
 
 impl DaemonConnection {
-    /// Connects to the daemon.
-    pub(crate) fn open(at: &DaemonSocketArgs) -> Result<DaemonConnection, AskError> {
-        let connect = |source| AskError::Connect { path: at.socket.clone(), source };
-        let stream = UnixStream::connect(&at.socket).map_err(connect)?;
+    /// Connects to the daemon that listens at a socket.
+    ///
+    /// # Errors
+    /// If nobody listens there, or access is denied.
+    pub fn open(socket: &Path) -> Result<DaemonConnection, AskError> {
+        let connect = |source| AskError::Connect { path: socket.to_owned(), source };
+        let stream = UnixStream::connect(socket).map_err(connect)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(connect)?;
-        Ok(DaemonConnection { path: at.socket.clone(), stream: BufReader::new(stream) })
+        Ok(DaemonConnection { path: socket.to_owned(), stream: BufReader::new(stream) })
     }
 
     /// Sends a command, and returns the answer as a line and parsed.
-    pub(crate) fn ask(&mut self, command: DaemonCommand) -> Result<(String, ReplyBody), AskError> {
+    ///
+    /// # Errors
+    /// If the daemon closes the connection, or its answer is none of this version.
+    pub fn ask(&mut self, command: DaemonCommand) -> Result<(String, ReplyBody), AskError> {
         let failed = |source: std::io::Error| AskError::Answer { path: self.path.clone(), source };
         let mut question =
             serde_json::to_vec(&Question { schema: SCHEMA, command }).map_err(|e| failed(e.into()))?;
@@ -132,7 +148,8 @@ impl DaemonConnection {
 }
 
 fn ask(at: &DaemonSocketArgs, command: DaemonCommand) -> Result<(String, ReplyBody), Exit> {
-    let answer = DaemonConnection::open(at).and_then(|mut c| c.ask(command)).map_err(|e| e.print_error())?;
+    let answer =
+        DaemonConnection::open(&at.socket).and_then(|mut c| c.ask(command)).map_err(|e| e.print_error())?;
     if let ReplyBody::Refused { message, help } = &answer.1 {
         errln!("{message}");
         help.iter().for_each(|line| errln!("  {line}"));

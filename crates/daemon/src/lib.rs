@@ -15,7 +15,7 @@ mod config;
 mod histograms;
 mod metrics;
 mod notify;
-mod protocol;
+pub mod protocol;
 pub mod run;
 mod slot;
 mod socket;

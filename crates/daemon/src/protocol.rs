@@ -8,66 +8,98 @@ use millstream_specialize::report::{AttachedInterface, GuardState};
 use serde::{Deserialize, Serialize};
 
 /// Version of both sides' messages. A question of another version is refused.
-pub(crate) const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 2;
 /// Maximum length of a question, in bytes.
-pub(crate) const LONGEST: u64 = 64 << 10;
+pub const LONGEST: u64 = 64 << 10;
 
 /// A question.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Question {
-    pub(crate) schema: u32,
+pub struct Question {
+    /// Version of the messages.
+    pub schema: u32,
+    /// The command.
     #[serde(flatten)]
-    pub(crate) command: DaemonCommand,
+    pub command: DaemonCommand,
 }
 
 /// Command of a question. Where a program may be named, `None` means all.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-pub(crate) enum DaemonCommand {
+pub enum DaemonCommand {
     /// Status of the daemon and its programs.
     Status,
     /// Implementation of each lookup of a program, and its hot keys.
-    Details { program: String },
+    Details {
+        /// The program.
+        program: String,
+    },
     /// The last so many records, oldest first.
-    History { program: Option<String>, last: Option<usize> },
+    History {
+        /// The program.
+        program: Option<String>,
+        /// Number of records, at most.
+        last: Option<usize>,
+    },
     /// Make no new code; specialised code runs until the first write that changes it.
-    Pause { program: Option<String> },
+    Pause {
+        /// The program.
+        program: Option<String>,
+    },
     /// Put the original back at once, and make no new code.
-    Rollback { program: Option<String> },
+    Rollback {
+        /// The program.
+        program: Option<String>,
+    },
     /// Go on after a pause, a rollback or a stop; try again at once after a failure.
-    Resume { program: Option<String> },
+    Resume {
+        /// The program.
+        program: Option<String>,
+    },
     /// Give a program's interfaces back; without a name, everything, and end.
-    Stop { program: Option<String> },
+    Stop {
+        /// The program.
+        program: Option<String>,
+    },
     /// Read the configuration again.
     Reload,
 }
 
 /// An answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct DaemonReply {
-    pub(crate) schema: u32,
+pub struct DaemonReply {
+    /// Version of the messages.
+    pub schema: u32,
+    /// The answer.
     #[serde(flatten)]
-    pub(crate) answer: ReplyBody,
+    pub answer: ReplyBody,
 }
 
 /// Content of an answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub(crate) enum ReplyBody {
+pub enum ReplyBody {
+    /// Status of the daemon and its programs.
     Status(DaemonStatus),
+    /// Details of a program.
     Details {
+        /// The details.
         details: SessionDetails,
     },
+    /// Records, oldest first.
     History {
+        /// The records.
         records: Vec<HistoryRecord>,
     },
     /// The command succeeded, for these programs.
     Done {
+        /// The programs.
         programs: Vec<String>,
     },
     /// The command was refused.
     Refused {
+        /// The reason.
         message: String,
+        /// Advice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         help: Option<String>,
     },
@@ -75,21 +107,25 @@ pub(crate) enum ReplyBody {
 
 /// Status of the daemon.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct DaemonStatus {
-    pub(crate) version: String,
-    pub(crate) pid: u32,
-    pub(crate) uptime_s: f64,
+pub struct DaemonStatus {
+    /// Version of Millstream.
+    pub version: String,
+    /// Number of its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: f64,
     /// Seconds of processor time, of user and system.
-    pub(crate) cpu_s: f64,
+    pub cpu_s: f64,
     /// Resident memory.
-    pub(crate) rss_bytes: u64,
-    pub(crate) programs: Vec<ProgramStatus>,
+    pub rss_bytes: u64,
+    /// Its programs.
+    pub programs: Vec<ProgramStatus>,
 }
 
 /// State of a program's session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ProgramState {
+pub enum ProgramState {
     /// It is being loaded and attached.
     #[default]
     Starting,
@@ -109,7 +145,7 @@ pub(crate) enum ProgramState {
 
 impl ProgramState {
     /// Name of the state, for people.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             ProgramState::Starting => "starting",
             ProgramState::Running => "running",
@@ -124,92 +160,110 @@ impl ProgramState {
 
 /// Status of a program. Field names end with the unit of times.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ProgramStatus {
-    pub(crate) name: String,
-    pub(crate) object: String,
-    pub(crate) state: ProgramState,
+pub struct ProgramStatus {
+    /// Name in the configuration.
+    pub name: String,
+    /// Path of the object.
+    pub object: String,
+    /// State of its session.
+    pub state: ProgramState,
     /// Reason why it waits or has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
     /// Advice to the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) advice: Vec<String>,
+    pub advice: Vec<String>,
     /// The program, once it was loaded.
-    pub(crate) program: Option<String>,
+    pub program: Option<String>,
     /// The interfaces that it is attached to.
-    pub(crate) interfaces: Vec<AttachedInterface>,
+    pub interfaces: Vec<AttachedInterface>,
     /// Configured interfaces that it is not attached to.
-    pub(crate) missing: Vec<String>,
+    pub missing: Vec<String>,
     /// Maps that code may be specialised on.
-    pub(crate) watched: Vec<String>,
+    pub watched: Vec<String>,
     /// Maps that code may not be specialised on, with reasons.
-    pub(crate) refused: Vec<(String, String)>,
+    pub refused: Vec<(String, String)>,
     /// Generation of the running code; 0: the original.
-    pub(crate) generation: u32,
-    pub(crate) guard: Option<GuardState>,
-    pub(crate) pps: f64,
-    pub(crate) packets: u64,
+    pub generation: u32,
+    /// State of its guard.
+    pub guard: Option<GuardState>,
+    /// Packets per second.
+    pub pps: f64,
+    /// Packets since the session began.
+    pub packets: u64,
     /// The same by interface.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) received: Vec<(String, u64)>,
+    pub received: Vec<(String, u64)>,
     /// Packets handled by specialised code, where they are counted.
-    pub(crate) specialised: Option<u64>,
-    pub(crate) original_ns: Option<f64>,
-    pub(crate) current_ns: Option<f64>,
-    pub(crate) writes: u64,
-    pub(crate) swaps: u64,
+    pub specialised: Option<u64>,
+    /// Time per packet of the original.
+    pub original_ns: Option<f64>,
+    /// Time per packet of the running code.
+    pub current_ns: Option<f64>,
+    /// Writes to maps that the guard has seen.
+    pub writes: u64,
+    /// Exchanges of the running code.
+    pub swaps: u64,
     /// Contents of the slots of its program arrays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) chain: Vec<SlotDetails>,
-    pub(crate) counts: EventCounts,
+    pub chain: Vec<SlotDetails>,
+    /// Counts of events.
+    pub counts: EventCounts,
 }
 
 /// Counts of events, over all sessions of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct EventCounts {
+pub struct EventCounts {
     /// Generations installed.
-    pub(crate) installs: u64,
+    pub installs: u64,
     /// Generations withdrawn.
-    pub(crate) withdrawals: u64,
+    pub withdrawals: u64,
     /// Writes that needed no new code.
-    pub(crate) confirmations: u64,
+    pub confirmations: u64,
     /// Writes that needed only new shadow tables.
     #[serde(rename = "shadow_table_updates")]
-    pub(crate) refreshes: u64,
+    pub refreshes: u64,
     /// Generations that were not made or not used.
     #[serde(rename = "dropped_generations")]
-    pub(crate) dropped: u64,
+    pub dropped: u64,
     /// Rollbacks on request.
-    pub(crate) rollbacks: u64,
+    pub rollbacks: u64,
     /// Sessions that failed.
-    pub(crate) failures: u64,
+    pub failures: u64,
 }
 
 /// An event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct HistoryRecord {
+pub struct HistoryRecord {
     /// Sequence number over all programs.
-    pub(crate) number: u64,
+    pub number: u64,
     /// Milliseconds since 1970.
-    pub(crate) time_ms: u64,
-    pub(crate) program: String,
+    pub time_ms: u64,
+    /// The program.
+    pub program: String,
+    /// The event.
     #[serde(flatten)]
-    pub(crate) what: HistoryEvent,
+    pub what: HistoryEvent,
 }
 
 /// Kind of event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum HistoryEvent {
+pub enum HistoryEvent {
     /// A report of the session.
     Report(SessionReport),
     /// The program entered this state.
-    State { state: ProgramState, reason: Option<String> },
+    State {
+        /// The state.
+        state: ProgramState,
+        /// Reason for it.
+        reason: Option<String>,
+    },
 }
 
 /// A line of `millstream history --json`, with the schema's number: `docs/daemon.md` has the fields.
 #[derive(Debug, Serialize)]
-pub(crate) struct HistoryLine<'r> {
+pub struct HistoryLine<'r> {
     schema: u32,
     #[serde(flatten)]
     record: &'r HistoryRecord,
@@ -217,12 +271,12 @@ pub(crate) struct HistoryLine<'r> {
 
 impl HistoryLine<'_> {
     /// The line of a record.
-    pub(crate) fn of(record: &HistoryRecord) -> HistoryLine<'_> {
+    pub fn of(record: &HistoryRecord) -> HistoryLine<'_> {
         HistoryLine { schema: SCHEMA, record }
     }
 
     /// Its text, without the end of the line.
-    pub(crate) fn json(&self) -> String {
+    pub fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }

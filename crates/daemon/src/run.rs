@@ -22,7 +22,7 @@ use millstream_specializer::variant::VariantCompiler;
 
 use crate::exit::Exit;
 use crate::xdp::AttachMode;
-use crate::{input, output};
+use crate::{input, output, wrap};
 
 /// Flags of `millstream run`.
 #[derive(Debug, clap::Args)]
@@ -261,12 +261,25 @@ impl ReportPrinter {
         let Some(text) = self.story.line(report) else { return };
         let status = matches!(report, SessionReport::Status { .. });
         match (self.live, status) {
-            (true, true) => output::write_error(format_args!("\r{text}\x1b[K")),
-            (true, false) if self.open => errln!("\r\x1b[K{text}"),
+            (true, true) => {
+                output::write_error(format_args!("\r{}\x1b[K", wrap::cut(&text, wrap::columns())));
+            }
+            (true, false) if self.open => errln!("\r\x1b[K{}", wrapped(&text)),
+            (true, false) => errln!("{}", wrapped(&text)),
             _ => errln!("{text}"),
         }
         self.open = status;
     }
+}
+
+/// A report of [`EventLog::line`] in lines of the available columns.
+#[must_use]
+pub fn wrapped(line: &str) -> String {
+    // Further lines begin behind the time.
+    const INDENT: usize = 10;
+    let more = |part: &str| INDENT.saturating_sub(part.len() - part.trim_start().len());
+    let parts = line.lines().flat_map(|part| wrap::wrap(part, wrap::columns(), more(part)));
+    parts.collect::<Vec<_>>().join("\n")
 }
 
 /// Interfaces as text.
@@ -333,18 +346,18 @@ pub(crate) fn text(report: &SessionReport) -> String {
         SessionReport::Status { pps, before_ns, now_ns, generation, guard, writes, chain, .. } => {
             // Unknown while the traffic is not examined.
             let times = (before_ns.or(*now_ns))
-                .map_or(String::new(), |_| format!("{} -> {} ns per packet   ", ns(before_ns), ns(now_ns)));
+                .map_or(String::new(), |_| format!("{} -> {} ns per packet, ", ns(before_ns), ns(now_ns)));
             let rate = pps / 1e6;
             let of = |runs: SlotTarget| chain.iter().filter(|slot| slot.runs == runs).count();
             let slots = match chain.len() {
                 0 => String::new(),
                 all => format!(
-                    "   {} of {all} slots specialised",
+                    ", {} of {all} slots specialised",
                     of(SlotTarget::Variant) + of(SlotTarget::Joined)
                 ),
             };
             format!(
-                "{rate:8.3} Mpps   {times}generation {generation}   guard {guard}   {writes} writes seen{slots}"
+                "{rate:.3} Mpps, {times}generation {generation}, guard {guard}, {writes} writes seen{slots}"
             )
         }
         SessionReport::Stopped { left } => format!("stopped; attached now: {left}"),
@@ -477,6 +490,8 @@ mod tests {
             story.line(&report).unwrap()
         };
         assert!(status().ends_with("12 writes seen, 4 answered, first packets within 2.5 ms"));
-        assert!(status().ends_with("generation 1   guard valid   12 writes seen"));
+        assert!(status().ends_with("generation 1, guard valid, 12 writes seen"));
+        let shown = wrapped(&status());
+        assert!(shown.lines().all(|line| line.chars().count() <= wrap::columns()), "{shown}");
     }
 }

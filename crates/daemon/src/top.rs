@@ -66,7 +66,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, miette::Report> {
     if !args.once && !output::is_terminal() {
         return Err(miette!(help = "--once prints the view as text", "standard output is no terminal"));
     }
-    let mut connection = match DaemonConnection::open(&args.at) {
+    let mut connection = match DaemonConnection::open(&args.at.socket) {
         Ok(connection) => connection,
         Err(error) => return Ok(error.print_error().into()),
     };

@@ -32,7 +32,7 @@ use millstream_specialize::report::SessionReport;
 use millstream_specialize::{DetachPolicy, LiveSession, SessionSettings, SpeedComparison, variant_compiler};
 
 use crate::exit::{Exit, ended};
-use crate::run::{EventLog, session_ended};
+use crate::run::{EventLog, session_ended, wrapped};
 use figures::{DemoReport, RouteUpdateStats};
 
 const ROUTES: usize = 2592;
@@ -338,7 +338,7 @@ impl<'s> DemoSession<'s> {
                 true => outln!("{}", report.json()),
                 false => {
                     if let Some(line) = self.story().line(report) {
-                        outln!("{line}");
+                        outln!("{}", wrapped(&line));
                     }
                 }
             }

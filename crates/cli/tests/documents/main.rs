@@ -214,3 +214,10 @@ fn only_one_module_writes_to_the_standard_streams() {
     assert!(count > 300, "{count} files");
     assert!(faults.is_empty(), "write by `out!`, `outln!` and `errln!`:\n{}", faults.join("\n"));
 }
+
+#[test]
+fn the_picture_of_the_demo_is_that_of_the_kept_run() {
+    let script = root().join("scripts/demo-picture");
+    let status = std::process::Command::new(script).arg("--check").status().expect("python3");
+    assert!(status.success(), "make it again: scripts/demo-picture");
+}
