@@ -26,7 +26,7 @@ book: ## Make the book of all pages in target/book
 
 .PHONY: build
 build: ## Build the release binary
-	$(CARGO) build --release --locked -p millstream
+	$(CARGO) build --release --locked -p millstream-cli
 
 .PHONY: library
 library: ## Build the library that programs in C link with what `millstream build --emit obj` makes

@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 seconds=${SECONDS_EACH:-30}
 results=$PWD/bench/results
 mkdir -p "$results"
-cargo build --release --quiet -p millstream
+cargo build --release --quiet -p millstream-cli
 millstream=${CARGO_TARGET_DIR:-target}/release/millstream
 failed=0
 
@@ -249,7 +249,7 @@ overhead() {
 }
 
 daemon() {
-	MILLSTREAM_STEADY=${MILLSTREAM_STEADY:-60} tests -p millstream --test run what_a_daemon_costs
+	MILLSTREAM_STEADY=${MILLSTREAM_STEADY:-60} tests -p millstream-cli --test run what_a_daemon_costs
 }
 
 # Packets chosen to make a session's work useless.
@@ -270,7 +270,7 @@ specialize() {
 
 # At random moments, and after each of the first 300 system calls that change something: ten minutes.
 kills() {
-	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} MILLSTREAM_STEPS=${MILLSTREAM_STEPS:-300} tests -p millstream --test run kill
+	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} MILLSTREAM_STEPS=${MILLSTREAM_STEPS:-300} tests -p millstream-cli --test run kill
 }
 
 # NFMorph's pipeline, tuned for two workloads; BUDGET is the time of each search (60s).

@@ -429,7 +429,7 @@ impl ScriptRunner {
             }
             ScriptStep::Wait(text) => {
                 let text = self.expand(at, place, &text, around)?;
-                match millstream_click::time(&text) {
+                match millstream_click::arguments::time(&text) {
                     Some(nanoseconds) => {
                         let until = self.now(around) + Duration::from_nanos(nanoseconds);
                         self.all[at].state = ScriptState::Waits(until);

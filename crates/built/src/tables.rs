@@ -7,9 +7,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use millstream_click::{
-    TableFormat, TableOperation, ether_text, ip_text, ip6_text, prefix_text, prefix6_text,
-};
+use millstream_click::arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
+use millstream_click::{TableFormat, TableOperation};
 use millstream_click_elements::bridge_text;
 use millstream_native::{NativeEngine, NativeMap};
 

@@ -2,72 +2,37 @@
 //! their process.
 //!
 //! Each subcommand is a module with a type of its flags (`RunArgs`, `OptArgs`) and a `run` that gives the exit
-//! code or a report. JSON goes to standard output and has a `schema` number; everything else that is not the
-//! result goes to standard error. All writes to both go through `output`.
+//! code or a report. Most are in crates of their own, by what they work on. JSON goes to standard output and has
+//! a `schema` number; everything else that is not the result goes to standard error. All writes to both go
+//! through `millstream_console::output`.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
 #[macro_use]
-mod output;
+extern crate millstream_console;
 
-mod bench_user;
-mod bounded_read;
-mod build;
-mod capture;
-mod click;
-mod clients;
 mod completions;
 mod control;
-mod daemon;
 mod demo;
-mod diagnostics;
 mod doctor;
-#[cfg(feature = "dpdk")]
-mod dpdk;
-#[cfg(not(feature = "dpdk"))]
-#[path = "without_dpdk.rs"]
-mod dpdk;
-mod duration_args;
-mod escape;
-mod evidence_text;
-mod exec;
-mod exit;
-mod explain;
-mod fastest;
-mod input;
-mod inspect;
-mod internal;
 mod lab;
-mod layout;
-mod learn;
-mod log;
 mod man;
-mod metrics;
-mod model;
-mod native;
-mod opt;
-mod p4;
-mod plan;
-mod privileges;
-mod progress;
-mod prove;
-mod renamed;
-mod rules;
-mod run;
-mod superopt;
-mod supervise;
-mod tune;
-mod verify;
-mod wrap;
-mod xdp;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-
-use crate::privileges::RequiredPrivileges;
-use exit::Exit;
+use millstream_console::command_line::{parse, report_error};
+use millstream_console::exit::Exit;
+use millstream_console::privileges::RequiredPrivileges;
+use millstream_console::{
+    bounded_read, diagnostics, duration_args, exit, input, internal, log, output, privileges, progress, xdp,
+};
+use millstream_daemon::{self as daemon, run};
+use millstream_object_commands::{exec, explain, inspect, learn, opt, prove, rules, verify};
+use millstream_p4_commands as p4;
+use millstream_userspace::{build, click, dpdk, layout, native};
+use millstream_userspace_bench::{bench_user, model, tune};
 
 /// Optimizing compiler and runtime for software data planes
 #[derive(Debug, Parser)]
@@ -222,7 +187,7 @@ fn as_reference_switch(arguments: Vec<OsString>) -> Result<Vec<OsString>, ExitCo
 
 /// Runs a command line, whose first word is the name of the command, and returns its exit code. The process
 /// keeps its privileges.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run_command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     with(arguments, |_| {})
 }
 
@@ -236,29 +201,6 @@ fn with(arguments: impl IntoIterator<Item = OsString>, before: impl FnOnce(&CliC
         }
         Err(code) => code,
     }
-}
-
-/// Parses a command line. Prints the error, or the requested help, and returns the exit code.
-fn parse<P: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<P, ExitCode> {
-    P::try_parse_from(renamed::with_new_names(arguments)).map_err(|error| {
-        let text = error.render();
-        match (error.use_stderr(), output::is_coloured(), output::are_errors_coloured()) {
-            (false, true, _) => out!("{}", text.ansi()),
-            (false, false, _) => out!("{text}"),
-            (true, _, true) => output::write_error(format_args!("{}", text.ansi())),
-            (true, _, false) => output::write_error(format_args!("{text}")),
-        }
-        if error.use_stderr() { Exit::Input.into() } else { Exit::Done.into() }
-    })
-}
-
-/// Prints a report, and returns its exit code.
-fn unusable(report: &miette::Report) -> ExitCode {
-    match exit::ExitError::plain_message(report) {
-        Some(message) => errln!("{message}"),
-        None => diagnostics::emit(report),
-    }
-    exit::of(report).into()
 }
 
 impl CliCommand {
@@ -332,6 +274,25 @@ impl CliCommand {
             CliCommand::Completions(args) => completions::run(&args),
             CliCommand::Man(args) => man::run(&args),
         };
-        result.unwrap_or_else(|report| unusable(&report))
+        result.unwrap_or_else(|report| report_error(&report))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_console::renamed::FLAGS;
+
+    #[test]
+    fn no_subcommand_has_an_old_name_and_one_has_each_new_one() {
+        fn flags(command: &clap::Command, into: &mut Vec<String>) {
+            into.extend(command.get_arguments().filter_map(|a| a.get_long()).map(|long| format!("--{long}")));
+            command.get_subcommands().for_each(|sub| flags(sub, into));
+        }
+        let mut known = Vec::new();
+        flags(&super::definition(), &mut known);
+        for (old, new) in FLAGS {
+            assert!(!known.iter().any(|flag| flag == old), "{old}");
+            assert!(known.iter().any(|flag| flag == new), "{new}");
+        }
     }
 }

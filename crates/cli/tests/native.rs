@@ -11,9 +11,10 @@ mod wires;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use millstream_isa::MapType;
 use millstream_kernel::{
-    KernelMap, MapSpec, MapType, Namespace, PacketSocket, UpdateMode, create_veth, map_flags, query_xdp,
-    set_up_pair, testing,
+    KernelMap, MapSpec, Namespace, PacketSocket, UpdateMode, create_veth, map_flags, query_xdp, set_up_pair,
+    testing,
 };
 use millstream_lab::workload::BuiltinWorkload;
 use millstream_object::Object;

@@ -691,13 +691,13 @@ fn message(setup: &mut ElementSetup<'_>) -> ElementResult {
 }
 
 fn script(setup: &mut ElementSetup<'_>) -> ElementResult {
-    let script = read_script(setup, ScriptKind::Active)?;
+    let script = read_script(&mut setup.arguments, &setup.element.name, ScriptKind::Active)?;
     setup.script(script);
     Ok(Box::new(PassThrough))
 }
 
 fn driver(setup: &mut ElementSetup<'_>) -> ElementResult {
-    let script = read_script(setup, ScriptKind::Driver)?;
+    let script = read_script(&mut setup.arguments, &setup.element.name, ScriptKind::Driver)?;
     setup.script(script);
     Ok(Box::new(PassThrough))
 }

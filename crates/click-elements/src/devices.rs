@@ -530,7 +530,7 @@ fn device(setup: &mut ElementSetup<'_>) -> Result<String, Error> {
     if setup.element.class.starts_with("ToHost") && setup.element.arguments.is_empty() {
         return Ok("host".to_owned());
     }
-    let by_port = setup.arguments.class().arguments.iter().any(|argument| argument.name == "PORT");
+    let by_port = setup.arguments.specs().iter().any(|argument| argument.name == "PORT");
     let name = setup.arguments.need(if by_port { "PORT" } else { "DEVNAME" })?;
     Ok(string(&name))
 }

@@ -37,7 +37,6 @@ const DIFFERENCE: &[ArgumentSpec] = &[
 ];
 
 /// The class of recorders, whose arguments other elements read.
-static RECORDER: &ElementClass = &RECORDS;
 const RECORDS: ElementClass = ElementClass {
     processing: "h/h",
     ..ElementClass::filter("RecordTimestamp", "Notes the time of each packet.", RECORD, record)
@@ -189,7 +188,7 @@ struct TimestampDiff {
 fn recorder(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<(String, u64), Error> {
     let element = setup.needed(text, "`RecordTimestamp`", &["RecordTimestamp"])?;
     let names = setup.arguments.names;
-    let mut arguments = millstream_click::arguments::ElementArguments::new(element, RECORDER, names);
+    let mut arguments = millstream_click::arguments::ElementArguments::new(element, (RECORD, None), names);
     let entries = arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);
     Ok((element.name.clone(), entries))
 }

@@ -4,13 +4,10 @@
 //!
 //! A program has the same effect without them.
 
-use millstream_ir::{Block, Map, MapDecl, Type};
+use millstream_ir::{Block, Map};
 use rustc_hash::FxHashSet;
 
-use crate::build::ElementBuilder;
-use crate::compile::{GraphCompiler, InitialEntry};
 use crate::graph::{Element, ElementPort};
-use crate::packet::TYPES;
 
 /// Deviations from the usual compilation of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,7 +28,7 @@ pub struct Ablations {
 }
 
 /// Numbers that the arguments of an element say: decimal, hexadecimal, IPv4 addresses.
-fn said(element: &Element) -> FxHashSet<i64> {
+pub(crate) fn said(element: &Element) -> FxHashSet<i64> {
     let words = |text: &str| {
         let word = |c: char| !c.is_ascii_alphanumeric() && c != '.';
         let number = |word: &str| {
@@ -44,95 +41,18 @@ fn said(element: &Element) -> FxHashSet<i64> {
     element.arguments.iter().flat_map(|argument| words(&argument.text)).collect()
 }
 
-/// The name of the map with numbers that are read from memory and known beforehand.
-const REMEMBERED: &str = "click.numbers";
-
 /// Numbers that code reads from memory where it is kept general.
 #[derive(Debug, Default)]
 pub(crate) struct AblationConstants {
     /// The map that holds them, if any are read.
-    remembered: Option<Map>,
+    pub(crate) remembered: Option<Map>,
     /// Their values.
-    read: Vec<i64>,
+    pub(crate) read: Vec<i64>,
     /// Those of each element's arguments.
-    said: Vec<FxHashSet<i64>>,
+    pub(crate) said: Vec<FxHashSet<i64>>,
     /// Inputs by number, and where packets go there by these.
-    inputs: Vec<ElementPort>,
-    dispatch: Option<Block>,
-}
-
-impl GraphCompiler<'_> {
-    /// Makes code general as requested.
-    pub(crate) fn with_ablations(mut self, general: Ablations) -> Self {
-        self.general = general;
-        if general.arguments {
-            self.numbers.said = self.graph.elements.iter().map(said).collect();
-        }
-        if general.graph {
-            let block = self.func.add_block();
-            for ty in TYPES.into_iter().chain([Type::I64]) {
-                self.func.add_param(block, ty);
-            }
-            self.numbers.dispatch = Some(block);
-        }
-        if general.arguments || general.graph {
-            let map = MapDecl { name: REMEMBERED.to_owned(), ..self.module.maps[self.state].clone() };
-            self.numbers.remembered = Some(self.module.maps.push(map));
-        }
-        self
-    }
-
-    /// Place in memory of a number that an element needs, if it is one of its arguments' and these are read
-    /// from memory.
-    pub(crate) fn argument(&mut self, element: usize, number: i64) -> Option<(Map, u32)> {
-        match self.numbers.said.get(element)?.contains(&number) {
-            true => Some(self.remember(number, self.numbers.remembered?)),
-            false => None,
-        }
-    }
-
-    fn remember(&mut self, number: i64, map: Map) -> (Map, u32) {
-        self.numbers.read.push(number);
-        (map, 8 * (self.numbers.read.len() as u32 - 1))
-    }
-
-    /// Place of the number of an input, and the block that dispatches packets by it; `None` if connections
-    /// are jumps.
-    pub(crate) fn connection(&mut self, to: ElementPort) -> Option<((Map, u32), Block)> {
-        let (map, dispatch) = (self.numbers.remembered?, self.numbers.dispatch?);
-        let known = self.numbers.inputs.iter().position(|port| *port == to);
-        let number = known.unwrap_or_else(|| {
-            self.numbers.inputs.push(to);
-            self.numbers.inputs.len() - 1
-        });
-        self.block_of(to);
-        Some((self.remember(number as i64, map), dispatch))
-    }
-
-    /// Writes where packets go by the numbers of inputs.
-    pub(crate) fn emit_dispatch(&mut self) {
-        let Some(dispatch) = self.numbers.dispatch else { return };
-        let none = self.graph.elements.len();
-        let params = self.func.blocks[dispatch].params.clone();
-        let (values, number) = (&params[..TYPES.len()], params[TYPES.len()]);
-        let mut code = ElementBuilder::new(self, none, dispatch);
-        for (at, port) in code.compiler.numbers.inputs.clone().into_iter().enumerate() {
-            let block = code.compiler.block_of(port);
-            let (at, next) = (code.int(at as i64), code.block());
-            code.branch_to(number, at, (block, values), next);
-            code.switch_to_block(next);
-        }
-        code.emit_return();
-    }
-
-    /// Values of the numbers that are read from memory.
-    pub(crate) fn numbers(&mut self) -> Option<InitialEntry> {
-        let map = self.numbers.remembered?;
-        let numbers = if self.numbers.read.is_empty() { &[0][..] } else { &self.numbers.read };
-        let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.module.maps[map].value_size = value.len() as u32;
-        Some(InitialEntry { map: REMEMBERED.to_owned(), key: vec![0; 4], value })
-    }
+    pub(crate) inputs: Vec<ElementPort>,
+    pub(crate) dispatch: Option<Block>,
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rustc_hash::FxHashMap;
 
-use crate::class::ElementClass;
 use crate::config::{SpannedText, unquote, words};
 use crate::error::{ConfigSpan, Error};
 use crate::graph::{Element, HostInterface};
@@ -96,7 +95,9 @@ pub struct ElementArguments<'e> {
     element: &'e Element,
     positional: VecDeque<SpannedText>,
     keywords: Vec<(&'static str, SpannedText)>,
-    class: &'static ElementClass,
+    /// Those that its class has: by name, and further ones by position.
+    specs: &'static [ArgumentSpec],
+    rest: Option<&'static ArgumentSpec>,
     /// The first error of an argument that no element asks for.
     refused: Option<Error>,
     /// Addresses of names.
@@ -104,19 +105,24 @@ pub struct ElementArguments<'e> {
 }
 
 impl<'e> ElementArguments<'e> {
-    /// Those of an element of a class.
-    pub fn new(element: &'e Element, class: &'static ElementClass, names: &'e AddressNames) -> Self {
+    /// Those of an element; `specs` are the arguments that its class has, and further ones by position.
+    pub fn new(
+        element: &'e Element,
+        (specs, rest): (&'static [ArgumentSpec], Option<&'static ArgumentSpec>),
+        names: &'e AddressNames,
+    ) -> Self {
         let mut this = ElementArguments {
             element,
             positional: VecDeque::new(),
             keywords: Vec::new(),
-            class,
+            specs,
+            rest,
             refused: None,
             names,
         };
         for argument in &element.arguments {
             let all = words(argument);
-            let known = class.arguments.iter();
+            let known = specs.iter();
             let keyword = known.map(|k| k.name).find(|k| all.first().is_some_and(|w| w.text == *k));
             match keyword {
                 Some(keyword) if all.len() > 1 => {
@@ -138,7 +144,7 @@ impl<'e> ElementArguments<'e> {
     /// Gives arguments by position the names that they have, in order; those that are given by name are left
     /// out.
     fn assign(&mut self) {
-        for argument in self.class.arguments.iter().filter(|argument| argument.positional) {
+        for argument in self.specs.iter().filter(|argument| argument.positional) {
             if !self.keywords.iter().any(|(name, _)| *name == argument.name)
                 && let Some(text) = self.positional.pop_front()
             {
@@ -152,11 +158,11 @@ impl<'e> ElementArguments<'e> {
         let mut errors = Vec::new();
         let class = &self.element.class;
         self.keywords.retain(|(name, text)| {
-            let argument = self.class.arguments.iter().find(|argument| argument.name == *name);
+            let argument = self.specs.iter().find(|argument| argument.name == *name);
             errors.extend(argument.and_then(|argument| argument.check_value(class, text).err()));
             argument.is_some_and(ArgumentSpec::is_implemented)
         });
-        if let Some(rest) = self.class.rest.as_ref().filter(|rest| !rest.is_implemented()) {
+        if let Some(rest) = self.rest.filter(|rest| !rest.is_implemented()) {
             errors.extend(self.positional.drain(..).filter_map(|text| rest.check_value(class, &text).err()));
         }
         self.refused = self.refused.take().or_else(|| errors.into_iter().next());
@@ -166,17 +172,17 @@ impl<'e> ElementArguments<'e> {
     fn unknown(&self, argument: &SpannedText, words: &[SpannedText]) -> Option<Error> {
         let [first, _, ..] = words else { return None };
         let like = first.text.len() > 2 && first.text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-        if !like || self.class.arguments.is_empty() || self.names.has(&first.text) {
+        if !like || self.specs.is_empty() || self.names.has(&first.text) {
             return None;
         }
         let message = format!("`{}` has no argument {}", self.element.class, first.text);
-        let known = self.class.arguments.iter().map(|argument| argument.name);
+        let known = self.specs.iter().map(|argument| argument.name);
         Some(Error::new(argument.span, message).nearest(&first.text, known))
     }
 
-    /// The element's class.
-    pub fn class(&self) -> &'static ElementClass {
-        self.class
+    /// The arguments that the element's class has.
+    pub fn specs(&self) -> &'static [ArgumentSpec] {
+        self.specs
     }
 
     /// Position of the element's declaration.

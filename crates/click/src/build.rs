@@ -10,11 +10,13 @@ use millstream_ir::{
 };
 use millstream_isa::helpers::id;
 
-use crate::compile::{GraphCompiler, QUEUE};
 use crate::graph::ElementPort;
+use crate::graph_compiler::GraphCompiler;
 use crate::handlers::{HandlerAccess, SettingValue};
+pub use crate::hash_table::ElementHashTable;
 use crate::layout::MetadataLayout;
 use crate::packet::{Annotation, FIRST_NOTE, NOTES, PacketValues, TYPES};
+use crate::program::QUEUE;
 
 /// The one annotation that is an address; it is kept as the distance from the packet's first byte.
 const NETWORK: usize = Annotation::Network as usize;
@@ -29,17 +31,6 @@ const OWN_PLACE: i64 = 0xffff_ffff;
 const NOEXIST: i64 = 1;
 /// `EEXIST`, as an update gives it.
 pub const EEXIST: i64 = -17;
-
-/// A hash table, with the pieces that its keys and values consist of, one behind the other.
-#[derive(Clone, Copy, Debug)]
-pub struct ElementHashTable {
-    /// The map.
-    pub map: Map,
-    /// Pieces of a key.
-    pub key: &'static [Size],
-    /// Pieces of a value.
-    pub value: &'static [Size],
-}
 
 /// Pieces one behind the other.
 fn layout(sizes: &[Size]) -> millstream_ir::KeyLayout {

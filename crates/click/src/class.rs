@@ -1,7 +1,7 @@
 //! Descriptions of element classes, and libraries of them.
 
 use crate::build::ElementBuilder;
-use crate::compile::ElementSetup;
+use crate::compile::setup::ElementSetup;
 use crate::error::Error;
 use crate::keyword::ArgumentSpec;
 use crate::packet::PacketValues;

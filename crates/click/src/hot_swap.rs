@@ -1,7 +1,7 @@
 //! State carried over from one configuration to the next: numbers that have the same name in both.
 
-use crate::compile::{ClickProgram, DropCounter};
 use crate::handlers::HandlerAccess;
+use crate::program::{ClickProgram, DropCounter};
 
 /// The number at a place of a state.
 fn number(state: &[u8], at: u32) -> u64 {

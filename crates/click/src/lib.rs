@@ -27,7 +27,9 @@ mod default_handlers;
 mod error;
 mod flatten;
 mod graph;
+mod graph_compiler;
 mod handlers;
+mod hash_table;
 mod hot_swap;
 pub mod keyword;
 mod layout;
@@ -35,6 +37,8 @@ mod lex;
 pub mod packet;
 mod parse;
 mod printing;
+mod program;
+mod queue_search;
 mod queueing;
 mod reference;
 mod resolve;
@@ -44,12 +48,9 @@ mod summary;
 pub mod tables;
 
 pub use ablation::Ablations;
-pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text, time};
 pub use bpf_program::{BpfElementProgram, ProgramHook, ReadObject};
-pub use compile::{
-    CaptureOptions, ClickProgram, DropCounter, ElementInfo, ElementSetup, GraphSink, GraphSource,
-    InitialEntry, NO_INPUT, QUEUE, STATE, SourceControl, SourceEnd, compile,
-};
+pub use compile::compile;
+pub use compile::setup::ElementSetup;
 pub use config::{SpannedText, decoded, unquote, words};
 pub use error::{ConfigSpan, Error, nearest};
 pub use flatten::flatten;
@@ -62,6 +63,10 @@ pub use layout::{AnnotationUsage, ContextField, MetadataUsage};
 pub use parse::parse;
 pub use printing::{
     IpForm, NO_NETWORK, PRINTS, PacketPrinter, PayloadFormat, PrintForm, WORDS, chatter, printed,
+};
+pub use program::{
+    CaptureOptions, ClickProgram, DropCounter, ElementInfo, GraphSink, GraphSource, InitialEntry, NO_INPUT,
+    QUEUE, STATE, SourceControl, SourceEnd,
 };
 pub use queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, ShapingPolicy,

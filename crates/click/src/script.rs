@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::compile::ElementSetup;
+use crate::arguments::ElementArguments;
 use crate::config::{SpannedText, unquote, words};
 use crate::error::Error;
 
@@ -148,13 +148,17 @@ const INSTRUCTIONS: &[&str] = &[
     "errorq",
 ];
 
-/// Reads the arguments of a script.
-pub fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script, Error> {
-    let (kind, signals) = match setup.arguments.keyword("TYPE") {
+/// Reads the arguments of the script of this name.
+pub fn script(
+    arguments: &mut ElementArguments<'_>,
+    element: &str,
+    usual: ScriptKind,
+) -> Result<Script, Error> {
+    let (kind, signals) = match arguments.keyword("TYPE") {
         Some(text) => kind(&text)?,
         None => (usual, Vec::new()),
     };
-    let all = setup.arguments.rest();
+    let all = arguments.rest();
     let (mut labels, mut plain) = (Vec::new(), Vec::new());
     for argument in &all {
         let parts = words(argument);
@@ -166,7 +170,7 @@ pub fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script,
     }
     let steps =
         plain.iter().map(|(argument, parts)| step(argument, parts, &labels)).collect::<Result<_, _>>()?;
-    Ok(Script { element: setup.element.name.clone(), kind, signals, steps })
+    Ok(Script { element: element.to_owned(), kind, signals, steps })
 }
 
 /// The type of a script, and its signals.

@@ -7,8 +7,9 @@
 use millstream_ir::{Map, MapDecl};
 use millstream_isa::MapType;
 
-use crate::compile::{ElementSetup, InitialEntry, RDONLY_PROG};
+use crate::compile::setup::ElementSetup;
 use crate::handlers::{HandlerAccess, TableFormat, TableOperation};
+use crate::program::{InitialEntry, RDONLY_PROG};
 
 /// `BPF_F_NO_PREALLOC`, which tries must have.
 const FLAGS: u32 = 1 | RDONLY_PROG;

@@ -61,7 +61,6 @@ pub use load::{LoadError, ProgramSpec, RecordInfo, Rejection, VerifierStats};
 pub use map::{KernelMap, MapSpec, UpdateMode};
 pub use map_batch::BatchEntries;
 pub use mapping::{ArrayMapping, shared_memory};
-pub use millstream_isa::MapType;
 pub use netns::Namespace;
 pub use packet::{LONGEST as LONGEST_FRAME, PacketSocket};
 pub use pinned::{MOUNT, PinDirError, check_pin, check_pin_dir, create_pin_dir};

@@ -3,10 +3,8 @@
 use millstream_btf::StrOff;
 use millstream_interp::ContextKind;
 use millstream_isa::helpers::id;
-use millstream_isa::{Callee, Insn, RawInsn, decode_all};
-use millstream_kernel::{
-    self as kernel, AttachType, KernelMap, KernelProgram, MapType, ProgramType, UpdateMode,
-};
+use millstream_isa::{Callee, Insn, MapType, RawInsn, decode_all};
+use millstream_kernel::{self as kernel, AttachType, KernelMap, KernelProgram, ProgramType, UpdateMode};
 use millstream_loader::{ObjectLoader, ProgramError, Session};
 use millstream_object::{FuncId, LineInfo, LinkedProgram, MapId, Object};
 use millstream_programs::MapEntry;

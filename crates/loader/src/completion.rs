@@ -5,8 +5,9 @@
 //! object states a type of its events instead; ring buffers in whole pages. The last is this crate's: an
 //! object whose loader sets the number of entries at run time says zero. Each choice is noted in words.
 
+use millstream_isa::MapType;
 use millstream_kernel::possible_cpus;
-use millstream_object::{MapDefinition, MapType};
+use millstream_object::MapDefinition;
 
 use crate::error::Error;
 

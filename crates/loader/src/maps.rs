@@ -3,10 +3,9 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use millstream_isa::MapType;
 use millstream_kernel::{self as kernel, KernelMap, UpdateMode};
-use millstream_object::{
-    self as object, InitialValue, MapDefinition, MapId, MapOrigin, MapType, Object, Pinning,
-};
+use millstream_object::{self as object, InitialValue, MapDefinition, MapId, MapOrigin, Object, Pinning};
 use rustc_hash::FxHashMap;
 
 use crate::completion::{self, CompletedMap};

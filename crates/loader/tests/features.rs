@@ -198,7 +198,7 @@ fn maps_are_pinned_by_name_and_found_again() {
             std::fs::remove_file(pins.0.join("flows")).expect("unpinned");
             let array = millstream_kernel::MapSpec {
                 name: "flows",
-                map_type: millstream_kernel::MapType::ARRAY,
+                map_type: millstream_isa::MapType::ARRAY,
                 key_size: 4,
                 value_size: 16,
                 max_entries: 1024,

@@ -1,7 +1,8 @@
 //! Options for callers of the loader, tested in the kernel: maps of their own, other sizes, other constants,
 //! pins.
 
-use millstream_kernel::{KernelMap, MapSpec, MapType, TestRun, testing};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, MapSpec, TestRun, testing};
 use millstream_loader::{Error, ObjectLoader};
 use millstream_object::Object;
 use millstream_programs::packet::EthernetFrame;

@@ -35,6 +35,7 @@ use millstream_plan::{CompiledSchedule, Schedule};
 
 mod code;
 mod stages;
+mod threads;
 
 pub use stages::{StageEngine, StageError, StageMemory};
 
@@ -670,7 +671,8 @@ fn run_packets(
     }
     // Code that sorts packets has room for this many.
     let most = Schedule::MOST_BATCH as usize * lane.worker.layout.words();
-    packets.chunks_mut(most).for_each(|packets| program.run(lane, packets));
+    let WorkerState { worker, judge, .. } = lane;
+    packets.chunks_mut(most).for_each(|packets| program.run(worker, judge, packets));
     if several {
         epochs.end(number);
     }

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::crash::{self, CodeDebugInfo, RunningBatch};
-use crate::engine::{NativeEngine, StageEngine, WorkerState};
 use crate::llvm;
 use crate::mapped_code::MappedCode;
+use crate::prefetch::PrefetchTuner;
 use crate::runtime::worker::Worker;
 
 type RunBatch = extern "C" fn(*mut Worker, *mut u32, u64);
@@ -63,10 +63,9 @@ impl NativeProgram {
 
     /// Runs the program on each packet, given by their descriptors, by the loop that the worker found to be
     /// the faster one.
-    pub(crate) fn run(&self, lane: &mut WorkerState, packets: &mut [u32]) {
-        let WorkerState { worker, judge, .. } = lane;
+    pub(crate) fn run(&self, worker: &mut Worker, judge: &mut PrefetchTuner, packets: &mut [u32]) {
         let (first, count) = (packets.as_mut_ptr(), packets.len() / worker.layout.words());
-        let worker = std::ptr::from_mut(&mut **worker);
+        let worker = std::ptr::from_mut(worker);
         let running = RunningBatch { code: self.code.as_ref(), worker, packets: first, count };
         let by = |run: RunBatch| crash::run_attributed(&running, || run(worker, first, count as u64));
         let Some(ahead) = self.ahead else { return by(self.run) };
@@ -117,19 +116,3 @@ impl StageCode {
         Some((result, from?..to?))
     }
 }
-
-// SAFETY: an engine owns everything it points to (maps, workers, code), and shares none of it: no other code
-// has the same linker, since the compiler that made both is gone. LLVM's handles are used by one thread at a
-// time, whichever that is.
-unsafe impl Send for NativeEngine {}
-
-// SAFETY: as for `NativeEngine`.
-unsafe impl Send for StageEngine {}
-
-// SAFETY: by shared reference an engine gives out addresses of code, and maps under their locks
-// (`runtime::sharing`). LLVM's handles are used when it is made and when it is dropped.
-unsafe impl Sync for NativeEngine {}
-
-// SAFETY: a worker's pointers are used only by the thread that has the lane: they point to packets of its
-// batch. Between batches they point to nothing.
-unsafe impl Send for WorkerState {}

@@ -2,7 +2,6 @@
 
 use crate::elf::{Elf, ElfRelocation};
 use crate::ids::{ExternId, FuncId, MapId, RelocKind};
-use crate::read::jump_tables::TableReference;
 use millstream_btf::{StrOff, StrangeCore};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -50,6 +49,15 @@ pub(crate) struct ObjectImage {
 pub(crate) struct SymbolReference {
     pub(crate) symbol: usize,
     pub(crate) immediate: i32,
+}
+
+/// A reference of an instruction to a jump table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableReference {
+    /// Section of the table, and its range in bytes.
+    pub(crate) place: (usize, u64, u64),
+    /// Offset that the instruction adds.
+    pub(crate) addend: i32,
 }
 
 /// Files of an object that was raw.

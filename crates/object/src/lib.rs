@@ -61,7 +61,6 @@ pub use error::{ElfPart, ObjectError};
 pub use ids::{ExternId, FuncId, MapId, RelocKind};
 pub use isa_version::isa_version;
 pub use kinds::{AttachType, ProgramType};
-pub use millstream_isa::MapType;
 pub use model::*;
 pub use raw_form::{RawFiles, RawInput};
 pub use section::SectionKind;

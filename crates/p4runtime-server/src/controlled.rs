@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use millstream_p4_lower::{LoweredProgram, MessageSpec, ObjectKind, Pipeline};
+use millstream_p4_lower::{MessageSpec, ObjectKind, Pipeline};
 use millstream_p4_switch::{SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor, TraceEvent};
 use millstream_p4runtime::entities::{
     BatchOutcome, EntityChange, EntityError, EntityPlace, EntityStore, ErrorKind, undone_batch,
@@ -17,18 +17,13 @@ use num_bigint::BigUint;
 use crate::bindings::PipelineBindings;
 use crate::digests::DigestQueues;
 use crate::driver::SwitchDriver;
+use crate::executor::{DynamicExecutor, ExecutorFactory};
 use crate::idle::IdleTracker;
 use crate::journal::SwitchJournal;
 use crate::live_reads::{LiveReader, counter_data};
 use crate::packet_headers::ControllerHeaders;
 use crate::program::ControlProgram;
 use crate::words::CommandHandles;
-
-/// Engine of a switch that is controlled.
-pub(crate) type DynamicExecutor = Box<dyn SwitchExecutor + Send>;
-
-/// Makes the engine of a program, or says why there is none.
-pub type ExecutorFactory = Arc<dyn Fn(&Arc<LoweredProgram>) -> Result<DynamicExecutor, String> + Send + Sync>;
 
 /// Entities of one answer, at most.
 const MOST_READ: usize = 1 << 21;

@@ -13,7 +13,7 @@ use millstream_p4runtime::proto::v1::{
 };
 
 use crate::bindings::{BoundTable, PipelineBindings};
-use crate::controlled::DynamicExecutor;
+use crate::executor::DynamicExecutor;
 use crate::journal::SwitchJournal;
 use crate::live_reads::{counter_bytes, register_number};
 

@@ -16,6 +16,7 @@ mod bindings;
 mod controlled;
 mod digests;
 mod driver;
+mod executor;
 mod handle;
 mod idle;
 mod journal;
@@ -31,7 +32,8 @@ mod streams;
 mod values;
 mod words;
 
-pub use controlled::{ControlledSwitch, CounterFigure, ExecutorFactory, MovedPackets, SwitchSettings};
+pub use controlled::{ControlledSwitch, CounterFigure, MovedPackets, SwitchSettings};
+pub use executor::ExecutorFactory;
 pub use handle::{PacketSink, SwitchHandle};
 pub use program::{ControlProgram, ProgramError, encode_config};
 pub use reconcile::ReconcileReport;

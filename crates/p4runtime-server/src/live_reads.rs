@@ -9,7 +9,7 @@ use millstream_p4runtime::proto::v1::{
 use num_bigint::BigUint;
 
 use crate::bindings::PipelineBindings;
-use crate::controlled::DynamicExecutor;
+use crate::executor::DynamicExecutor;
 use crate::idle::IdleTracker;
 
 /// A counter in a map: packets, then bytes.

@@ -153,7 +153,7 @@ impl Schedule {
         let with = |pattern| Schedule { pattern, ..self.clone() };
         match self.pattern {
             SchedulePattern::Fit if stages == 0 => {
-                (with(SchedulePattern::Packets), "no look-ups are fetched for".to_owned())
+                (with(SchedulePattern::Packets), "no lookups to prefetch".to_owned())
             }
             SchedulePattern::Fit if bytes >= FAR => {
                 (with(SchedulePattern::PipelinedGroups), format!("look-ups in tables of {} MiB", bytes >> 20))

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_isa::asm::assemble;
-use millstream_isa::encode_all;
+use millstream_isa::{MapType, encode_all};
 use millstream_kernel::{
-    KernelMap, KernelProgram, Link, LoadError, MapSpec, MapType, ProgramSpec, ProgramType, XdpMode, query_xdp,
+    KernelMap, KernelProgram, Link, LoadError, MapSpec, ProgramSpec, ProgramType, XdpMode, query_xdp,
 };
 
 pub use frames::UmemFrame;

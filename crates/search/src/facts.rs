@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_isa::absint::Scalar;
-use millstream_isa::{Insn, Reg};
-use millstream_object::{FuncId, MapType, Object, ProgramType};
+use millstream_isa::{Insn, MapType, Reg};
+use millstream_object::{FuncId, Object, ProgramType};
 use millstream_prove::window::AddressSpace;
 
 use crate::code::FunctionCode;

@@ -40,7 +40,6 @@ mod window;
 
 pub use ablation::{SearchAblation, SearchEngine};
 pub use driver::{ImprovedFunction, SearchStats, Superoptimizer, WindowReplacement};
-pub use millstream_bpf::cost::OptimizationGoal;
 pub use options::{SearchBudget, SearchOptions};
 pub use rules::{PeepholeRule, PeepholeRuleSet, RuleCandidate};
 pub use verifier_cost::{VerificationEffort, verification_effort};

@@ -4,8 +4,8 @@ use std::time::Duration;
 use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
 use millstream_interp::{ContextKind as Kind, MachineState as Host};
 use millstream_isa::asm::assemble;
-use millstream_isa::{Insn, decode_all, encode_all};
-use millstream_object::{Linkage, MapType, NewFunction, ObjectFunction};
+use millstream_isa::{Insn, MapType, decode_all, encode_all};
+use millstream_object::{Linkage, NewFunction, ObjectFunction};
 
 use crate::ablation::{SearchAblation, SearchEngine};
 use crate::code::FunctionCode;

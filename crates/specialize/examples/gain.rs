@@ -22,10 +22,10 @@ use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::shadow_tables::ShadowTables;
 use millstream_specialize::snapshot::{MapSnapshot, cacheable, sources};
 use millstream_specialize::{profile, variant_compiler};
-use millstream_specializer::VariantCompiler;
 use millstream_specializer::policy::{self, LookupStrategy, PlanInputs, Tier};
 use millstream_specializer::profile::SiteProfile;
 use millstream_specializer::transform::{LookupSite, SampleMode, SiteId};
+use millstream_specializer::variant::VariantCompiler;
 use millstream_specializer::variant::{Variant, VariantRequest};
 
 type BoxedResult<T> = Result<T, Box<dyn std::error::Error>>;

@@ -11,7 +11,8 @@
 
 use std::path::Path;
 
-use millstream_kernel::{AttachType, Hook, KernelMap, KernelProgram, MapType, ProgramType, interface};
+use millstream_isa::MapType;
+use millstream_kernel::{AttachType, Hook, KernelMap, KernelProgram, ProgramType, interface};
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, RelocKind};
 use millstream_specializer::variant::choose;
 

@@ -3,8 +3,8 @@
 use millstream_kernel::{cpu_numbers, possible_cpus};
 use millstream_object::Object;
 use millstream_opt::running_kernels;
-use millstream_specializer::variant::VariantError;
-use millstream_specializer::{VariantCompiler, VariantHost};
+use millstream_specializer::VariantHost;
+use millstream_specializer::variant::{VariantCompiler, VariantError};
 
 /// Describes this machine.
 fn this_host() -> VariantHost {

@@ -9,8 +9,9 @@
 
 use std::collections::BTreeSet;
 
+use millstream_isa::MapType;
 use millstream_kernel::{
-    KernelMap, KernelProgram, Link, LinkDetail, MapType, link_ids, map_flags, map_ids, program_ids,
+    KernelMap, KernelProgram, Link, LinkDetail, link_ids, map_flags, map_ids, program_ids,
 };
 
 use crate::hook_search::is_attached;

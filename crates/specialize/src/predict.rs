@@ -6,9 +6,9 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use millstream_isa::{asm, encode_all};
+use millstream_isa::{MapType, asm, encode_all};
 use millstream_kernel::{
-    KernelError, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType, TestRun, UpdateMode,
+    KernelError, KernelMap, KernelProgram, MapSpec, ProgramSpec, ProgramType, TestRun, UpdateMode,
 };
 use millstream_specializer::profile::SiteProfile;
 

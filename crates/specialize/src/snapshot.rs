@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use millstream_ir::usage::{self, MapAccess};
 use millstream_ir::{KeyPiece, Map, Size};
-use millstream_kernel::{BatchEntries, KernelMap, MapType};
+use millstream_isa::MapType;
+use millstream_kernel::{BatchEntries, KernelMap};
 use millstream_loader::Session;
 use millstream_object::MapId;
 use millstream_specializer::changes::{DirtyKeys, ShadowUpdate, ShadowUpdates, TouchedKeys};

@@ -25,14 +25,14 @@ const INSIDE_NAME: &str = "ms.inside";
 /// Maps inside one map of maps that code can name, at most.
 const INSIDE: u32 = 8;
 /// Types of inner maps that code can name.
-const INSIDE_KINDS: [obj::MapType; 7] = [
-    obj::MapType::HASH,
-    obj::MapType::LRU_HASH,
-    obj::MapType::PERCPU_HASH,
-    obj::MapType::LRU_PERCPU_HASH,
-    obj::MapType::ARRAY,
-    obj::MapType::PERCPU_ARRAY,
-    obj::MapType::LPM_TRIE,
+const INSIDE_KINDS: [millstream_isa::MapType; 7] = [
+    millstream_isa::MapType::HASH,
+    millstream_isa::MapType::LRU_HASH,
+    millstream_isa::MapType::PERCPU_HASH,
+    millstream_isa::MapType::LRU_PERCPU_HASH,
+    millstream_isa::MapType::ARRAY,
+    millstream_isa::MapType::PERCPU_ARRAY,
+    millstream_isa::MapType::LPM_TRIE,
 ];
 const MMAPABLE: u32 = 1 << 10;
 
@@ -58,15 +58,16 @@ pub(crate) struct AuxiliaryMaps {
 impl AuxiliaryMaps {
     /// Adds them, for a machine with so many CPUs.
     pub(crate) fn to(object: &mut Object, possible_cpus: usize) -> AuxiliaryMaps {
-        let guard = add_map(object, GUARD_NAME, obj::MapType::ARRAY, guard_state::STATE_SIZE, 1, MMAPABLE);
-        let sketch = add_map(object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
+        let guard =
+            add_map(object, GUARD_NAME, millstream_isa::MapType::ARRAY, guard_state::STATE_SIZE, 1, MMAPABLE);
+        let sketch = add_map(object, SKETCH_NAME, millstream_isa::MapType::PERCPU_ARRAY, 8, 1, 0);
         let samples = add_samples(object, possible_cpus);
-        let misses = add_map(object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
+        let misses = add_map(object, MISSES_NAME, millstream_isa::MapType::PERCPU_ARRAY, 8, 1, 0);
         let twins = add_twins(object);
         let caches = add_caches(object);
         let insides = add_insides(object);
         let chains = add_chains(object);
-        let standby = add_map(object, STANDBY_NAME, obj::MapType::PROG_ARRAY, 4, 1, 0);
+        let standby = add_map(object, STANDBY_NAME, millstream_isa::MapType::PROG_ARRAY, 4, 1, 0);
         AuxiliaryMaps { guard, sketch, samples, misses, twins, caches, insides, chains, standby }
     }
 }
@@ -74,7 +75,7 @@ impl AuxiliaryMaps {
 fn add_map(
     object: &mut Object,
     name: &str,
-    map_type: obj::MapType,
+    map_type: millstream_isa::MapType,
     value_size: u32,
     max_entries: u32,
     flags: u32,
@@ -102,7 +103,14 @@ fn add_map(
 /// The map of the packets that are kept.
 fn add_samples(object: &mut Object, possible_cpus: usize) -> SampleBuffer {
     let slots = ((KEPT.0 / possible_cpus.max(1)) as u32).max(KEPT.1).next_power_of_two();
-    let map = add_map(object, SAMPLES_NAME, obj::MapType::PERCPU_ARRAY, SampleBuffer::VALUE_SIZE, slots, 0);
+    let map = add_map(
+        object,
+        SAMPLES_NAME,
+        millstream_isa::MapType::PERCPU_ARRAY,
+        SampleBuffer::VALUE_SIZE,
+        slots,
+        0,
+    );
     SampleBuffer { map: module::map(map), slots, kind: PacketKind::Xdp }
 }
 
@@ -114,15 +122,15 @@ fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
         let (key, value) = (m.spec.key_size, m.spec.value_size);
         let in_rows = key <= PerfectHashTable::WIDEST.0 && value <= PerfectHashTable::WIDEST.1;
         match m.spec.map_type {
-            obj::MapType::LPM_TRIE => in_rows || key == MultibitTrie::KEY && value <= TRIE_VALUE,
-            obj::MapType::HASH | obj::MapType::LRU_HASH => in_rows,
+            millstream_isa::MapType::LPM_TRIE => in_rows || key == MultibitTrie::KEY && value <= TRIE_VALUE,
+            millstream_isa::MapType::HASH | millstream_isa::MapType::LRU_HASH => in_rows,
             _ => false,
         }
     };
     let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| twinned(m)).map(|(n, _)| n).collect();
     let mut add = |n: u32| {
         let name = format!("{TWIN_NAME}{n}");
-        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
+        (module::map(MapId(n)), add_map(object, &name, millstream_isa::MapType::ARRAY, 8, 1, MMAPABLE))
     };
     wanted.into_iter().map(&mut add).collect()
 }
@@ -148,12 +156,18 @@ fn add_insides(object: &mut Object) -> Vec<(ir::Map, Vec<MapId>)> {
 
 /// Adds a placeholder for each program array.
 fn add_chains(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    let is_array = |m: &&obj::ObjectMap| m.spec.map_type == obj::MapType::PROG_ARRAY;
+    let is_array = |m: &&obj::ObjectMap| m.spec.map_type == millstream_isa::MapType::PROG_ARRAY;
     let arrays: Vec<(u32, u32)> =
         (0..).zip(&object.maps).filter(|(_, m)| is_array(m)).map(|(n, m)| (n, m.spec.max_entries)).collect();
     let mut add = |(n, entries): (u32, u32)| {
-        let place =
-            add_map(object, &format!("{CHAIN_NAME}{n}"), obj::MapType::PROG_ARRAY, 4, entries.max(1), 0);
+        let place = add_map(
+            object,
+            &format!("{CHAIN_NAME}{n}"),
+            millstream_isa::MapType::PROG_ARRAY,
+            4,
+            entries.max(1),
+            0,
+        );
         (module::map(MapId(n)), place)
     };
     arrays.into_iter().map(&mut add).collect()
@@ -162,12 +176,12 @@ fn add_chains(object: &mut Object) -> Vec<(ir::Map, MapId)> {
 /// Adds a map for the cache of each map that may have one, made like those of twins. For maps of maps it is
 /// for the inner ones.
 fn add_caches(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    let kinds = [obj::MapType::HASH, obj::MapType::LRU_HASH];
+    let kinds = [millstream_isa::MapType::HASH, millstream_isa::MapType::LRU_HASH];
     let cached = |m: &obj::ObjectMap| kinds.contains(&m.inner.as_ref().unwrap_or(&m.spec).map_type);
     let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| cached(m)).map(|(n, _)| n).collect();
     let mut add = |n: u32| {
         let name = format!("{CACHE_NAME}{n}");
-        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
+        (module::map(MapId(n)), add_map(object, &name, millstream_isa::MapType::ARRAY, 8, 1, MMAPABLE))
     };
     wanted.into_iter().map(&mut add).collect()
 }

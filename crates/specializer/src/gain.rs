@@ -4,7 +4,7 @@
 //! measurement; it never decides what is installed.
 
 use millstream_ir::Map;
-use millstream_object::MapType;
+use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 
 use crate::policy::cost;

@@ -21,4 +21,3 @@ pub mod transform;
 pub mod variant;
 
 pub use host::VariantHost;
-pub use variant::VariantCompiler;

@@ -360,13 +360,13 @@ impl VariantCompiler {
     }
 
     /// The type of the inner maps of a map of maps, and the access of all programs of the object to them.
-    pub fn inside(&self, outer: MapId) -> Option<(obj::MapType, ir::usage::MapAccess)> {
+    pub fn inside(&self, outer: MapId) -> Option<(millstream_isa::MapType, ir::usage::MapAccess)> {
         let module = &self.prepared.module;
         let template = module.maps[module::map(outer)].inner?;
         let mut uses = ir::usage::MapUse::default();
         transform::of_shape(module, template).for_each(|map| uses.absorb(&self.usage.of_module(map)));
         let decl = &module.maps[template];
-        Some((obj::MapType(decl.kind), uses.access(decl)))
+        Some((millstream_isa::MapType(decl.kind), uses.access(decl)))
     }
 
     /// The templates of the inner maps that lookups are made in.
@@ -379,7 +379,7 @@ impl VariantCompiler {
     pub fn knows_inside(&self, template: ir::Map) -> bool {
         let (outers, _) = self.inner(template);
         let is_read = |outer: &MapId| {
-            let kinds = (obj::MapType::ARRAY, obj::MapType::HASH);
+            let kinds = (millstream_isa::MapType::ARRAY, millstream_isa::MapType::HASH);
             let Some((kind, access)) = self.inside(*outer) else { return false };
             (kind == kinds.0 || kind == kinds.1)
                 && matches!(access, ir::usage::MapAccess::ReadOnly | ir::usage::MapAccess::Unused)

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use millstream_isa::{Callee, DecodeError, Insn, Pseudo, RawInsn, decode_all};
-use millstream_object::{LinkedProgram, MapType, Object, RelocKind};
+use millstream_isa::{Callee, DecodeError, Insn, MapType, Pseudo, RawInsn, decode_all};
+use millstream_object::{LinkedProgram, Object, RelocKind};
 
 use super::{BlockCost, BlockFrequencies, CodeCost, CostInput, CostModel, slots};
 use crate::jit::jited_bytes;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use millstream_kernel::{KernelMap, MapType};
+use millstream_isa::MapType;
+use millstream_kernel::KernelMap;
 use millstream_programs::router::PortCounters;
 use millstream_programs::{balancer, firewall, nat, router, switch};
 use serde::Serialize;

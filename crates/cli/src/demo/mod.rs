@@ -32,7 +32,7 @@ use millstream_specialize::report::SessionReport;
 use millstream_specialize::{DetachPolicy, LiveSession, SessionSettings, SpeedComparison, variant_compiler};
 
 use crate::exit::{Exit, ended};
-use crate::run::EventLog;
+use crate::run::{EventLog, session_ended, wrapped};
 use figures::{DemoReport, RouteUpdateStats};
 
 const ROUTES: usize = 2592;
@@ -283,15 +283,15 @@ impl<'s> DemoSession<'s> {
         let mut settings = SessionSettings::new(format!("{PINS}/demo_{}", std::process::id()));
         (settings.first, settings.count) = (first, true);
         let result = self.rig.namespace().enter(|| {
-            let mut live = LiveSession::load(&compiler, settings).map_err(ended)?;
+            let mut live = LiveSession::load(&compiler, settings).map_err(session_ended)?;
             for entry in &entries {
                 let map =
                     live.map(entry.map).ok_or_else(|| miette!("the router has no map {}", entry.map))?;
                 map.update(&entry.key, &entry.value, UpdateMode::Any).map_err(ended)?;
             }
-            self.tell(&live.attach(&[self.rig.test_port()]).map_err(ended)?);
+            self.tell(&live.attach(&[self.rig.test_port()]).map_err(session_ended)?);
             let result = acts(&mut live);
-            live.finish(DetachPolicy::Restored).map_err(ended)?;
+            live.finish(DetachPolicy::Restored).map_err(session_ended)?;
             result
         });
         result.map_err(ended)?
@@ -320,7 +320,7 @@ impl<'s> DemoSession<'s> {
             stop.store(true, Ordering::Relaxed);
             (ran, sender.join(), script.join())
         });
-        ran.map_err(ended)?;
+        ran.map_err(session_ended)?;
         sent.map_err(|_| miette!("the sender panicked"))?.map_err(ended)?;
         scripted.map_err(|_| miette!("the script panicked"))?.map_err(ended)?;
         if os::interrupted() { Err(miette!("interrupted")) } else { Ok(()) }
@@ -338,7 +338,7 @@ impl<'s> DemoSession<'s> {
                 true => outln!("{}", report.json()),
                 false => {
                     if let Some(line) = self.story().line(report) {
-                        outln!("{line}");
+                        outln!("{}", wrapped(&line));
                     }
                 }
             }
@@ -349,16 +349,16 @@ impl<'s> DemoSession<'s> {
     /// Compares original and variant on the present traffic, by the protocol: copies of both and of an empty
     /// program, in random order. `None` if no variant is active.
     fn speed(&self, live: &mut LiveSession<'_>) -> Result<Option<SpeedComparison>, miette::Report> {
-        if live.copy_of_variant().map_err(ended)?.is_none() {
+        if live.copy_of_variant().map_err(session_ended)?.is_none() {
             return Ok(None);
         }
         fit_for_timing().map_err(ended)?;
-        live.detach().map_err(ended)?;
+        live.detach().map_err(session_ended)?;
         let plan = MeasurementPlan::live(self.measure.as_secs_f64());
         let measured =
             live.speed_until(self.rig, XDP_TX, &plan, MOST_LOOKS, figures::is_decided).map_err(ended);
         self.rig.detach();
-        live.attach(&[self.rig.test_port()]).map_err(ended)?;
+        live.attach(&[self.rig.test_port()]).map_err(session_ended)?;
         measured.map(Some)
     }
 }

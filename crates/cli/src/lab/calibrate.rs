@@ -1,6 +1,6 @@
 //! `millstream lab calibrate`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_lab::calibrate::calibrate;
 use millstream_lab::os;
 
-use super::{interrupted, is_length, refused};
+use super::{CurveRequest, interrupted, is_length, refused};
 use crate::exit::Exit;
 use crate::privileges::RequiredPrivileges;
 use crate::progress::Progress;
@@ -29,17 +29,6 @@ pub(super) struct CalibrateArgs {
     /// `millstream tune`: needs LLVM, no root and no kernel
     #[arg(long)]
     curves: bool,
-}
-
-/// Measurement of the performance model's curves.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CurveRequest<'r> {
-    /// Duration in seconds.
-    pub(crate) seconds: f64,
-    /// CPU to measure on.
-    pub(crate) cpu: Option<usize>,
-    /// Output file.
-    pub(crate) output: Option<&'r Path>,
 }
 
 impl CalibrateArgs {

@@ -14,11 +14,11 @@ use millstream_lab::verify::{answers, is_sent, verdicts};
 use millstream_lab::workload::Workload;
 use millstream_lab::{Error, RigConfig, TestRig, TrafficSequence, os};
 use millstream_object::Object;
+use millstream_userspace::native::tables::MapDumpFile;
 use serde::Serialize;
 
 use super::{MapFileArgs, TrafficArgs, emptiness, fill, interrupted, is_length, open, refused, short, text};
 use crate::exit::Exit;
-use crate::native::tables::MapDumpFile;
 use crate::progress::Progress;
 
 /// Packets of the traffic on which instructions are counted and verdicts compared.

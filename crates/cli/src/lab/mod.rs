@@ -10,26 +10,19 @@ mod run;
 mod run_report;
 mod text;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use miette::{IntoDiagnostic, WrapErr};
 use millstream_kernel::Namespace;
 use millstream_lab::subject::ProgramUnderTest;
-use millstream_lab::workload::{BuiltinWorkload, Workload, locality, plain};
-use millstream_lab::{Error, os, pcap, stale_resources};
-use millstream_object::Object;
+use millstream_lab::workload::Workload;
+use millstream_lab::{Error, os, stale_resources};
+use millstream_userspace::native::tables::MapDumpFile;
+use millstream_userspace::workload_args::{MOST_FRAMES, TrafficArgs, interrupted, is_length, open};
+use millstream_userspace_bench::model::calibrate::CurveRequest;
 
-pub(crate) use self::calibrate::CurveRequest;
-use crate::capture;
 use crate::exit::{Exit, ended};
-use crate::native::tables::MapDumpFile;
 use crate::privileges::RequiredPrivileges;
-use crate::{bounded_read, input};
-
-/// Frames of a capture file that are replayed, at most.
-const MOST_FRAMES: usize = 1 << 20;
 
 /// Flags of `millstream lab`.
 #[derive(Debug, clap::Args)]
@@ -72,39 +65,6 @@ impl LabArgs {
     }
 }
 
-/// Traffic and tables for programs.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct TrafficArgs {
-    /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME
-    /// of router, switch, firewall, nat, balancer. This is the default for built-in data planes
-    #[arg(long, value_name = "TABLES")]
-    tables: Option<String>,
-    /// Flows to draw from the tables
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 10_000,
-        value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES as i64)
-    )]
-    pub(crate) flows: u32,
-    /// Distribution of packets over flows: `high`, `low`, `none` (ClassBench's Pareto rule) or
-    /// `zipf:EXPONENT`
-    #[arg(long, value_name = "RULE", default_value = "high")]
-    locality: String,
-    /// Replay this capture (pcap or pcapng, plain or gzip) in place of packets drawn from the tables
-    #[arg(long, visible_alias = "traffic", value_name = "FILE", group = "recorded")]
-    pcap: Option<PathBuf>,
-    /// Send this frame, a file with its bytes, in place of packets drawn from the tables
-    #[arg(long, value_name = "FILE", group = "recorded")]
-    packet: Option<PathBuf>,
-}
-
-impl Default for TrafficArgs {
-    fn default() -> TrafficArgs {
-        TrafficArgs { tables: None, flows: 10_000, locality: "high".to_owned(), pcap: None, packet: None }
-    }
-}
-
 /// Initial contents of maps, beside generated tables.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MapFileArgs {
@@ -143,60 +103,6 @@ fn emptiness(subject: &ProgramUnderTest<'_>) -> Result<Option<String>, Error> {
     }))
 }
 
-/// Recorded frames, and a description of their source.
-pub(crate) type RecordedFrames = (Vec<Vec<u8>>, &'static str);
-
-impl TrafficArgs {
-    /// The workload for a program with these two ports, and the order of its frames.
-    pub(crate) fn workload(
-        &self,
-        object: &str,
-        ports: [u32; 2],
-    ) -> Result<(Workload, Vec<u32>), miette::Report> {
-        const DRAWS: usize = 1 << 16;
-        const SEED: u64 = 44;
-        let own = object.starts_with("builtin:").then(|| object.to_owned());
-        let tables: Option<BuiltinWorkload> =
-            self.tables.clone().or(own).map(|t| t.parse()).transpose().into_diagnostic()?;
-        let rule = locality(&self.locality).into_diagnostic()?;
-        let mut load = match &tables {
-            Some(tables) => tables.workload(ports, self.flows as usize, rule).into_diagnostic()?,
-            None => plain(Vec::new(), ""),
-        };
-        if let Some((frames, from)) = self.recorded()? {
-            let order = (0..frames.len() as u32).collect();
-            let recorded = plain(frames, from);
-            load.flows = recorded.flows;
-            let tables =
-                if tables.is_some() { format!("; tables of {}", load.description) } else { String::new() };
-            load.description = recorded.description + &tables;
-            return Ok((load, order));
-        }
-        if tables.is_none() {
-            return Ok((load, vec![0]));
-        }
-        load.description += &format!(", locality {}, order seed {SEED}", self.locality);
-        let order = load.flows.sequence(SEED, DRAWS);
-        Ok((load, order))
-    }
-
-    /// Frames from a file, and a description of their source.
-    pub(crate) fn recorded(&self) -> Result<Option<RecordedFrames>, miette::Report> {
-        if let Some(path) = &self.packet {
-            let frame =
-                bounded_read::bytes(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
-            return Ok(Some((vec![frame], "one frame from a file")));
-        }
-        let Some(path) = &self.pcap else { return Ok(None) };
-        let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
-        capture::warn(&capture);
-        if capture.left_out > 0 {
-            errln!("{}: frames that cannot be sent: {}", path.display(), capture.left_out);
-        }
-        Ok(Some((capture.frames, "a capture in its order")))
-    }
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &LabArgs) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
@@ -221,24 +127,6 @@ fn clean() -> Result<ExitCode, miette::Report> {
     Ok(Exit::Done.into())
 }
 
-/// An object file, or one of our own; and the program that is named behind the colon.
-pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
-    if spec.starts_with("builtin:") {
-        let builtin: BuiltinWorkload = spec.parse().into_diagnostic()?;
-        return Ok((input::read(Path::new(spec))?, Some(builtin.program.function.to_owned())));
-    }
-    let (path, program) = match spec.rsplit_once(':') {
-        Some((path, program)) if !program.contains('/') => (path, Some(program.to_owned())),
-        _ => (spec, None),
-    };
-    Ok((input::read(Path::new(path))?, program))
-}
-
-/// Returns true for an acceptable measurement time, in seconds.
-pub(crate) fn is_length(seconds: f64) -> bool {
-    seconds > 0.0 && seconds <= 86_400.0
-}
-
 /// Name of an object in a table: its file's name.
 fn short(spec: &str) -> &str {
     let name = spec.rsplit('/').next().unwrap_or(spec);
@@ -260,12 +148,6 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
     Err(ended(e))
 }
 
-/// Exit code after an interruption by the user, when everything was cleaned up.
-pub(crate) fn interrupted() -> Exit {
-    errln!("interrupted: no answer");
-    Exit::Unknown
-}
-
 /// An XDP verdict by its name.
 fn verdict_name(verdict: u32) -> &'static str {
     ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"]
@@ -276,15 +158,11 @@ fn verdict_name(verdict: u32) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{open, short};
+    use super::short;
 
     #[test]
-    fn objects_are_named_by_file_and_program() {
+    fn objects_are_named_by_file() {
         assert_eq!(short("/a/b/router.bpf.o"), "router");
         assert_eq!(short("x.o:main"), "x.o:main");
-        let (object, program) = open("builtin:router:10").unwrap();
-        assert_eq!((object.programs.len(), program.as_deref()), (1, Some("router")));
-        assert!(open("builtin:none").is_err());
-        assert!(open("/does/not/exist.o:x").unwrap_err().to_string().contains("/does/not/exist.o"));
     }
 }

@@ -15,6 +15,8 @@ use millstream_lab::verify::{answers, verify, verify_against};
 use millstream_lab::workload::Workload;
 use millstream_lab::{Error, RigConfig, TestRig, TrafficSequence, os, pcap};
 use millstream_object::Object;
+use millstream_userspace::capture;
+use millstream_userspace::native::tables::MapDumpFile;
 
 use super::compare::sample;
 use super::run_report::{BatchLatency, LabRunReport};
@@ -22,9 +24,7 @@ use super::{
     MOST_FRAMES, MapFileArgs, TrafficArgs, emptiness, fill, interrupted, is_length, open, refused, short,
     text, verdict_name,
 };
-use crate::capture;
 use crate::exit::Exit;
-use crate::native::tables::MapDumpFile;
 use crate::progress::Progress;
 
 /// Frames whose output is compared with the expected one.

@@ -138,7 +138,7 @@ fn the_command_line_knows_every_command_of_the_documentation() {
         for block in code_blocks(&text).iter().filter(|block| block.is_shell()).filter(is_for_all) {
             for words in block.command_lines() {
                 count += 1;
-                let parsed = millstream::definition().try_get_matches_from(&words);
+                let parsed = millstream_cli::definition().try_get_matches_from(&words);
                 // A value may be the name of a file that is not there.
                 let is_fault = |e: &clap::Error| e.use_stderr() && e.kind() != ErrorKind::ValueValidation;
                 let fault = parsed.err().filter(is_fault);

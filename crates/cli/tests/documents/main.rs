@@ -172,7 +172,7 @@ fn a_file_that_is_not_there_is_found() {
 const WRITERS: [&str; 5] = [
     "crates/built/src/printing.rs",
     "crates/checks/src/bin/checks.rs",
-    "crates/cli/src/output.rs",
+    "crates/console/src/output.rs",
     "crates/opt/src/compile.rs",
     "crates/kernel/src/testing.rs",
 ];
@@ -213,4 +213,11 @@ fn only_one_module_writes_to_the_standard_streams() {
     }
     assert!(count > 300, "{count} files");
     assert!(faults.is_empty(), "write by `out!`, `outln!` and `errln!`:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn the_picture_of_the_demo_is_that_of_the_kept_run() {
+    let script = root().join("scripts/demo-picture");
+    let status = std::process::Command::new(script).arg("--check").status().expect("python3");
+    assert!(status.success(), "make it again: scripts/demo-picture");
 }

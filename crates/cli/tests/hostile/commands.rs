@@ -19,7 +19,7 @@ pub(crate) struct Leaf {
 
 /// All commands.
 pub(crate) fn all() -> Vec<Leaf> {
-    let mut root = millstream::definition();
+    let mut root = millstream_cli::definition();
     root.build();
     let mut leaves = Vec::new();
     descend(&root, Vec::new(), Vec::new(), &mut leaves);

@@ -6,7 +6,7 @@
 //! the number of runs, `MILLSTREAM_HOSTILE_FROM` the first one:
 //!
 //! ```text
-//! MILLSTREAM_HOSTILE_RUNS=100000 nice cargo test -p millstream --test hostile within -- --nocapture
+//! MILLSTREAM_HOSTILE_RUNS=100000 nice cargo test -p millstream-cli --test hostile within -- --nocapture
 //! ```
 //!
 //! `within` runs all commands that end by themselves in the process of a worker, some ten times faster than

@@ -76,7 +76,7 @@ pub(crate) fn work(leaves: &[Leaf]) -> bool {
         fs::write(&at, &text).unwrap();
         *current.lock().unwrap() = text;
         let all = [OsString::from("millstream")].into_iter().chain(arguments);
-        let code = catch_unwind(AssertUnwindSafe(|| millstream::run(all)));
+        let code = catch_unwind(AssertUnwindSafe(|| millstream_cli::run_command_line(all)));
         if let Ok(code) = code
             && !(0..=5).any(|known| code == ExitCode::from(known))
         {

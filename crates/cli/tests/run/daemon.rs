@@ -8,9 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use millstream_isa::MapType;
 use millstream_kernel::{
-    KernelMap, KernelProgram, Link, MapSpec, MapType, Namespace, UpdateMode, XdpMode, create_veth,
-    delete_interface, interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
+    KernelMap, KernelProgram, Link, MapSpec, Namespace, UpdateMode, XdpMode, create_veth, delete_interface,
+    interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
 };
 use millstream_lab::rig::TEST_PORT;
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};

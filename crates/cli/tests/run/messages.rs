@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use millstream_isa::MapType;
 use millstream_kernel::{
-    KernelMap, KernelProgram, Link, MapSpec, MapType, Namespace, XdpMode, create_veth, interface_index,
-    probe, query_xdp, replace_xdp_netlink, set_up_pair, testing,
+    KernelMap, KernelProgram, Link, MapSpec, Namespace, XdpMode, create_veth, interface_index, probe,
+    query_xdp, replace_xdp_netlink, set_up_pair, testing,
 };
 use millstream_loader::ObjectLoader;
 use millstream_object::Object;

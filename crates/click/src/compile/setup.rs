@@ -7,15 +7,15 @@ use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
 use millstream_isa::MapType;
 
 use super::published::PublishedValues;
-use super::{GraphSink, GraphSource, InitialEntry, RDONLY_PROG, SourceControl, SourceEnd};
 use crate::arguments::{ElementArguments, NameTable, boolean};
 use crate::bpf_program::{self, ProgramHook, ReadObject};
-use crate::build::ElementHashTable;
 use crate::config::SpannedText;
 use crate::error::Error;
 use crate::graph::{CaptureInfo, Element, ElementPort, Graph};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingType, SettingValue};
+use crate::hash_table::ElementHashTable;
 use crate::printing::PacketPrinter;
+use crate::program::{GraphSink, GraphSource, InitialEntry, RDONLY_PROG, SourceControl, SourceEnd};
 use crate::queueing::{QueueProperties, QueueingDeclarations, ShapingPolicy, SourceSchedule, SourceTiming};
 use crate::script::{Script, ScriptCall, ScriptKind, ScriptStep};
 
@@ -331,7 +331,7 @@ impl ElementSetup<'_> {
     }
 
     /// Makes the element a source whose packets begin at an input that is not connected, or at
-    /// [`super::NO_INPUT`].
+    /// [`crate::NO_INPUT`].
     pub fn source_at(&mut self, port: u32, source: GraphSource) {
         self.shared.sources.push((ElementPort { element: self.shared.element, port }, source));
     }

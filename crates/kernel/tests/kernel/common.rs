@@ -1,6 +1,7 @@
 //! Little programs, slot by slot, so that these tests depend on no assembler.
 
-use millstream_kernel::{KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, KernelProgram, MapSpec, ProgramSpec, ProgramType};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// One slot.

@@ -1,9 +1,8 @@
 //! Map operations against the real kernel.
 
 use crate::common::{array, exit, map, mov, since, xdp};
-use millstream_kernel::{
-    KernelMap, MapSpec, MapType, UpdateMode, map_flags, map_ids, possible_cpus, testing,
-};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, MapSpec, UpdateMode, map_flags, map_ids, possible_cpus, testing};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;

@@ -4,9 +4,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use millstream_kernel::{
-    KernelMap, MapSpec, MapType, PinDirError, check_pin, check_pin_dir, create_pin_dir, testing,
-};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, MapSpec, PinDirError, check_pin, check_pin_dir, create_pin_dir, testing};
 
 /// A user that does not exist here.
 const STRANGER: u32 = 54_321;

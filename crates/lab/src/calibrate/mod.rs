@@ -13,10 +13,9 @@ use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_isa::asm::assemble;
-use millstream_isa::encode_all;
+use millstream_isa::{MapType, encode_all};
 use millstream_kernel::{
-    AttachType, KernelMap, KernelProgram, LoadError, MapSpec, MapType, ProgramSpec, ProgramType, UpdateMode,
-    map_flags,
+    AttachType, KernelMap, KernelProgram, LoadError, MapSpec, ProgramSpec, ProgramType, UpdateMode, map_flags,
 };
 
 use millstream_rng::Rng;
@@ -294,7 +293,7 @@ mod tests {
         let mul = table.timing(Kind::Mul);
         assert_eq!((mul.latency, mul.each, table.timing(Kind::Branch).each), (4000, 1500, 250));
         assert_eq!(
-            (table.helper(5), table.lookup(Some(millstream_object::MapType::LPM_TRIE))),
+            (table.helper(5), table.lookup(Some(millstream_isa::MapType::LPM_TRIE))),
             (77_500, 99_000)
         );
     }

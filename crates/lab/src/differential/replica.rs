@@ -2,7 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use millstream_kernel::{self as kernel, KernelProgram, MapType, ProgramType, TestOutput, TestRun};
+use millstream_isa::MapType;
+use millstream_kernel::{self as kernel, KernelProgram, ProgramType, TestOutput, TestRun};
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{self as object, FuncId, InitialValue, LinkedProgram, MapId, Object};
 

@@ -5,7 +5,8 @@
 //! to further look-ups.
 
 use millstream_interp::{ContextKind, bytecode::BytecodeInterpreter};
-use millstream_kernel::{KernelMap, MapType, UpdateMode};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, UpdateMode};
 use millstream_loader::Session;
 use millstream_object::MapId;
 use millstream_rng::Rng;

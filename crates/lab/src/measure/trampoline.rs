@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{ArrayMapping, AttachType, KernelMap, KernelProgram, MapSpec, MapType, UpdateMode};
+use millstream_isa::MapType;
+use millstream_kernel::{ArrayMapping, AttachType, KernelMap, KernelProgram, MapSpec, UpdateMode};
 
 use crate::code::{shared, value, xdp_as};
 use crate::error::Result;

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::elf::{ElfRelocation, STT_SECTION};
 use crate::ids::{FuncId, RelocKind};
+use crate::image::TableReference;
 use crate::model::{LineInfo, MapOrigin, Object};
 use crate::read::opaque::JUMP_TABLES;
 use crate::read::relocs::LD_IMM64;
@@ -40,15 +41,6 @@ const MOST_PARTS: usize = 8192;
 
 /// A table: the slots of its function that its entries lead to.
 type TableTargets = Vec<u32>;
-
-/// A reference of an instruction to a table.
-#[derive(Clone, Debug)]
-pub(crate) struct TableReference {
-    /// Section of the table, and its range in bytes.
-    place: (usize, u64, u64),
-    /// Offset that the instruction adds.
-    addend: i32,
-}
 
 /// Content of a register, as far as tables are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,9 @@
 //! Reading of objects that clang makes.
 
 use crate::common::read;
+use millstream_isa::MapType;
 use millstream_object::{
-    AttachType, ExternKind, FuncId, InitialValue, Linkage, MapOrigin, MapType, Object, ObjectMap, Pinning,
+    AttachType, ExternKind, FuncId, InitialValue, Linkage, MapOrigin, Object, ObjectMap, Pinning,
     ProgramType, RelocKind,
 };
 

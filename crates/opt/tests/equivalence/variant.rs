@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
 
-use millstream_isa::RawInsn;
 use millstream_isa::helpers::id;
+use millstream_isa::{MapType, RawInsn};
 use millstream_kernel::{
-    AttachType, BatchEntries, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType,
-    TestOutput, TestRun, UpdateMode,
+    AttachType, BatchEntries, KernelMap, KernelProgram, MapSpec, ProgramSpec, ProgramType, TestOutput,
+    TestRun, UpdateMode,
 };
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};

@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::OFlags;
 
 use super::key::is_private;
-use super::record::{CacheRecord, RecordSigner, SigningKeys};
+use super::record::{CacheRecord, RecordError, RecordSigner, SigningKeys};
 use super::{CacheHit, QueryDigest, StoreKey, TrustLevel};
 
 /// Name of the file.
@@ -63,11 +63,16 @@ impl CacheFile {
             );
         }
         let (bytes, cut) = newest(&mut file, about.len())?;
-        let (mut known, mut had, mut damaged) = (FxHashMap::default(), FxHashSet::default(), 0);
+        let (mut known, mut had) = (FxHashMap::default(), FxHashSet::default());
+        let (mut damaged, mut foreign) = (0, 0);
         for line in bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-            let Some(line) = std::str::from_utf8(line).ok().and_then(|l| CacheRecord::parse(l, keys)) else {
-                damaged += 1;
-                continue;
+            let line = std::str::from_utf8(line).map_err(|_| RecordError::Damaged);
+            let line = match line.and_then(|line| CacheRecord::parse(line, keys)) {
+                Ok(line) => line,
+                Err(error) => {
+                    *(if error == RecordError::Damaged { &mut damaged } else { &mut foreign }) += 1;
+                    continue;
+                }
             };
             let standing = match line.signer {
                 RecordSigner::User if private => TrustLevel::Own,
@@ -81,9 +86,12 @@ impl CacheFile {
             }
             known.insert(line.key, CacheHit { entry: line.entry, standing });
         }
+        let shown = path.display();
         if damaged > 0 {
-            let shown = path.display();
             tracing::warn!("{shown}: {damaged} damaged lines are ignored");
+        }
+        if foreign > 0 {
+            tracing::debug!("{shown}: {foreign} lines were made by another version, and are ignored");
         }
         if cut {
             replace(directory, &path, &bytes)?;

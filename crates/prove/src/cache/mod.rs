@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 use file::{CacheFile, LoadedCache};
 pub use key::{StoreKey, StoreKeyError};
-use record::{CacheRecord, RecordSigner, SigningKeys};
+use record::{CacheRecord, RecordError, RecordSigner, SigningKeys};
 use redis::RedisClient;
 pub use redis::RedisValue;
 
@@ -220,9 +220,12 @@ impl ProofCache {
             return known;
         }
         let text = inner.redis.as_mut().and_then(|r| r.get(key));
-        let line = text.as_ref().and_then(|t| CacheRecord::parse(t, &inner.keys)).filter(|l| l.key == *key);
-        let Some(line) = line else {
-            if text.is_some() {
+        let read = text.map(|text| match CacheRecord::parse(&text, &inner.keys) {
+            Ok(line) if line.key != *key => Err(RecordError::Damaged),
+            other => other,
+        });
+        let Some(Ok(line)) = read else {
+            if read == Some(Err(RecordError::Damaged)) {
                 tracing::warn!("the answer to {key} on the Redis server is damaged; it is ignored");
                 inner.stats.damaged += 1;
             }

@@ -51,6 +51,15 @@ pub(super) struct CacheRecord {
     pub(super) signer: RecordSigner,
 }
 
+/// Reason why a line is not used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RecordError {
+    /// It is truncated or changed.
+    Damaged,
+    /// It is whole, in another format: made by an older version, or by a later one.
+    OtherFormat,
+}
+
 impl CacheRecord {
     /// The line of an answer, signed if there is a key; [`None`] if the answer is too long.
     pub(super) fn text(key: &QueryDigest, entry: &CachedAnswer, signer: Option<&StoreKey>) -> Option<String> {
@@ -69,17 +78,21 @@ impl CacheRecord {
         Some(format!("{} {summed}", checksum(&summed)))
     }
 
-    /// Reads a line, if it is whole.
-    pub(super) fn parse(line: &str, keys: &SigningKeys) -> Option<CacheRecord> {
-        let (sum, summed) = line.trim_end_matches('\n').split_once(' ')?;
-        if sum != checksum(summed) {
-            return None;
+    /// Reads a line.
+    pub(super) fn parse(line: &str, keys: &SigningKeys) -> Result<CacheRecord, RecordError> {
+        let whole = line.trim_end_matches('\n').split_once(' ').filter(|(sum, text)| *sum == checksum(text));
+        let (_, summed) = whole.ok_or(RecordError::Damaged)?;
+        // The first format had no tag.
+        let (tag, rest) = summed.split_once(' ').ok_or(RecordError::Damaged)?;
+        if rest.split(' ').next() != Some(FORMAT) {
+            return Err(RecordError::OtherFormat);
         }
-        let (tag, rest) = summed.split_once(' ')?;
-        let mut words = rest.splitn(7, ' ');
-        if words.next()? != FORMAT {
-            return None;
-        }
+        CacheRecord::read(tag, rest, keys).ok_or(RecordError::Damaged)
+    }
+
+    /// Reads the text that the tag covers.
+    fn read(tag: &str, rest: &str, keys: &SigningKeys) -> Option<CacheRecord> {
+        let mut words = rest.splitn(7, ' ').skip(1);
         let version = words.next()?;
         let key: QueryDigest = words.next()?.parse().ok()?;
         let word = words.next()?;

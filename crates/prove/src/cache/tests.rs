@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::record::{CacheRecord, RecordSigner, SigningKeys, checksum};
+use super::record::{CacheRecord, RecordError, RecordSigner, SigningKeys, checksum};
 use super::{
     CacheHit, CachedAnswer, CachedVerdict, ProofCache, QueryDigest, StoreKey, StoreKeyError, TrustLevel,
 };
@@ -67,7 +67,7 @@ fn lines_are_read_as_they_were_written_and_their_author_is_known() {
         for (with, signer) in signers {
             let written = CacheRecord::text(&key(3), &entry(said.clone()), with).expect("a line");
             let line = CacheRecord { key: key(3), entry: entry(said.clone()), signer };
-            assert_eq!(CacheRecord::parse(&written, &keys), Some(line));
+            assert_eq!(CacheRecord::parse(&written, &keys), Ok(line));
         }
     }
 }
@@ -82,10 +82,10 @@ fn no_changed_line_is_taken() {
         bytes[at] ^= 1;
         assert_eq!(
             CacheRecord::parse(&String::from_utf8_lossy(&bytes), &keys),
-            None,
+            Err(RecordError::Damaged),
             "byte {at} of {written}"
         );
-        assert_eq!(CacheRecord::parse(&written[..at], &keys), None);
+        assert_eq!(CacheRecord::parse(&written[..at], &keys), Err(RecordError::Damaged));
     }
 }
 
@@ -112,6 +112,19 @@ fn a_signature_is_over_question_answer_solver_and_version() {
             CacheRecord::parse(&format!("{} {changed}", checksum(&changed)), &keys).expect("a whole line");
         assert_eq!(line.signer, RecordSigner::Unknown, "{changed}");
     }
+}
+
+#[test]
+fn lines_of_older_versions_are_ignored_and_are_no_damage() {
+    let (directory, mine) = (directory("older"), secret("older-key"));
+    // The first format had neither version nor tag.
+    let first = format!("1 {} valid 144 - cvc5 1.0.3", key(1));
+    let line = format!("{} {first}", checksum(&first));
+    assert_eq!(CacheRecord::parse(&line, &SigningKeys::default()), Err(RecordError::OtherFormat));
+    drop(in_directory(&directory, &mine));
+    std::fs::write(directory.join("proofs.txt"), line + "\n").expect("written");
+    let cache = in_directory(&directory, &mine);
+    assert_eq!((cache.get(&key(1)), cache.stats().damaged), (None, 0));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::{
     DetachPolicy, LiveSession, SessionReport, SessionSettings, SpeedComparison, variant_compiler,
 };
-use millstream_specializer::VariantCompiler;
+use millstream_specializer::variant::VariantCompiler;
 use serde::Serialize;
 
 use super::tables::PeerWorkload;

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use millstream_kernel::{MapSpec, MapType};
+use millstream_isa::MapType;
+use millstream_kernel::MapSpec;
 use millstream_lab::rig::SECOND_PORT;
 use millstream_programs::firewall::{self, FirewallRule, PortRange, RuleAction};
 use millstream_programs::nat;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
-use millstream_kernel::{KernelMap, KernelProgram, MapSpec, MapType};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, KernelProgram, MapSpec};
 use millstream_loader::{ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId};
 use millstream_specializer::policy::{self, PlanInputs, PlanResult, Tier};

@@ -1,6 +1,7 @@
 //! Inspection of a session: the way in which each lookup is answered, now.
 
-use millstream_kernel::{KernelProgram, MapType};
+use millstream_isa::MapType;
+use millstream_kernel::KernelProgram;
 use millstream_object::FuncId;
 use millstream_specializer::policy::{KeyTestCandidate, LookupStrategy};
 use millstream_specializer::profile::SiteProfile;

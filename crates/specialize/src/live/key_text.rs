@@ -4,7 +4,8 @@
 //! The name of such a field, or of a map with such keys, says that it is an address.
 
 use millstream_btf::{Btf, Composite, TypeId, TypeKind};
-use millstream_object::{MapDefinition, MapType, Object};
+use millstream_isa::MapType;
+use millstream_object::{MapDefinition, Object};
 
 /// Words of names that are usual for addresses.
 const ADDRESS_WORDS: [&str; 21] = [

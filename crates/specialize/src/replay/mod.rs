@@ -25,7 +25,8 @@ mod times;
 use std::collections::BTreeSet;
 
 use millstream_ir as ir;
-use millstream_kernel::{KernelMap, MapType, TestRun};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, TestRun};
 use millstream_lab::differential::compare::{self as compared, ObservedDifference, RunComparison, RunTriple};
 use millstream_lab::os;
 use millstream_lab::os::monotonic_ns;

@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
 
 use millstream_isa::helpers::{Helper, HelperEffects};
-use millstream_isa::{Callee, Insn, RawInsn, asm, decode_all, encode_all};
-use millstream_kernel::{ArrayMapping, KernelMap, MapSpec, MapType, RingBuffer, shared_memory};
+use millstream_isa::{Callee, Insn, MapType, RawInsn, asm, decode_all, encode_all};
+use millstream_kernel::{ArrayMapping, KernelMap, MapSpec, RingBuffer, shared_memory};
 
 use super::ReplayError;
 

@@ -85,7 +85,8 @@ fn sample(slot: &[u8], kind: PacketKind) -> Option<PacketSample> {
 
 #[cfg(test)]
 mod tests {
-    use millstream_kernel::{MapSpec, MapType, UpdateMode, testing};
+    use millstream_isa::MapType;
+    use millstream_kernel::{MapSpec, UpdateMode, testing};
 
     use super::*;
 

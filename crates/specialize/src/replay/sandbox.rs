@@ -4,8 +4,9 @@ use std::os::fd::AsFd;
 
 use millstream_bpf::module;
 use millstream_ir::usage::MapAccess;
+use millstream_isa::MapType;
 use millstream_kernel::{
-    KernelMap, KernelProgram, MapInfo, MapSpec, MapType, RingBuffer, TestOutput, TestRun, UpdateMode,
+    KernelMap, KernelProgram, MapInfo, MapSpec, RingBuffer, TestOutput, TestRun, UpdateMode,
 };
 use millstream_lab::differential::compare::SortedEntries;
 use millstream_loader::{ObjectLoader, Session};

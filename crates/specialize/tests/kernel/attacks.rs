@@ -17,7 +17,7 @@ use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_programs::{MapEntry, SWITCH, switch};
 use millstream_rng::Rng;
 use millstream_specialize::{LiveSession, SessionReport};
-use millstream_specializer::VariantCompiler;
+use millstream_specializer::variant::VariantCompiler;
 use serde::Serialize;
 
 use crate::bars::{asked, keep};

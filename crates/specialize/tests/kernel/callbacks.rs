@@ -9,8 +9,8 @@ use millstream_programs::router;
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::{DetachPolicy, LiveSession, variant_compiler};
-use millstream_specializer::VariantCompiler;
 use millstream_specializer::transform::SampleMode;
+use millstream_specializer::variant::VariantCompiler;
 
 use crate::fixtures;
 use crate::replay::rule;

@@ -7,8 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use millstream_isa::MapType;
 use millstream_kernel::{
-    KernelMap, KernelProgram, Link, MapSpec, MapType, TestRun, UpdateMode, XdpMode, query_xdp, testing,
+    KernelMap, KernelProgram, Link, MapSpec, TestRun, UpdateMode, XdpMode, query_xdp, testing,
 };
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_loader::ObjectLoader;
@@ -22,10 +23,10 @@ use millstream_specialize::report::{CompileReason, VariantVerdict};
 use millstream_specialize::{
     DetachPolicy, LiveSession, SessionReport, SessionSettings, profile, variant_compiler,
 };
-use millstream_specializer::VariantCompiler;
 use millstream_specializer::guard_state::{TOKEN, token};
 use millstream_specializer::policy::Tier;
 use millstream_specializer::transform::{CodeBudget, LookupSite, SpecializationPlan, UnknownContents};
+use millstream_specializer::variant::VariantCompiler;
 use millstream_specializer::variant::VariantRequest;
 use rustc_hash::FxHashMap;
 

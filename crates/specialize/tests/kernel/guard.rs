@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use millstream_kernel::{KernelMap, MapSpec, MapType, UpdateMode, map_flags, testing};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, MapSpec, UpdateMode, map_flags, testing};
 use millstream_lab::os;
 use millstream_specialize::guard::{EventKind, Guard};
 use millstream_specializer::guard_state::DeoptMask;

@@ -5,9 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{
-    KernelMap, KernelProgram, MapSpec, MapType, TestRun, UpdateMode, query_xdp, testing,
-};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, KernelProgram, MapSpec, TestRun, UpdateMode, query_xdp, testing};
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_object::Object;
 use millstream_programs::router;

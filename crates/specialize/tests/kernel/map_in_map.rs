@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{KernelMap, MapType, UpdateMode, testing};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, UpdateMode, testing};
 use millstream_object::Object;
 use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::live::step::SessionStep;

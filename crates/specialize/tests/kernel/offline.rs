@@ -22,13 +22,13 @@ use millstream_specialize::replay::{
 use millstream_specialize::shadow_tables::ShadowTables;
 use millstream_specialize::snapshot::{MapSnapshot, SpecializableMap, sources};
 use millstream_specialize::{profile, variant_compiler};
-use millstream_specializer::VariantCompiler;
 use millstream_specializer::guard_state::{TOKEN, token};
 use millstream_specializer::policy::{self, PlanInputs, Tier};
 use millstream_specializer::profile::SiteProfile;
 use millstream_specializer::transform::{
     self, DeoptMap, EntryCache, LookupSite, SampleMode, SiteId, SpecializationPlan,
 };
+use millstream_specializer::variant::VariantCompiler;
 use millstream_specializer::variant::VariantRequest;
 use rustc_hash::FxHashMap;
 

@@ -11,8 +11,8 @@ use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::{DetachPolicy, LiveSession, SessionReport};
-use millstream_specializer::VariantCompiler;
 use millstream_specializer::policy::Tier;
+use millstream_specializer::variant::VariantCompiler;
 
 use crate::acl::answer;
 use crate::offline::{Offline, prepared};

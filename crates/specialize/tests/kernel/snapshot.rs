@@ -1,6 +1,7 @@
 //! Cached knowledge about maps, and its invalidation.
 
-use millstream_kernel::{KernelMap, MapSpec, MapType, UpdateMode, map_flags, testing};
+use millstream_isa::MapType;
+use millstream_kernel::{KernelMap, MapSpec, UpdateMode, map_flags, testing};
 use millstream_programs::{FIREWALL, firewall};
 use millstream_specialize::map_users::{MapRejection, by_kind, is_constant};
 use millstream_specialize::snapshot::{MapSnapshot, Revalidation};

@@ -4,9 +4,9 @@ use millstream_kernel::{UpdateMode, testing};
 use millstream_programs::MapEntry;
 use millstream_rng::Rng;
 use millstream_specialize::replay::ReplayVerdict;
-use millstream_specializer::VariantCompiler;
 use millstream_specializer::policy::Tier;
 use millstream_specializer::transform::LookupPlan;
+use millstream_specializer::variant::VariantCompiler;
 
 use crate::offline::{Offline, prepared};
 

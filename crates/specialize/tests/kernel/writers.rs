@@ -7,10 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use millstream_btf::{Btf, KindTag};
-use millstream_isa::{asm, encode_all};
+use millstream_isa::{MapType, asm, encode_all};
 use millstream_kernel::{
-    AttachType, KernelMap, KernelProgram, MapSpec, MapType, ProgramSpec, ProgramType, UpdateMode, prog_flags,
-    testing,
+    AttachType, KernelMap, KernelProgram, MapSpec, ProgramSpec, ProgramType, UpdateMode, prog_flags, testing,
 };
 use millstream_specialize::guard::{EventKind, Guard};
 use millstream_specialize::map_users::{MapRejection, MapUsers, OwnPrograms};

@@ -1,0 +1,202 @@
+//! Search for the places where packets of a graph wait, and for the elements that they wait for.
+//!
+//! Invariant: lanes are inputs that pull, and so have one connection each.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::class::ElementClass;
+use crate::graph::{ElementPort, Graph};
+use crate::queueing::{
+    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingDeclarations,
+    QueueingNetwork,
+};
+use crate::resolve::PushPullResolver;
+
+/// Finds lanes and servers. Also gives the inputs that are lanes, in order. `sources` are the elements of the
+/// program's sources.
+pub(crate) fn find(
+    graph: &Graph,
+    classes: &[&'static ElementClass],
+    declared: &QueueingDeclarations,
+    sources: &[usize],
+) -> (QueueingNetwork, Vec<ElementPort>) {
+    let mut search = QueueSearch {
+        graph,
+        classes,
+        declared,
+        ports: graph.ports(),
+        from: graph.connections.iter().map(|c| (c.to, c.from)).collect(),
+        pullers: FxHashMap::default(),
+        ways: PushPullResolver::new(graph, classes),
+        lanes: Vec::new(),
+        inputs: FxHashMap::default(),
+        seen: FxHashSet::default(),
+        fed: Vec::new(),
+    };
+    graph.connections.iter().for_each(|c| *search.pullers.entry(c.from).or_default() += 1);
+    let mut elements: Vec<usize> = declared.paces.keys().copied().collect();
+    elements.sort_unstable();
+    let turns: Vec<PullScheduler> =
+        elements.iter().map(|&element| search.turns(ElementPort { element, port: 0 }, element, 0)).collect();
+    let server = |(&element, turns): (&usize, PullScheduler)| QueueServer {
+        element: graph.elements[element].name.clone(),
+        pace: declared.paces[&element],
+        turns,
+        feeds: search.fed.iter().find(|(from, _)| *from == element).map(|(_, lane)| *lane),
+    };
+    let servers = elements.iter().zip(turns).map(server).collect();
+    let senders = declared.senders.clone();
+    let pulls = if declared.timed { search.pulls(sources) } else { Vec::new() };
+    let waits =
+        QueueingNetwork { servers, lanes: search.lanes, senders, pulls, kept: 0, clocked: declared.clocked };
+    let mut inputs: Vec<(usize, ElementPort)> =
+        search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
+    inputs.sort_unstable();
+    (waits, inputs.into_iter().map(|(_, input)| input).collect())
+}
+
+/// Schedulers behind one another, at most: behind more, packets wait in front of these.
+const DEEPEST: u32 = 32;
+
+/// Returns true if a class chooses an input to pull from.
+fn is_scheduler(class: &ElementClass) -> bool {
+    ["RoundRobinSched", "PrioSched", "StrideSched"].contains(&class.name)
+}
+
+struct QueueSearch<'s> {
+    graph: &'s Graph,
+    classes: &'s [&'static ElementClass],
+    declared: &'s QueueingDeclarations,
+    ports: Vec<(u32, u32)>,
+    /// The output that each input is connected to (one, where it pulls), and how many inputs each output.
+    from: FxHashMap<ElementPort, ElementPort>,
+    pullers: FxHashMap<ElementPort, usize>,
+    ways: PushPullResolver,
+    lanes: Vec<ElementQueue>,
+    inputs: FxHashMap<ElementPort, usize>,
+    /// Schedulers that were looked into: each has its place once.
+    seen: FxHashSet<usize>,
+    /// Elements of time that another one pulls from, by which lane.
+    fed: Vec<(usize, usize)>,
+}
+
+impl QueueSearch<'_> {
+    /// Turns that an input pulls from, for the element `of`.
+    fn turns(&mut self, mut input: ElementPort, of: usize, depth: u32) -> PullScheduler {
+        // A way that leads back to itself has no end.
+        for _ in 0..self.graph.elements.len() {
+            let Some(from) = self.from.get(&input).copied() else { break };
+            let (element, inputs) = (from.element, self.ports[from.element].0);
+            // An output that several inputs pull from has no lane: the puller is chosen in front of it.
+            if self.pullers.get(&from).is_some_and(|pullers| *pullers > 1) {
+                break;
+            }
+            if let Some(queued) = self.declared.queues.get(&element) {
+                return self.lane(input, element, Some(*queued));
+            }
+            if self.declared.paces.contains_key(&element) {
+                let turns = self.lane(input, of, None);
+                if let PullScheduler::Lane(lane) = turns {
+                    self.fed.push((element, lane));
+                }
+                return turns;
+            }
+            let behind = ElementPort { element, port: 0 };
+            if inputs == 1 && self.ways.pulls(false, behind) {
+                input = behind;
+                continue;
+            }
+            match self.scheduled(element, inputs, of, depth) {
+                Some(turns) => return turns,
+                None => break,
+            }
+        }
+        self.lane(input, of, None)
+    }
+
+    /// Turns that a scheduler pulls from.
+    fn scheduled(&mut self, element: usize, inputs: u32, of: usize, depth: u32) -> Option<PullScheduler> {
+        if depth == DEEPEST || !is_scheduler(self.classes[element]) || !self.seen.insert(element) {
+            return None;
+        }
+        let all: Vec<Option<PullScheduler>> =
+            (0..inputs).map(|port| Some(self.turns(ElementPort { element, port }, of, depth + 1))).collect();
+        Some(self.of_class(element, all))
+    }
+
+    /// Turns of a scheduler's inputs, by its class; those of some inputs are not known.
+    fn of_class(&self, element: usize, all: Vec<Option<PullScheduler>>) -> PullScheduler {
+        match self.classes[element].name {
+            "RoundRobinSched" => PullScheduler::RoundRobin(all.into_iter().flatten().collect()),
+            "PrioSched" => PullScheduler::First(all.into_iter().flatten().collect()),
+            _ => {
+                let tickets = self.declared.tickets.get(&element).cloned().unwrap_or_default();
+                let clients = tickets.into_iter().chain(std::iter::repeat(1)).zip(all);
+                PullScheduler::Strides(
+                    clients.filter_map(|(tickets, turns)| Some((tickets, turns?))).collect(),
+                )
+            }
+        }
+    }
+
+    /// Turns of sources that schedulers pull from, but for those that elements of time pull from.
+    fn pulls(&mut self, sources: &[usize]) -> Vec<PullScheduler> {
+        let mut outermost: Vec<(usize, PullScheduler)> = Vec::new();
+        for element in 0..self.graph.elements.len() {
+            if let Some((inner, turns)) = self.pulled(element, sources, 0) {
+                outermost.retain(|(known, _)| !inner.contains(known));
+                let known = outermost.iter().any(|(_, other)| other.has(&turns));
+                if !known {
+                    outermost.push((element, turns));
+                }
+            }
+        }
+        outermost.into_iter().map(|(_, turns)| turns).filter(|turns| turns.lanes().len() > 1).collect()
+    }
+
+    /// Turns of the sources that a scheduler pulls from, and the schedulers among these.
+    fn pulled(&self, element: usize, sources: &[usize], depth: u32) -> Option<(Vec<usize>, PullScheduler)> {
+        if depth == DEEPEST || self.seen.contains(&element) || !is_scheduler(self.classes[element]) {
+            return None;
+        }
+        let (mut all, mut inner) = (Vec::new(), Vec::new());
+        for port in 0..self.ports[element].0 {
+            let turns = match self.begins(ElementPort { element, port })? {
+                from if sources.contains(&from) => {
+                    sources.iter().position(|source| *source == from).map(PullScheduler::Lane)
+                }
+                from => self.pulled(from, sources, depth + 1).map(|(more, turns)| {
+                    inner.extend(more.into_iter().chain([from]));
+                    turns
+                }),
+            };
+            all.push(turns);
+        }
+        Some((inner, self.of_class(element, all)))
+    }
+
+    /// The element that an input pulls from, behind elements that only pass packets on.
+    fn begins(&self, mut input: ElementPort) -> Option<usize> {
+        for _ in 0..self.graph.elements.len() {
+            let from = *self.from.get(&input)?;
+            let waits = self.declared.queues.contains_key(&from.element)
+                || self.declared.paces.contains_key(&from.element);
+            if waits || self.ports[from.element].0 != 1 || is_scheduler(self.classes[from.element]) {
+                return Some(from.element);
+            }
+            input = ElementPort { element: from.element, port: 0 };
+        }
+        None
+    }
+
+    fn lane(&mut self, input: ElementPort, element: usize, queue: Option<QueueProperties>) -> PullScheduler {
+        let lane = *self.inputs.entry(input).or_insert_with(|| {
+            let element = self.graph.elements[element].name.clone();
+            // Positions are known when the code is generated.
+            let (numbered, notes) = (ByteRange::default(), Vec::new());
+            self.lanes.push(ElementQueue { element, queue, number: 0, numbered, notes });
+            self.lanes.len() - 1
+        });
+        PullScheduler::Lane(lane)
+    }
+}

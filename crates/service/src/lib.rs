@@ -1,0 +1,9 @@
+//! Parts of commands that run for long: sockets that clients control them by, and metrics over HTTP.
+//!
+//! Invariant: a client that is slow, silent or hostile delays neither the command nor other clients.
+
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
+
+pub mod clients;
+pub mod listening_socket;
+pub mod metrics;
