@@ -176,6 +176,7 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
     let unfit = |why: String| HandlerError::Unfit { name: name.to_owned(), why };
     Ok(match &handler.access {
         HandlerAccess::Number(offset) => number(&state(engine), *offset).to_string(),
+        HandlerAccess::IsZero(offset) => (number(&state(engine), *offset) == 0).to_string(),
         HandlerAccess::Text(text) | HandlerAccess::Constant(text) => text.clone(),
         HandlerAccess::Ratio(ratio) => {
             let state = state(engine);

@@ -20,7 +20,7 @@ use millstream_native::NativeEngine;
 use millstream_rng::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::handlers;
+use crate::handlers::{self, HandlerError};
 use expressions::{compute, is_true, split};
 
 /// Jumps without a pause after which a script is ended, as in Click.
@@ -511,6 +511,21 @@ impl ScriptRunner {
         }
     }
 
+    /// Reports that a handler did not take a value, in Click's words, once for each instruction.
+    fn unfit(
+        &mut self,
+        at: usize,
+        place: usize,
+        (handler, why): (&str, &str),
+        around: &mut ScriptEnvironment<'_>,
+    ) -> io::Result<()> {
+        if !self.all[at].told.insert(place) {
+            return Ok(());
+        }
+        let script = self.declaration(at, around.program);
+        writeln!(around.errors, "While calling '{handler}' from '{script}':\n  {why}")
+    }
+
     /// Index of the script `NAME` if a handler is `NAME.WHAT`, or of the script itself for `WHAT` alone.
     fn script(&self, at: usize, handler: &str, what: &str) -> Option<usize> {
         if handler == what {
@@ -709,14 +724,20 @@ impl ScriptRunner {
                 match handlers::write(around.program, around.engine, &format!("{name} {value}")) {
                     Ok(()) => return true,
                     Err(e) if is_nowhere(&e, name) => {}
-                    Err(other) => failure = failure.take().or(Some(other.to_string())),
+                    Err(other) => failure = failure.take().or(Some(other)),
                 }
                 false
             };
             if !near.iter().any(&mut write) {
                 status = 1;
-                let why = failure.unwrap_or_else(|| format!("there is no handler `{name}` to write"));
-                self.mistake(at, place, &why, around)?;
+                match failure {
+                    Some(HandlerError::Unfit { name, why }) => self.unfit(at, place, (&name, &why), around)?,
+                    other => {
+                        let unknown = || format!("there is no handler `{name}` to write");
+                        let why = other.map_or_else(unknown, |error| error.to_string());
+                        self.mistake(at, place, &why, around)?;
+                    }
+                }
             }
         }
         self.all[at].variables.insert("?".to_owned(), status.to_string());
@@ -810,10 +831,10 @@ fn with_quotes(text: String, plain: bool) -> String {
 }
 
 /// Returns true if no element has this name.
-fn is_nowhere(error: &handlers::HandlerError, name: &str) -> bool {
+fn is_nowhere(error: &HandlerError, name: &str) -> bool {
     match error {
-        handlers::HandlerError::NoElement { .. } => true,
-        handlers::HandlerError::Unknown { .. } => !name.contains('.'),
+        HandlerError::NoElement { .. } => true,
+        HandlerError::Unknown { .. } => !name.contains('.'),
         _ => false,
     }
 }

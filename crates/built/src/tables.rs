@@ -131,7 +131,11 @@ fn change(
                 None
             }
             (TableOperation::Add, Some(old), _) => {
-                Some(format!("there is one already: {}", line(form, &(key.clone(), old.clone()), now)))
+                let there = line(form, &(key.clone(), old.clone()), now).replace('\t', " ");
+                Some(match form {
+                    TableFormat::Routes { .. } => format!("conflict with existing route '{there}'"),
+                    _ => format!("there is one already: {there}"),
+                })
             }
             (_, _, Some(mut value)) => {
                 // A value has room for one waiting packet behind the hop's data.

@@ -11,7 +11,7 @@ use millstream_click::keyword::{
 };
 use millstream_click::packet::PacketValues;
 use millstream_click::{
-    ElementSetup, Error, HandlerAccess, QueueProperties, ScriptKind, SettingType, SettingValue,
+    ElementSetup, Error, ErrorStage, HandlerAccess, QueueProperties, ScriptKind, SettingType, SettingValue,
     ShapingPolicy, SpannedText, TimingParameter, read_script, unquote, words,
 };
 
@@ -208,6 +208,8 @@ pub(super) const CLASSES: &[ElementClass] = &[
     queue("SimpleQueue", "Holds packets until they are pulled."),
     queue("ThreadSafeQueue", "Holds packets of several threads until they are pulled."),
     queue("FullNoteQueue", "Holds packets until they are pulled."),
+    queue("NotifierQueue", "Holds packets until they are pulled."),
+    queue("QuickNoteQueue", "Holds packets until they are pulled."),
     queue("FrontDropQueue", "Holds packets until they are pulled; a full one drops the first."),
     ElementClass {
         make: unqueue,
@@ -243,18 +245,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
         "1/1",
         "a/a",
         &[moot("OFFSET", COUNT, NO_MAC).or_at(), moot("LENGTH", COUNT, NO_MAC).or_at()],
-    ),
-    passing(
-        "SetTimestamp",
-        "Passes packets on: no element looks at their times.",
-        "1/1",
-        "a/a",
-        &[
-            refused("TIMESTAMP", "captures are written with the times at which packets leave").or_at(),
-            moot("FIRST", IgnoredValueKind::Truth, "no element looks at the first time of a packet"),
-            refused_but("DELTA", &["false"], "Click refuses it, too"),
-            moot("PER_BATCH", IgnoredValueKind::Truth, "no element looks at the times of packets"),
-        ],
     ),
     passing(
         "Align",
@@ -474,7 +464,7 @@ pub(super) struct QueueLength(pub(super) u32);
 
 /// Classes of queues.
 pub(super) const QUEUES: &[&str] =
-    &["Queue", "SimpleQueue", "ThreadSafeQueue", "FullNoteQueue", "FrontDropQueue"];
+    &["Queue", "SimpleQueue", "ThreadSafeQueue", "FullNoteQueue", "NotifierQueue", "QuickNoteQueue", "FrontDropQueue"];
 
 /// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
 fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
@@ -682,10 +672,11 @@ fn message(setup: &mut ElementSetup<'_>) -> ElementResult {
     let said = Error::new(setup.element.span, string(&text));
     match setup.arguments.next("TYPE") {
         Some(kind) if kind.text == "ERROR" => return Err(said),
-        Some(kind) if !["MESSAGE", "WARNING"].contains(&kind.text.as_str()) => {
+        Some(kind) if kind.text == "WARNING" => setup.warn(said),
+        Some(kind) if kind.text != "MESSAGE" => {
             return Err(Error::new(kind.span, "the type of a message is MESSAGE, WARNING or ERROR"));
         }
-        _ => setup.warn(said),
+        _ => setup.warn(said.at_stage(ErrorStage::Configuring(setup.element.declaration()))),
     }
     pass(setup)
 }

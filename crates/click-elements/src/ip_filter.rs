@@ -23,7 +23,7 @@ use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, moot};
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, words};
-pub(super) use parse::NUMBERED;
+pub(super) use parse::{NUMBERED, PORTS};
 use parse::{FieldTest, FilterExpression, FilterField, expression};
 
 const fn class(

@@ -132,9 +132,11 @@ impl PrintPacket {
         };
         let cpu = if self.cpu { code.worker() } else { zero };
         let printer = code.number_of(self.printer);
-        let [paint, tag, aggregate] =
-            [Annotation::Paint, Annotation::Tag, Annotation::Aggregate].map(|note| packet.note(note));
-        let words: [Value; WORDS] = [printer, cpu, network, length, in_front, paint, tag, aggregate];
+        let notes =
+            [Annotation::Paint, Annotation::Tag, Annotation::Aggregate, Annotation::Cut, Annotation::Time];
+        let [paint, tag, aggregate, cut, time] = notes.map(|note| packet.note(note));
+        let words: [Value; WORDS] =
+            [printer, cpu, network, length, in_front, paint, tag, aggregate, cut, time];
         code.record(self.map, (self.scratch, &words), packet, (from, bytes));
     }
 }

@@ -13,12 +13,13 @@ mod errors;
 mod ftp;
 mod input;
 mod mapper;
+mod sack;
 mod spec;
 
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
-use self::input::{InputSpec, spec};
+use self::input::{InputSpec, input_specs};
 use self::spec::{AllocationOrder, AllocationRange, RewritePattern};
 use super::flows::managed_time;
 use super::ip::{header, header_length};
@@ -30,7 +31,7 @@ use millstream_click::keyword::{
     ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused, refused_but,
 };
 use millstream_click::packet::{Annotation, PacketValues};
-use millstream_click::{ElementSetup, Error, TableFormat, TableOperation};
+use millstream_click::{ElementSetup, Error, HandlerAccess, TableFormat, TableOperation};
 
 /// Types of echo requests and their answers.
 const ECHO: i64 = 8;
@@ -46,6 +47,8 @@ const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
 const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
+/// In an entry's flags: it is of answers, whose paint is in the upper byte.
+const PAINTED: i64 = 2;
 
 const ARGUMENTS: &[ArgumentSpec] = &[
     key("TIMEOUT"),
@@ -73,8 +76,7 @@ const NO_GUARANTEE: &str = "a full table evicts the flow that was not used for l
 const REAP_INTERVAL: ArgumentSpec = moot("REAP_INTERVAL", Values::Time, NOT_REAPED);
 const REAP_TIME: ArgumentSpec = moot("REAP_TIME", Values::Time, NOT_REAPED);
 const NOT_REAPED: &str = "a flow ends when its time has run out, not when somebody tidies up";
-const REPLY_ANNO: ArgumentSpec =
-    refused("REPLY_ANNO", "there is no annotation that says which way a packet goes");
+const REPLY_ANNO: ArgumentSpec = key("REPLY_ANNO");
 const USE_CACHE: ArgumentSpec =
     moot("USE_CACHE", Values::Truth, "the table is looked up for each packet, which gives the same");
 const SET_AGGREGATE: ArgumentSpec = refused_but("SET_AGGREGATE", &["false"], "there is no such annotation");
@@ -178,6 +180,8 @@ pub(crate) struct IpRewriter {
     outputs: u32,
     /// True if the destination annotation becomes the packet's new destination.
     annotates: bool,
+    /// True if answers get the paint of the packet that began their flow.
+    paints: bool,
     /// Table of the growth of streams that a mapper in front has changed, if there is one.
     deltas: Option<ElementHashTable>,
 }
@@ -194,6 +198,7 @@ fn rewriter(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, protocols: &'static
         *timeout = setup.arguments.keyword_or(name, all.unwrap_or(usual * SECOND), seconds)?;
     }
     let annotates = setup.arguments.keyword_or("DST_ANNO", true, boolean)?;
+    let paints = reply_annotation(setup)?;
     let mut entries = USUAL_ENTRIES;
     for name in ["CAPACITY", "MAPPING_CAPACITY"] {
         let flows = setup.arguments.keyword_or(name, entries / 2, |text| unsigned(text, 1 << 28))?;
@@ -205,15 +210,27 @@ fn rewriter(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, protocols: &'static
             format!("{} specifications and {} inputs: there must be one each", specs.len(), setup.inputs);
         return Err(Error::new(setup.arguments.span(), message));
     }
-    let inputs =
-        specs.iter().enumerate().map(|(at, text)| spec(setup, kind, at, text)).collect::<Result<_, _>>()?;
+    let inputs = input_specs(setup, kind, &specs)?;
+    setup.handler("patterns", HandlerAccess::Text(inputs.iter().map(|input| format!("{input}\n")).collect()));
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
     let flows = RewriterFlows { table, kind, timeouts };
     known_flows(setup, flows);
     let deltas = ftp::deltas_of(setup);
-    let rewriter = IpRewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, deltas };
+    let rewriter = IpRewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, paints, deltas };
     setup.publish(rewriter.clone());
     Ok(Box::new(rewriter))
+}
+
+/// Returns true if answers are to be annotated with the paint of their flow's first packet.
+fn reply_annotation(setup: &mut ElementSetup<'_>) -> Result<bool, Error> {
+    match setup.arguments.keyword("REPLY_ANNO") {
+        None => Ok(false),
+        Some(text) if text.text == "PAINT" => Ok(true),
+        Some(text) => {
+            let message = format!("REPLY_ANNO {} is not supported: the paint alone is kept", text.text);
+            Err(Error::new(text.span, message))
+        }
+    }
 }
 
 /// Says where the flows are, for other elements and for handlers.
@@ -248,7 +265,8 @@ fn translator(setup: &mut ElementSetup<'_>) -> ElementResult {
     let flows = RewriterFlows { table, kind: FlowKeyKind::Ports, timeouts };
     known_flows(setup, flows);
     let (protocols, outputs) = (&[TCP, UDP], setup.outputs);
-    Ok(Box::new(IpRewriter { flows, protocols, inputs, outputs, annotates: true, deltas: None }))
+    let (annotates, paints) = (true, false);
+    Ok(Box::new(IpRewriter { flows, protocols, inputs, outputs, annotates, paints, deltas: None }))
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.
@@ -341,7 +359,7 @@ impl RewriterFlows {
         let age = code.sub(now, last);
         let [udp, tcp, done] = self.timeouts.map(|t| code.int(t as i64));
         let flags = code.short(entry, 22);
-        let zero = code.int(0);
+        let (zero, flags) = (code.int(0), code.with(AluOp::And, flags, DONE));
         let ended = code.compare(Cond::Ne, flags, zero);
         let limit = code.select(ended, done, tcp);
         let number = code.int(UDP);
@@ -349,6 +367,14 @@ impl RewriterFlows {
         let limit = code.select(is_udp, udp, limit);
         code.branch(Cond::Le, age, limit, fresh, old);
     }
+}
+
+/// The paint for a packet of an entry: of answers it is that of the packet that began the flow.
+fn reply_paint(code: &mut ElementBuilder<'_, '_>, entry: Value, own: Value) -> Value {
+    let (flags, zero) = (code.short(entry, 22), code.int(0));
+    let (painted, paint) = (code.with(AluOp::And, flags, PAINTED), code.with(AluOp::Rsh, flags, 8));
+    let is_painted = code.compare(Cond::Ne, painted, zero);
+    code.select(is_painted, paint, own)
 }
 
 /// Halves exchanged: the flow of the answers.
@@ -370,8 +396,8 @@ struct RewriteContext {
     protocol: Value,
     key_protocol: Value,
     now: Value,
-    /// Block that changes packets; its parameters are those of [`MappingEntry`], and the destination
-    /// annotation.
+    /// Block that changes packets; its parameters are those of [`MappingEntry`], the destination annotation
+    /// and the paint.
     apply: Block,
 }
 
@@ -566,7 +592,9 @@ impl IpRewriter {
         if let Some(deltas) = &self.deltas {
             ftp::renumber(code, passage, deltas, flow, found.to);
         }
-        self.have_changed(code, passage, &found, side);
+        let own = passage.packet.note(Annotation::Paint);
+        let paint = if self.paints { reply_paint(code, entry, own) } else { own };
+        self.have_changed(code, passage, &found, (side, paint));
         code.switch_to_block(gone);
         let to = MappingEntry::read(code, entry).to;
         let back = reversed(code, to);
@@ -583,7 +611,7 @@ impl IpRewriter {
         code: &mut ElementBuilder<'_, '_>,
         passage: &RewriteContext,
         entry: &MappingEntry,
-        side: MappedAddresses,
+        (side, paint): (MappedAddresses, Value),
     ) {
         let rest = code.raw(8, passage.header, 12);
         let addresses = side.whole(code, entry.to.addresses, rest);
@@ -597,7 +625,7 @@ impl IpRewriter {
         };
         let mut values = entry.values().to_vec();
         values[0] = addresses;
-        values.push(destination);
+        values.extend([destination, paint]);
         code.jump(passage.apply, &values);
     }
 
@@ -617,15 +645,26 @@ impl IpRewriter {
         let zero = code.int(0);
         code.branch(Cond::Ne, end, zero, set, other);
         code.switch_to_block(set);
-        let done = code.int(DONE);
+        let flags = self.other_flags(code, entry);
+        let done = code.with(AluOp::Or, flags, DONE);
         code.set_short(entry, 22, done);
         code.jump(on, &[]);
         code.switch_to_block(other);
         code.branch(Cond::Ne, begin, zero, clear, on);
         code.switch_to_block(clear);
-        code.set_short(entry, 22, zero);
+        let flags = self.other_flags(code, entry);
+        code.set_short(entry, 22, flags);
         code.jump(on, &[]);
         code.switch_to_block(on);
+    }
+
+    /// An entry's flags but for [`DONE`]: there are others only if answers are painted.
+    fn other_flags(&self, code: &mut ElementBuilder<'_, '_>, entry: Value) -> Value {
+        if !self.paints {
+            return code.int(0);
+        }
+        let flags = code.short(entry, 22);
+        code.with(AluOp::And, flags, !DONE & 0xffff)
     }
 
     /// Begins a flow with the packet that is its first.
@@ -638,7 +677,8 @@ impl IpRewriter {
         outputs: [u32; 2],
     ) {
         let forward = self.install(code, passage, flow, pattern, outputs);
-        self.have_changed(code, passage, &forward, self.flows.sides()[0]);
+        let paint = passage.packet.note(Annotation::Paint);
+        self.have_changed(code, passage, &forward, (self.flows.sides()[0], paint));
     }
 
     /// Chooses the new form of a flow, and records both directions; gives the one in which it begins.
@@ -671,8 +711,13 @@ impl IpRewriter {
         let reply = MappingEntry { to: answered, sums: back, output: reply };
         let chosen = pattern.varied().is_some();
         // Whoever has the answers has the port: of workers that chose the same one, the others choose again.
-        self.note(code, passage, answers, &reply, chosen.then_some(choose));
-        self.note(code, passage, flow, &forward, None);
+        let mut flags = zero;
+        if self.paints {
+            let paint = code.with(AluOp::Lsh, passage.packet.note(Annotation::Paint), 8);
+            flags = code.with(AluOp::Or, paint, PAINTED);
+        }
+        self.note(code, passage, answers, (&reply, flags), chosen.then_some(choose));
+        self.note(code, passage, flow, (&forward, zero), None);
         forward
     }
 
@@ -682,12 +727,12 @@ impl IpRewriter {
         code: &mut ElementBuilder<'_, '_>,
         passage: &RewriteContext,
         flow: FlowTuple,
-        entry: &MappingEntry,
+        (entry, flags): (&MappingEntry, Value),
         again: Option<Block>,
     ) {
-        let (key, zero) = (self.key(passage, flow), code.int(0));
+        let key = self.key(passage, flow);
         let [addresses, ports, ip, transport, output] = entry.values();
-        let value = [addresses, ports, ip, transport, output, zero, passage.now];
+        let value = [addresses, ports, ip, transport, output, flags, passage.now];
         let error = match again {
             Some(_) => code.insert_if_absent(&self.flows.table, &key, &value),
             None => code.update_entry(&self.flows.table, &key, &value),

@@ -26,11 +26,11 @@ use crate::build::ElementBuilder;
 use crate::class::{ElementClass, ElementCodegen, ElementLibrary};
 use crate::copy_bound::CopyGraph;
 use crate::default_handlers;
-use crate::error::{ConfigSpan, Error};
+use crate::error::{ConfigSpan, Error, ErrorStage};
 use crate::graph::{Element, ElementPort, Graph};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS};
 use crate::layout::{self, HeldPacket, MetadataLayout, MetadataUsage};
-use crate::packet::{HOST, NOTES, PacketValues, TYPES};
+use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
 use crate::printing::PacketPrinter;
 use crate::queueing::{self, ByteRange, ElementQueue, QueueingNetwork};
 use crate::resolve;
@@ -331,7 +331,9 @@ pub fn compile(
     general: Ablations,
 ) -> Result<ClickProgram, Vec<Error>> {
     let classes = resolve::classes(library, graph)?;
-    resolve::ports(graph, &classes)?;
+    let connecting = |error: Error| error.at_stage(ErrorStage::Connecting);
+    resolve::ports(graph, &classes)
+        .map_err(|errors| errors.into_iter().map(connecting).collect::<Vec<_>>())?;
     let mut shared = SharedSetup { timed: general.time, ..SharedSetup::default() };
     shared.declared.timed = general.time;
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
@@ -370,6 +372,13 @@ pub fn compile(
         (values, general, writable(&handlers, &calls)),
         (&sources, targets.len(), inputs),
     );
+    if compiler.kept.bytes > layout::RESERVED {
+        let bytes = compiler.kept.bytes;
+        let message =
+            format!("packets that wait would keep {bytes} bytes of annotations, of {} at most", layout::RESERVED);
+        let span = graph.elements.first().map_or(ConfigSpan::default(), |element| element.span);
+        return Err(vec![Error::new(span, message)]);
+    }
     compiler.number(&mut waits);
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
@@ -439,7 +448,7 @@ fn overflow(lane: &ElementQueue) -> Option<DropCounter> {
 }
 
 fn named(element: &Element) -> ElementInfo {
-    ElementInfo { name: format!("`{} :: {}`", element.name, element.class), span: element.span }
+    ElementInfo { name: format!("`{}`", element.declaration()), span: element.span }
 }
 
 fn behaviours(
@@ -472,7 +481,7 @@ fn behaviours(
         let made = made.and_then(|behaviour| arguments.finish().map(|()| behaviour));
         match made {
             Ok(behaviour) => all.push(Some(behaviour)),
-            Err(e) => errors.push(e),
+            Err(e) => errors.push(e.at_stage(ErrorStage::Configuring(element.declaration()))),
         }
     }
     if errors.is_empty() { Ok(all) } else { Err(errors) }
@@ -564,13 +573,12 @@ impl<'g> GraphCompiler<'g> {
         first.function(sources);
         let resumed: Vec<(ElementPort, Block)> =
             first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
-        let kept = match general.annotations {
-            true => {
-                let all: Vec<usize> = (0..NOTES).collect();
-                MetadataLayout::packed(&all, resumed.len(), FxHashMap::default())
-            }
-            false => layout::live_annotations(&first.func, &resumed, &first.held),
-        };
+        let mut kept = layout::live_annotations(&first.func, &resumed, &first.held);
+        if general.annotations {
+            let is_live = |note: &usize| kept.notes.iter().any(|(live, ..)| live == note);
+            let all: Vec<usize> = (0..NOTES).filter(|note| *note < USUAL_NOTES || is_live(note)).collect();
+            kept = MetadataLayout::packed(&all, resumed.len(), FxHashMap::default());
+        }
         if kept.notes.is_empty() {
             return first;
         }
@@ -683,6 +691,7 @@ impl<'g> GraphCompiler<'g> {
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
         let packet = PacketValues::of(&[
             handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero, zero, zero,
+            zero, zero,
         ]);
         match sources {
             // All packets go on at this input: no test is needed.

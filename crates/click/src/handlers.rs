@@ -21,6 +21,8 @@ pub const SETTINGS: &str = "click.settings";
 pub enum HandlerAccess {
     /// 64 bits of the state, at this byte.
     Number(u32),
+    /// True if 64 bits of the state, at this byte, are zero.
+    IsZero(u32),
     /// Writing sets these words of the state and the contents of these arrays to zero.
     Zero {
         /// Their offsets in the state.
