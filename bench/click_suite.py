@@ -36,6 +36,23 @@ BUILDTOOL = """#!/bin/sh
 shift
 for name; do grep -qx "$name" "$CLICK_CLASSES" || exit 1; done
 """
+NETCAT = """#!/usr/bin/env python3
+# Stands in for nc(1) where there is none: `nc HOST PORT`, standard input and output.
+import socket, sys, threading
+if len(sys.argv) != 3:
+    sys.exit("nc: expected HOST PORT")
+link = socket.create_connection(sys.argv[1:])
+def send():
+    for data in iter(lambda: sys.stdin.buffer.read1(4096), b""):
+        link.sendall(data)
+threading.Thread(target=send, daemon=True).start()
+try:
+    for data in iter(lambda: link.recv(4096), b""):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+except ConnectionResetError:
+    pass
+"""
 
 
 class Section:
@@ -241,6 +258,9 @@ def main():
             os.symlink(wrapper, tools / wrapper.name)
         (tools / "click-buildtool").write_text(BUILDTOOL)
         (tools / "click-buildtool").chmod(0o755)
+        if not shutil.which("nc"):
+            (tools / "nc").write_text(NETCAT)
+            (tools / "nc").chmod(0o755)
         (tools / "classes").write_text(classes(millstream))
         environment = {**os.environ, "LC_ALL": "C", "MILLSTREAM": os.path.abspath(millstream), "CLICK_CLASSES": str(tools / "classes"),
                        "PATH": f"{tools}:{os.environ['PATH']}", "rundir": os.getcwd(), "VALGRIND": ""}

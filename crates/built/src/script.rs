@@ -90,6 +90,8 @@ struct CallCounter {
     due: u32,
     script: usize,
     done: u64,
+    /// The array for values of runs, if packets wait for them, and its number of entries.
+    results: Option<(String, u32)>,
 }
 
 /// Result of [`ScriptRunner::idle`], when only scripts can go on.
@@ -131,8 +133,12 @@ impl ScriptRunner {
             rounds: 0,
             script: script.clone(),
         };
-        let calls =
-            program.calls.iter().map(|call| CallCounter { due: call.due, script: call.script, done: 0 });
+        let calls = program.calls.iter().map(|call| CallCounter {
+            due: call.due,
+            script: call.script,
+            done: 0,
+            results: call.results.clone(),
+        });
         let all = program.scripts.iter().map(run).collect();
         ScriptRunner {
             all,
@@ -241,9 +247,32 @@ impl ScriptRunner {
         for at in 0..self.calls.len() {
             let due = handlers::number(&state, self.calls[at].due);
             while self.calls[at].done < due {
-                self.calls[at].done += 1;
-                self.run(self.calls[at].script, &[], around)?;
+                self.call(at, around)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Runs a script that code has called, and passes its value on.
+    fn call(&mut self, at: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
+        let CallCounter { script, done, results, .. } = &mut self.calls[at];
+        let (script, number, results) = (*script, *done, results.clone());
+        *done += 1;
+        let run = &mut self.all[script];
+        run.value.clear();
+        run.is_over = false;
+        self.run(script, &[], around)?;
+        let Some((array, entries)) = results else { return Ok(()) };
+        let run = &self.all[script];
+        let output: i64 = match run.value.trim() {
+            _ if run.is_over => -1,
+            "" => 0,
+            value => value.parse().unwrap_or(-1),
+        };
+        let place = (number % u64::from(entries.max(1))) as u32;
+        if let Some(map) = around.engine.map(&array) {
+            // Entries of arrays always exist, so the update cannot fail.
+            map.update(&place.to_ne_bytes(), &output.to_le_bytes(), 0, None);
         }
         Ok(())
     }

@@ -410,7 +410,8 @@ fn line(form: TableFormat, (key, value): &RawEntry, now: u64) -> String {
         }
         TableFormat::Bridge { ports } => bridge_text(value, ports),
         TableFormat::Flows => {
-            let protocol = match half(key, 12) {
+            // Above the protocol is the number of the rewriter, where several share a table.
+            let protocol = match half(key, 12) & 0xff {
                 1 => "icmp".to_owned(),
                 6 => "tcp".to_owned(),
                 17 => "udp".to_owned(),

@@ -133,14 +133,6 @@ const DPDK_INFO: &[ArgumentSpec] = &[
     moot("RING_POOL_CACHE_SIZE", COUNT, POOL),
     moot("RING_PRIV_DATA_SIZE", COUNT, POOL),
 ];
-const TABLE: &[ArgumentSpec] = &[
-    refused_but("CAPACITY", &["2048"], super::querier::ONE_WAITS),
-    refused("ENTRY_CAPACITY", "it is an argument of the queriers that name the table"),
-    refused_but("ENTRY_PACKET_CAPACITY", &["1"], super::querier::ONE_WAITS),
-    moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), super::querier::ONE_WAITS),
-    refused("TIMEOUT", "it is an argument of the queriers that name the table"),
-];
-
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
         passes_all: false,
@@ -150,10 +142,7 @@ pub(super) const CLASSES: &[ElementClass] = &[
             "Drops all packets, and counts them.",
             "1/0",
             "a",
-            &[
-                refused_but("ACTIVE", &["true"], "packets that nobody takes would stay in a queue"),
-                moot("BURST", COUNT, NO_TASKS),
-            ],
+            &[key("ACTIVE"), moot("BURST", COUNT, NO_TASKS)],
         )
     },
     ElementClass {
@@ -344,11 +333,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
         ],
     ),
     ElementClass {
-        make: script,
-        ..information("Script", "Carries out instructions while packets run.", &[key("TYPE")])
-    }
-    .and(at("INSTRUCTION")),
-    ElementClass {
         make: driver,
         ..information("DriverManager", "Carries out instructions, and ends the run with them.", &[])
     }
@@ -399,7 +383,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
     )),
     information("JiffieClock", "Says how the clock is read.", CLOCK),
     information("TSCClock", "Says how the clock is read.", TSC_CLOCK),
-    information("ARPTable", "Is the table of all queriers that name it.", TABLE),
     information(
         "RandomSeed",
         "Says where random numbers begin.",
@@ -527,9 +510,7 @@ fn unqueue(setup: &mut ElementSetup<'_>) -> ElementResult {
         return Ok(Box::new(UnqueueCounter { counter }));
     }
     if !setup.is_timed() {
-        let message = "what is not pulled waits in a queue, of which there is none in stages and in \
-            code for other programs";
-        return Err(Error::new(setup.element.span, message));
+        return Err(Error::new(setup.element.span, NO_QUEUES));
     }
     let limit = setup.setting("limit", SettingType::Limit, limit);
     let active = setup.setting("active", SettingType::Truth, i64::from(active));
@@ -652,8 +633,24 @@ impl ElementCodegen for DropPacket {
 fn discard(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.counter("count");
     setup.resets("reset_counts", vec![counter]);
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    // Packets that are pushed are dropped in any case.
+    if setup.is_pulled() && (!active || setup.scripted(&["active"])) {
+        if !setup.is_timed() {
+            return Err(Error::new(setup.element.span, NO_QUEUES));
+        }
+        let active = setup.setting("active", SettingType::Truth, i64::from(active)).into();
+        let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));
+        setup.declare_pacing(ShapingPolicy::Upto { limit, base, active });
+        setup.require_single_worker("packets that it does not pull wait in one order");
+    } else if setup.is_pulled() {
+        setup.constant("active", SettingType::Truth, 1);
+    }
     Ok(Box::new(DropPacket { reason: "discarded", counter }))
 }
+
+const NO_QUEUES: &str = "what is not pulled waits in a queue, of which there is none in stages and in code for \
+    other programs";
 
 fn idle(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.number();
@@ -679,12 +676,6 @@ fn message(setup: &mut ElementSetup<'_>) -> ElementResult {
         _ => setup.warn(said.at_stage(ErrorStage::Configuring(setup.element.declaration()))),
     }
     pass(setup)
-}
-
-fn script(setup: &mut ElementSetup<'_>) -> ElementResult {
-    let script = read_script(setup, ScriptKind::Active)?;
-    setup.script(script);
-    Ok(Box::new(PassThrough))
 }
 
 fn driver(setup: &mut ElementSetup<'_>) -> ElementResult {

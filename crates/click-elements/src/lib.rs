@@ -12,6 +12,7 @@ mod bpf;
 mod capture_filter;
 mod classify;
 mod clipboard;
+mod decision_program;
 mod devices;
 mod ether;
 mod ether_vlan;
@@ -37,6 +38,7 @@ mod lookup;
 mod match_table;
 mod meter;
 mod output_switches;
+mod packet_script;
 mod paint;
 mod ping;
 mod port_names;
@@ -97,6 +99,7 @@ const TABLES: &[&[ElementClass]] = &[
     lookup::CLASSES,
     meter::CLASSES,
     output_switches::CLASSES,
+    packet_script::CLASSES,
     paint::CLASSES,
     ping::CLASSES,
     port_names::CLASSES,

@@ -328,6 +328,6 @@ fn ip6_print(setup: &mut ElementSetup<'_>) -> ElementResult {
 fn arp_print(setup: &mut ElementSetup<'_>) -> ElementResult {
     let label = setup.arguments.next("LABEL");
     let timestamp = flag(setup, "TIMESTAMP", true)?;
-    refuse(setup, "ETHER", "where a packet's Ethernet header is, is not noted here")?;
-    made(setup, label, PrintForm::Arp { timestamp }, None)
+    let ether = flag(setup, "ETHER", false)?;
+    made(setup, label, PrintForm::Arp { timestamp, ether }, None)
 }

@@ -14,21 +14,23 @@ mod ftp;
 mod input;
 mod mapper;
 mod sack;
+mod slots;
 mod spec;
 
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
 use self::input::{InputSpec, input_specs};
+use self::slots::{FlowSlots, mapping_capacity, sharer, slots};
 use self::spec::{AllocationOrder, AllocationRange, RewritePattern};
 use super::flows::managed_time;
 use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};
-use millstream_click::arguments::{SECOND, boolean, ip, seconds, unsigned};
+use millstream_click::arguments::{SECOND, boolean, ip, seconds};
 use millstream_click::build::{EEXIST, ElementBuilder, ElementHashTable};
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{
-    ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused, refused_but,
+    ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused_but,
 };
 use millstream_click::packet::{Annotation, PacketValues};
 use millstream_click::{ElementSetup, Error, HandlerAccess, TableFormat, TableOperation};
@@ -45,6 +47,13 @@ const USUAL_TIMEOUTS: [(&str, u64); 3] =
 const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
 /// Value of an entry: its fields ([`MappingEntry`]), flags, and the time of the last packet.
 const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
+/// The same, and behind it the flow's slot, doubled, and one more for answers.
+const SLOTTED_FLOW: [Size; 8] =
+    [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw, Size::Dw];
+/// Offset of that.
+const SLOT: i32 = 32;
+/// The bits of a key's protocol that are a protocol's; above these is the number of a rewriter.
+const PROTOCOL: i64 = 0xff;
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
 /// In an entry's flags: it is of answers, whose paint is in the upper byte.
@@ -58,12 +67,12 @@ const ARGUMENTS: &[ArgumentSpec] = &[
     key("MAPPING_CAPACITY"),
     key("CAPACITY"),
     key("DST_ANNO"),
-    refused("TCP_NODATA_TIMEOUT", "flows of TCP have one time until they are done"),
-    refused("UDP_STREAMING_TIMEOUT", "flows of UDP have one time"),
-    refused("STREAMING_TIMEOUT", "flows of UDP have one time"),
-    refused_but("GUARANTEE", NONE, NO_GUARANTEE),
-    refused_but("TCP_GUARANTEE", NONE, NO_GUARANTEE),
-    refused_but("UDP_GUARANTEE", NONE, NO_GUARANTEE),
+    key("TCP_NODATA_TIMEOUT"),
+    key("UDP_STREAMING_TIMEOUT"),
+    key("STREAMING_TIMEOUT"),
+    key("GUARANTEE"),
+    key("TCP_GUARANTEE"),
+    key("UDP_GUARANTEE"),
     REAP_INTERVAL,
     REAP_TIME,
     REPLY_ANNO,
@@ -170,6 +179,10 @@ pub(crate) struct RewriterFlows {
     kind: FlowKeyKind,
     /// Nanoseconds after which entries are old: of UDP, of TCP, of TCP that has ended.
     timeouts: [u64; 3],
+    /// Number of the rewriter in its keys, if it shares the table of another one; else 0.
+    sharer: i64,
+    /// Slots of its flows, if it has few mappings.
+    slots: Option<FlowSlots>,
 }
 
 #[derive(Clone)]
@@ -199,11 +212,10 @@ fn rewriter(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, protocols: &'static
     }
     let annotates = setup.arguments.keyword_or("DST_ANNO", true, boolean)?;
     let paints = reply_annotation(setup)?;
-    let mut entries = USUAL_ENTRIES;
-    for name in ["CAPACITY", "MAPPING_CAPACITY"] {
-        let flows = setup.arguments.keyword_or(name, entries / 2, |text| unsigned(text, 1 << 28))?;
-        entries = (2 * flows).max(2);
-    }
+    let capacity = mapping_capacity(setup)?;
+    let entries = capacity.flows.map_or(USUAL_ENTRIES, |flows| (2 * flows).max(2));
+    let slots = if kind == FlowKeyKind::Ports { slots(setup, &capacity, timeouts)? } else { None };
+    let sharer = sharer(setup, &capacity, kind);
     let specs = setup.arguments.rest();
     if specs.len() != setup.inputs as usize {
         let message =
@@ -212,8 +224,9 @@ fn rewriter(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, protocols: &'static
     }
     let inputs = input_specs(setup, kind, &specs)?;
     setup.handler("patterns", HandlerAccess::Text(inputs.iter().map(|input| format!("{input}\n")).collect()));
-    let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
-    let flows = RewriterFlows { table, kind, timeouts };
+    let value = if slots.is_some() { &SLOTTED_FLOW[..] } else { &FLOW };
+    let table = setup.shared_table(Some(&capacity.owner), "flows", &KEY, value, 0, entries as u32);
+    let flows = RewriterFlows { table, kind, timeouts, sharer, slots };
     known_flows(setup, flows);
     let deltas = ftp::deltas_of(setup);
     let rewriter = IpRewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, paints, deltas };
@@ -236,12 +249,23 @@ fn reply_annotation(setup: &mut ElementSetup<'_>) -> Result<bool, Error> {
 /// Says where the flows are, for other elements and for handlers.
 fn known_flows(setup: &mut ElementSetup<'_>, flows: RewriterFlows) {
     let map = setup.map_name(&flows.table);
+    if let Some(slots) = flows.slots {
+        setup.handler("size", HandlerAccess::Number(slots.count));
+        setup.handler("mapping_failures", HandlerAccess::Number(slots.failures));
+    }
     let verbs = [
         ("table", TableOperation::List),
+        ("tcp_table", TableOperation::List),
+        ("udp_table", TableOperation::List),
         ("size", TableOperation::Count),
         ("table_size", TableOperation::Count),
         ("clear", TableOperation::Clear),
     ];
+    // Slots are not given back by clearing a table.
+    let own = |(name, verb): &&(&'static str, TableOperation)| {
+        flows.slots.is_none() || *name != "size" && *verb != TableOperation::Clear
+    };
+    let verbs: Vec<_> = verbs.iter().filter(own).copied().collect();
     setup.table_handlers(&map, TableFormat::Flows, &verbs);
     setup.publish(flows);
 }
@@ -262,7 +286,7 @@ fn translator(setup: &mut ElementSetup<'_>) -> ElementResult {
     let inputs = vec![InputSpec::Flow { pattern, outputs: [0, 0] }];
     let managed = managed_time(setup)?;
     let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| managed.unwrap_or(seconds * SECOND));
-    let flows = RewriterFlows { table, kind: FlowKeyKind::Ports, timeouts };
+    let flows = RewriterFlows { table, kind: FlowKeyKind::Ports, timeouts, sharer: 0, slots: None };
     known_flows(setup, flows);
     let (protocols, outputs) = (&[TCP, UDP], setup.outputs);
     let (annotates, paints) = (true, false);
@@ -313,6 +337,11 @@ impl RewriterFlows {
         [flow.addresses, flow.ports, protocol]
     }
 
+    /// The protocol in keys, with the number of the rewriter.
+    fn key_protocol(self, code: &mut ElementBuilder<'_, '_>, protocol: Value) -> Value {
+        if self.sharer == 0 { protocol } else { code.with(AluOp::Or, protocol, self.sharer * (PROTOCOL + 1)) }
+    }
+
     /// In which ways packets of this kind are looked up.
     fn sides(self) -> &'static [MappedAddresses] {
         match self.kind {
@@ -333,6 +362,10 @@ impl RewriterFlows {
     ) -> Value {
         let entry = code.find(&self.table, &Self::key(flow, protocol));
         code.check_int(Cond::Ne, entry, 0, |code| code.jump(missing, &[]));
+        if self.slots.is_some() {
+            // A flow ends when its slot is given to another one.
+            return entry;
+        }
         let (fresh, old) = (code.block(), code.block());
         self.branch_on_age(code, (protocol, now), entry, fresh, old);
         code.switch_to_block(old);
@@ -445,7 +478,7 @@ impl ElementCodegen for IpRewriter {
         let apply = code.block();
         let now = code.time();
         let key_protocol = match kind {
-            FlowKeyKind::Ports => protocol,
+            FlowKeyKind::Ports => self.flows.key_protocol(code, protocol),
             FlowKeyKind::Echoes => code.int(ICMP),
             FlowKeyKind::Pairs | FlowKeyKind::Hosts => code.int(0),
         };
@@ -585,6 +618,10 @@ impl IpRewriter {
         let asked = (passage.key_protocol, passage.now);
         let entry = self.flows.current(code, flow, asked, missing, gone);
         code.set_wide(entry, 24, passage.now);
+        if let Some(slots) = self.flows.slots {
+            let place = code.wide(entry, SLOT);
+            slots.note(code, passage, place);
+        }
         if self.flows.kind == FlowKeyKind::Ports {
             self.note_end(code, passage, entry);
         }
@@ -595,6 +632,11 @@ impl IpRewriter {
         let own = passage.packet.note(Annotation::Paint);
         let paint = if self.paints { reply_paint(code, entry, own) } else { own };
         self.have_changed(code, passage, &found, (side, paint));
+        if self.flows.slots.is_some() {
+            // No flow with a slot is too old.
+            code.switch_to_block(gone);
+            return code.jump(missing, &[]);
+        }
         code.switch_to_block(gone);
         let to = MappingEntry::read(code, entry).to;
         let back = reversed(code, to);
@@ -710,15 +752,39 @@ impl IpRewriter {
         let forward = MappingEntry { to, sums: there, output };
         let reply = MappingEntry { to: answered, sums: back, output: reply };
         let chosen = pattern.varied().is_some();
+        let slot = self.flows.slots.map(|slots| {
+            let index = slots.admit(code, passage, &self.flows, [flow, answers]);
+            code.with(AluOp::Lsh, index, 1)
+        });
+        let reply_slot = slot.map(|slot| code.with(AluOp::Or, slot, 1));
         // Whoever has the answers has the port: of workers that chose the same one, the others choose again.
         let mut flags = zero;
         if self.paints {
             let paint = code.with(AluOp::Lsh, passage.packet.note(Annotation::Paint), 8);
             flags = code.with(AluOp::Or, paint, PAINTED);
         }
-        self.note(code, passage, answers, (&reply, flags), chosen.then_some(choose));
-        self.note(code, passage, flow, (&forward, zero), None);
+        self.note(code, passage, answers, (&reply, flags, reply_slot), chosen.then_some(choose));
+        self.note_forward(code, passage, [flow, answers], (&forward, zero, slot));
         forward
+    }
+
+    /// Writes the direction in which a flow begins down, unless its answers look the same.
+    fn note_forward(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        [flow, answers]: [FlowTuple; 2],
+        entry: (&MappingEntry, Value, Option<Value>),
+    ) {
+        let (differs, on) = (code.block(), code.block());
+        let ports = code.block();
+        code.branch(Cond::Ne, flow.addresses, answers.addresses, differs, ports);
+        code.switch_to_block(ports);
+        code.branch(Cond::Ne, flow.ports, answers.ports, differs, on);
+        code.switch_to_block(differs);
+        self.note(code, passage, flow, entry, None);
+        code.jump(on, &[]);
+        code.switch_to_block(on);
     }
 
     /// Writes a direction down, or goes to `again` if it is there by now.
@@ -727,12 +793,13 @@ impl IpRewriter {
         code: &mut ElementBuilder<'_, '_>,
         passage: &RewriteContext,
         flow: FlowTuple,
-        (entry, flags): (&MappingEntry, Value),
+        (entry, flags, slot): (&MappingEntry, Value, Option<Value>),
         again: Option<Block>,
     ) {
         let key = self.key(passage, flow);
         let [addresses, ports, ip, transport, output] = entry.values();
-        let value = [addresses, ports, ip, transport, output, flags, passage.now];
+        let mut value = vec![addresses, ports, ip, transport, output, flags, passage.now];
+        value.extend(slot);
         let error = match again {
             Some(_) => code.insert_if_absent(&self.flows.table, &key, &value),
             None => code.update_entry(&self.flows.table, &key, &value),

@@ -33,8 +33,8 @@ use crate::layout::{self, HeldPacket, MetadataLayout, MetadataUsage};
 use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
 use crate::printing::PacketPrinter;
 use crate::queueing::{self, ByteRange, ElementQueue, QueueingNetwork};
-use crate::resolve;
-use crate::script::{Script, ScriptCall, ScriptStep};
+use crate::resolve::{self, PushPullResolver};
+use crate::script::{Script, ScriptCall, ScriptKind, ScriptStep};
 use crate::summary::SummarySource;
 
 mod published;
@@ -336,6 +336,9 @@ pub fn compile(
         .map_err(|errors| errors.into_iter().map(connecting).collect::<Vec<_>>())?;
     let mut shared = SharedSetup { timed: general.time, ..SharedSetup::default() };
     shared.declared.timed = general.time;
+    let mut ways = PushPullResolver::new(graph, &classes);
+    shared.pulled =
+        (0..classes.len()).map(|element| ways.pulls(false, ElementPort { element, port: 0 })).collect();
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
     shared.handlers.extend(default_handlers::handlers(library, graph, &classes));
     known_calls(graph, &shared)?;
@@ -423,7 +426,8 @@ fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
     let mut errors = Vec::new();
     for call in &shared.calls {
         let Some(script) = shared.scripts.get(call.script) else { continue };
-        let Some(ScriptStep::Write(text, _)) = script.steps.first() else { continue };
+        let first = script.steps.first().filter(|_| script.kind != ScriptKind::Packet);
+        let Some(ScriptStep::Write(text, _)) = first else { continue };
         let name = text.split_whitespace().next().unwrap_or_default();
         let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
         let is_of = |whole: &str| whole == element || whole.ends_with(&format!("/{element}"));

@@ -64,7 +64,7 @@ pub use printing::{
     IpForm, NO_NETWORK, PRINTS, PacketPrinter, PayloadFormat, PrintForm, WORDS, chatter, printed,
 };
 pub use queueing::{
-    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, ShapingPolicy,
+    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED, ShapingPolicy,
     SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
 };
 pub use reference::reference;

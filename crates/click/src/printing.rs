@@ -21,6 +21,7 @@ pub const NO_NETWORK: i64 = i64::MIN;
 const IP: usize = 20;
 const IP6: usize = 40;
 const ARP: usize = 8;
+const ETHER: usize = 14;
 const ETHER_ARP: usize = 28;
 
 /// Form in which the bytes of packets are printed.
@@ -86,6 +87,8 @@ pub enum PrintForm {
     Arp {
         /// When the packet came.
         timestamp: bool,
+        /// The Ethernet addresses in front of the message.
+        ether: bool,
     },
     /// `ToIPSummaryDump`.
     Summary {
@@ -225,11 +228,15 @@ impl PacketPrinter {
                 }
                 Some(text)
             }
-            &PrintForm::Arp { timestamp } => {
+            &PrintForm::Arp { timestamp, ether: shown } => {
                 let network = record.network?;
                 let mut text = labelled(": ");
                 if timestamp {
                     text.extend(format!("{}: ", seconds_text(time)).bytes());
+                }
+                let header = network.checked_sub(ETHER).and_then(|start| record.bytes.get(start..));
+                if let Some(header) = header.filter(|header| shown && header.len() >= ETHER) {
+                    text.extend(format!("{} > {}: ", ether(&header[6..12]), ether(&header[..6])).bytes());
                 }
                 text.extend(arp(record.bytes.get(network..).unwrap_or_default())?.bytes());
                 Some(text)
@@ -814,7 +821,7 @@ mod tests {
         }
         let mut message =
             vec![0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2];
-        let of = |message: &[u8]| text(PrintForm::Arp { timestamp: false }, "", &record(Some(0), message), 0);
+        let of = |message: &[u8]| text(PrintForm::Arp { timestamp: false, ether: false }, "", &record(Some(0), message), 0);
         assert_eq!(of(&message).as_deref(), Some("arp who-has 1.0.0.2 tell 1.0.0.1"));
         message[7] = 2;
         assert_eq!(of(&message).as_deref(), Some("arp reply 1.0.0.1 is-at 02-02-02-02-02-02"));
@@ -838,7 +845,7 @@ mod tests {
                         let record = record(Some(network), &whole[..cut]);
                         let _ = text(PrintForm::Ip(form), "", &record, 0);
                         let _ = text(PrintForm::Ip6(Some(9)), "", &record, 0);
-                        let _ = text(PrintForm::Arp { timestamp: true }, "", &record, 0);
+                        let _ = text(PrintForm::Arp { timestamp: true, ether: true }, "", &record, 0);
                         let _ = text(packet(PayloadFormat::Hex, -1), "", &record[..record.len().min(60)], 0);
                     }
                 }

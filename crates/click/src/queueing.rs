@@ -199,6 +199,8 @@ pub(crate) struct QueueingDeclarations {
     /// Of schedulers with tickets.
     pub(crate) tickets: FxHashMap<usize, Vec<u64>>,
     pub(crate) senders: Vec<SourceTiming>,
+    /// Elements whose packets wait at their input [`RESUMED`].
+    pub(crate) detours: Vec<usize>,
     pub(crate) clocked: bool,
     /// True if runs have a clock.
     pub(crate) timed: bool,
@@ -236,7 +238,13 @@ pub(crate) fn find(
         turns,
         feeds: search.fed.iter().find(|(from, _)| *from == element).map(|(_, lane)| *lane),
     };
-    let servers = elements.iter().zip(turns).map(server).collect();
+    let mut servers: Vec<QueueServer> = elements.iter().zip(turns).map(server).collect();
+    for &element in &declared.detours {
+        let turns = search.lane(ElementPort { element, port: RESUMED }, element, None);
+        let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));
+        let pace = ShapingPolicy::Upto { limit, base, active: TimingParameter::Fixed(1) };
+        servers.push(QueueServer { element: graph.elements[element].name.clone(), pace, turns, feeds: None });
+    }
     let senders = declared.senders.clone();
     let pulls = if declared.timed { search.pulls(sources) } else { Vec::new() };
     let waits =
@@ -246,6 +254,9 @@ pub(crate) fn find(
     inputs.sort_unstable();
     (waits, inputs.into_iter().map(|(_, input)| input).collect())
 }
+
+/// The input, not part of the graph, at which packets go on that have waited for a script.
+pub const RESUMED: u32 = u32::MAX - 1;
 
 /// Schedulers behind one another, at most: behind more, packets wait in front of these.
 const DEEPEST: u32 = 32;

@@ -166,7 +166,7 @@ impl IcmpRewriter {
         let QuotedPacket { answers, protocol, depth, .. } = *carried;
         let zero = code.int(0);
         let (needs, key_protocol) = match flows.kind {
-            FlowKeyKind::Ports => (Some(PORTS), protocol),
+            FlowKeyKind::Ports => (Some(PORTS), flows.key_protocol(code, protocol)),
             FlowKeyKind::Echoes => (Some(IDENTIFIER), code.int(ICMP)),
             FlowKeyKind::Pairs | FlowKeyKind::Hosts => (None, zero),
         };

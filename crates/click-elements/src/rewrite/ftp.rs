@@ -125,7 +125,7 @@ impl StreamGrowth {
 
     /// The number that a byte that is acknowledged was sent with.
     pub(super) fn acknowledged(&self, code: &mut ElementBuilder<'_, '_>, number: Value) -> Value {
-        let compared = code.sub(number, self.before);
+        let compared = code.sub(number, self.after);
         let is_behind = behind(code, compared, self.from);
         let delta = code.select(is_behind, self.after, self.before);
         let new = code.sub(number, delta);
@@ -316,7 +316,8 @@ impl FtpPortMapper {
         let (now, tcp) = (code.time(), code.int(TCP));
         let (known, new, on, zero) = (code.block(), code.block(), code.block(), code.int(0));
         let to = FlowTuple { addresses: code.number_param(on), ports: code.number_param(on) };
-        let key = RewriterFlows::key(flow, tcp);
+        let key_protocol = rewriter.flows.key_protocol(code, tcp);
+        let key = RewriterFlows::key(flow, key_protocol);
         let entry = code.find(&rewriter.flows.table, &key);
         code.branch(Cond::Ne, entry, zero, known, new);
         code.switch_to_block(known);
@@ -329,7 +330,7 @@ impl FtpPortMapper {
             header,
             transport: header,
             protocol: tcp,
-            key_protocol: tcp,
+            key_protocol,
             now,
             apply: on,
         };
@@ -390,7 +391,12 @@ impl FtpPortMapper {
         let after = code.length(packet);
         let growth = code.sub(after, before);
         let flow = FlowTuple { addresses: code.raw(8, header, 12), ports: code.raw(4, transport, 0) };
-        let (key, number) = (stream(code, flow), code.word(transport, 4));
+        // The bytes of the command and those that replace them are not told apart: the last one of the command
+        // is the first that counts.
+        let (key, begin) = (stream(code, flow), code.word(transport, 4));
+        let last = code.with(AluOp::Sub, before, 1);
+        let number = code.add(begin, last);
+        let number = code.with(AluOp::And, number, ALL);
         let (known, new, on) = (code.block(), code.block(), code.block());
         let entry = code.find(&self.deltas, &key);
         code.branch(Cond::Ne, entry, zero, known, new);

@@ -167,7 +167,8 @@ fn time(text: &str) -> Option<(u64, u64)> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = fraction.bytes().all(|byte| byte.is_ascii_digit());
     let fraction = format!("{:0<9.9}", fraction);
-    Some((seconds.parse().ok()?, fraction.parse().ok().filter(|_| digits)?))
+    let seconds = if seconds.is_empty() && digits { 0 } else { seconds.parse().ok()? };
+    Some((seconds, fraction.parse().ok().filter(|_| digits)?))
 }
 
 /// Bytes of a header, in words of four.
