@@ -258,6 +258,10 @@ def main():
             os.symlink(wrapper, tools / wrapper.name)
         (tools / "click-buildtool").write_text(BUILDTOOL)
         (tools / "click-buildtool").chmod(0o755)
+        for path in args.paths:
+            # Tests of clicktest itself run the one of the suite.
+            if (path / "clicktest").is_file():
+                os.symlink((path / "clicktest").resolve(), tools / "clicktest")
         if not shutil.which("nc"):
             (tools / "nc").write_text(NETCAT)
             (tools / "nc").chmod(0o755)

@@ -190,6 +190,7 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
             own.map(|d| format!("{:<14}{}\n", number(&state, d.offset), d.reason)).collect()
         }
         HandlerAccess::Setting(offset, takes) => takes.text(setting(engine, *offset)),
+        HandlerAccess::Argument(argument, offset) => format!("{argument} {}", setting(engine, *offset)),
         HandlerAccess::Bits(bits) => bits.get(setting(engine, bits.of)).to_string(),
         HandlerAccess::Listing => listing(program, &handler.element),
         HandlerAccess::Table { verb, .. } if verb.writes() => {

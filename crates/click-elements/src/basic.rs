@@ -148,7 +148,7 @@ pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
         passes_all: false,
         make: idle,
-        ..passing("Idle", "Sends no packet, and drops those that come.", "-/-", "a/a", &[])
+        ..passing("Idle", "Sends no packet, pulls none, and drops those that are pushed.", "-/-", "a/a", &[])
     },
     counting("Counter", "Counts packets and bytes; calls a handler when there are so many."),
     ElementClass {
@@ -199,6 +199,10 @@ pub(super) const CLASSES: &[ElementClass] = &[
     queue("FullNoteQueue", "Holds packets until they are pulled."),
     queue("NotifierQueue", "Holds packets until they are pulled."),
     queue("QuickNoteQueue", "Holds packets until they are pulled."),
+    ElementClass {
+        ports: "1-2/1",
+        ..queue("MixedQueue", "Holds packets until they are pulled; those of input 1 become the first.")
+    },
     queue("FrontDropQueue", "Holds packets until they are pulled; a full one drops the first."),
     ElementClass {
         make: unqueue,
@@ -429,7 +433,11 @@ impl ElementCodegen for PassThrough {
 struct StageQueue;
 
 impl ElementCodegen for StageQueue {
-    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
+        // Input 1 is that of a `MixedQueue`, whose packets go in front of all others.
+        if port == 1 {
+            return code.out_in_front(packet);
+        }
         match code.next_stage() {
             Some(target) => code.send_to_stage(target, packet),
             None => code.out(0, packet),
@@ -445,9 +453,12 @@ fn pass(_: &mut ElementSetup<'_>) -> ElementResult {
 #[derive(Clone, Copy)]
 pub(super) struct QueueLength(pub(super) u32);
 
+/// Queues that sources look at before they send.
+const FULL_NOTIFIERS: &[&str] = &["Queue", "ThreadSafeQueue", "FullNoteQueue", "QuickNoteQueue"];
+
 /// Classes of queues.
 pub(super) const QUEUES: &[&str] =
-    &["Queue", "SimpleQueue", "ThreadSafeQueue", "FullNoteQueue", "NotifierQueue", "QuickNoteQueue", "FrontDropQueue"];
+    &["Queue", "SimpleQueue", "ThreadSafeQueue", "FullNoteQueue", "NotifierQueue", "QuickNoteQueue", "MixedQueue", "FrontDropQueue"];
 
 /// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
 fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
@@ -462,8 +473,14 @@ fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
         for name in ["reset", "reset_counts"] {
             setup.resets(name, vec![highest, dropped]);
         }
+        if let SettingValue::Live(at) = capacity {
+            setup.handler("config", HandlerAccess::Argument("CAPACITY".to_owned(), at));
+        }
         let front = setup.element.class == "FrontDropQueue";
-        setup.queue(QueueProperties { capacity: capacity.into(), front, length, highest, dropped });
+        let notifies = FULL_NOTIFIERS.contains(&setup.element.class.as_str());
+        let capacity = capacity.into();
+        let mixed = setup.element.class == "MixedQueue";
+        setup.queue(QueueProperties { capacity, front, notifies, mixed, length, highest, dropped });
         return Ok(Box::new(StageQueue));
     }
     remembered(setup, "capacity", said, USUAL_CAPACITY);
@@ -654,6 +671,13 @@ const NO_QUEUES: &str = "what is not pulled waits in a queue, of which there is 
 
 fn idle(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.number();
+    let from = setup.neighbours(&setup.element.name, false);
+    let is_behind_queue = from.iter().any(|element| QUEUES.contains(&element.class.as_str()));
+    if setup.is_pulled() && setup.is_timed() && is_behind_queue {
+        let [limit, base, active] = [TimingParameter::Fixed(0); 3];
+        setup.declare_pacing(ShapingPolicy::Upto { limit, base, active });
+        setup.require_single_worker("packets that it does not pull wait in one order");
+    }
     Ok(Box::new(DropPacket { reason: "idle", counter }))
 }
 

@@ -6,6 +6,7 @@
 //! Architecture Invariant: no I/O and no back end. Elements use the public interface of `millstream-click`, as
 //! anybody's own elements would.
 
+mod aggregate_counter;
 mod aggregates;
 mod basic;
 mod bpf;
@@ -71,6 +72,7 @@ pub use span_tree::bridge_text;
 
 /// All classes, by topic.
 const TABLES: &[&[ElementClass]] = &[
+    aggregate_counter::CLASSES,
     aggregates::CLASSES,
     basic::CLASSES,
     bpf::CLASSES,

@@ -40,9 +40,11 @@ impl ElementCodegen for NoPackets {
 }
 
 fn script(setup: &mut ElementSetup<'_>) -> ElementResult {
-    let script = read_script(setup, ScriptKind::Active)?;
+    let has_ports = setup.inputs + setup.outputs > 0;
+    let usual = if has_ports { ScriptKind::Packet } else { ScriptKind::Active };
+    let script = read_script(setup, usual)?;
     if script.kind != ScriptKind::Packet {
-        if setup.inputs + setup.outputs > 0 {
+        if has_ports {
             let message = "packets come to scripts of TYPE PACKET alone";
             return Err(Error::new(setup.element.span, message));
         }

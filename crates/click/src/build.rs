@@ -888,6 +888,17 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         self.send(output, packet);
     }
 
+    /// Ends with the packet on output 0, as the first of those that wait there, if packets do.
+    pub fn out_in_front(&mut self, packet: PacketValues) {
+        let from = ElementPort { element: self.element, port: 0 };
+        let lane = self.compiler.target(from).and_then(|to| Some((to, self.compiler.lane(to)?)));
+        match lane {
+            // The front of a lane is the output behind that of the lane.
+            Some((to, output)) => self.leave_for(output + 1, to, packet),
+            None => self.out(0, packet),
+        }
+    }
+
     /// Ends with the packet put aside until whoever runs the program hands it back: it goes on at an input
     /// that the element has declared for this.
     pub fn wait_at(&mut self, port: u32, packet: PacketValues) {

@@ -340,7 +340,11 @@ pub fn compile(
     shared.pulled =
         (0..classes.len()).map(|element| ways.pulls(false, ElementPort { element, port: 0 })).collect();
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
-    shared.handlers.extend(default_handlers::handlers(library, graph, &classes));
+    let mut default = default_handlers::handlers(library, graph, &classes);
+    let own: FxHashSet<(&str, &str)> =
+        shared.handlers.iter().map(|handler| (handler.element.as_str(), &*handler.name)).collect();
+    default.retain(|handler| !own.contains(&(handler.element.as_str(), &*handler.name)));
+    shared.handlers.extend(default);
     known_calls(graph, &shared)?;
     shared.emit_settings_map();
     let SharedSetup {

@@ -44,6 +44,8 @@ pub enum HandlerAccess {
     Ratio(StateRatio),
     /// 64 bits of the settings, at this byte, which may be written.
     Setting(u32, SettingType),
+    /// An argument of the element, as `NAME VALUE`, whose value is a setting.
+    Argument(String, u32),
     /// Some bits of a setting.
     Bits(SettingBits),
     /// Writing gives these settings these values.
@@ -209,6 +211,8 @@ pub enum TableFormat {
     },
     /// Flows of a rewriter, two entries each.
     Flows,
+    /// Counts of aggregates.
+    Aggregates,
 }
 
 /// Operation on the entries of a table.
@@ -230,6 +234,8 @@ pub enum TableOperation {
     Several,
     /// All are removed.
     Clear,
+    /// All are written to a file, or with `-` to standard output.
+    Save,
 }
 
 impl TableOperation {

@@ -65,7 +65,7 @@ pub use printing::{
 };
 pub use queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED, ShapingPolicy,
-    SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
+    SourceHold, SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
 };
 pub use reference::reference;
 pub use script::{

@@ -107,6 +107,8 @@ pub struct ElementQueue {
     pub element: String,
     /// Properties that only queues have.
     pub queue: Option<QueueProperties>,
+    /// The lane whose first packets its packets become, if it holds none itself.
+    pub front_of: Option<usize>,
     /// Number in the code of the place where its packets go on.
     pub number: u32,
     /// Position of that number in the data that is kept of a packet.
@@ -132,6 +134,10 @@ pub struct QueueProperties {
     pub capacity: TimingParameter,
     /// True if a full one drops its first packet.
     pub front: bool,
+    /// True if sources that look at it wait while it is full.
+    pub notifies: bool,
+    /// True if packets may be put in front of its first one.
+    pub mixed: bool,
     /// Offset in the state.
     pub length: u32,
     /// Offset in the state.
@@ -166,6 +172,15 @@ pub struct QueueServer {
     pub feeds: Option<usize>,
 }
 
+/// A source that sends nothing while all queues are full that its packets go to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceHold {
+    /// Its place in [`crate::ClickProgram::sources`].
+    pub source: usize,
+    /// The lanes.
+    pub lanes: Vec<usize>,
+}
+
 /// Places where packets of a program wait.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueingNetwork {
@@ -178,6 +193,8 @@ pub struct QueueingNetwork {
     /// Sources that are pulled by turns; a lane of [`PullScheduler`] is an index of
     /// [`crate::ClickProgram::sources`] here.
     pub pulls: Vec<PullScheduler>,
+    /// Sources that wait for queues.
+    pub holds: Vec<SourceHold>,
     /// Bytes that are kept of a packet.
     pub kept: u32,
     /// True if elements that hold no packets use the clock.
@@ -224,14 +241,14 @@ pub(crate) fn find(
         ways: PushPullResolver::new(graph, classes),
         lanes: Vec::new(),
         inputs: FxHashMap::default(),
+        fronts: Vec::new(),
         seen: FxHashSet::default(),
         fed: Vec::new(),
     };
     graph.connections.iter().for_each(|c| *search.pullers.entry(c.from).or_default() += 1);
     let mut elements: Vec<usize> = declared.paces.keys().copied().collect();
     elements.sort_unstable();
-    let turns: Vec<PullScheduler> =
-        elements.iter().map(|&element| search.turns(ElementPort { element, port: 0 }, element, 0)).collect();
+    let turns: Vec<PullScheduler> = elements.iter().map(|&element| search.served(element)).collect();
     let server = |(&element, turns): (&usize, PullScheduler)| QueueServer {
         element: graph.elements[element].name.clone(),
         pace: declared.paces[&element],
@@ -247,10 +264,11 @@ pub(crate) fn find(
     }
     let senders = declared.senders.clone();
     let pulls = if declared.timed { search.pulls(sources) } else { Vec::new() };
-    let waits =
-        QueueingNetwork { servers, lanes: search.lanes, senders, pulls, kept: 0, clocked: declared.clocked };
+    let holds = search.holds(sources);
+    let (lanes, clocked) = (search.lanes, declared.clocked);
+    let waits = QueueingNetwork { servers, lanes, senders, pulls, holds, kept: 0, clocked };
     let mut inputs: Vec<(usize, ElementPort)> =
-        search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
+        search.inputs.into_iter().map(|(input, lane)| (lane, input)).chain(search.fronts).collect();
     inputs.sort_unstable();
     (waits, inputs.into_iter().map(|(_, input)| input).collect())
 }
@@ -296,6 +314,8 @@ struct QueueSearch<'s> {
     ways: PushPullResolver,
     lanes: Vec<ElementQueue>,
     inputs: FxHashMap<ElementPort, usize>,
+    /// Lanes that are the fronts of others, with their inputs.
+    fronts: Vec<(usize, ElementPort)>,
     /// Schedulers that were looked into: each has its place once.
     seen: FxHashSet<usize>,
     /// Elements of time that another one pulls from, by which lane.
@@ -303,6 +323,60 @@ struct QueueSearch<'s> {
 }
 
 impl QueueSearch<'_> {
+    /// Turns that an element of time pulls from: one input, or several that it pulls nothing from.
+    fn served(&mut self, element: usize) -> PullScheduler {
+        match self.ports[element].0 {
+            0 | 1 => self.turns(ElementPort { element, port: 0 }, element, 0),
+            inputs => {
+                let turns = (0..inputs).map(|port| self.turns(ElementPort { element, port }, element, 0));
+                PullScheduler::First(turns.collect())
+            }
+        }
+    }
+
+    /// Sources that look at queues, with the lanes that their packets go to. Source: Click's
+    /// `Notifier::downstream_full_signal`.
+    fn holds(&self, sources: &[usize]) -> Vec<SourceHold> {
+        let looks = |(_, element): &(usize, &usize)| self.classes[**element].name == "InfiniteSource";
+        let lanes = |(source, element): (usize, &usize)| {
+            let lanes = self.full_lanes(*element)?;
+            (!lanes.is_empty()).then_some(SourceHold { source, lanes })
+        };
+        sources.iter().enumerate().filter(looks).filter_map(lanes).collect()
+    }
+
+    /// Lanes of the queues that packets of an element are pushed to; `None` if they may go elsewhere.
+    fn full_lanes(&self, element: usize) -> Option<Vec<usize>> {
+        let (mut lanes, mut open, mut seen) = (Vec::new(), vec![element], FxHashSet::default());
+        while let Some(element) = open.pop() {
+            if !seen.insert(element) {
+                continue;
+            }
+            let next: Vec<ElementPort> = self
+                .graph
+                .connections
+                .iter()
+                .filter_map(|c| (c.from.element == element).then_some(c.to))
+                .collect();
+            match self.declared.queues.get(&element) {
+                Some(queue) if !queue.notifies => return None,
+                Some(_) => {
+                    let name = &self.graph.elements[element].name;
+                    let own = (0..self.lanes.len()).filter(|lane| self.lanes[*lane].element == *name);
+                    let before = lanes.len();
+                    lanes.extend(own);
+                    // A queue without a lane is never full.
+                    if lanes.len() == before {
+                        return None;
+                    }
+                }
+                None if next.is_empty() => return None,
+                None => open.extend(next.iter().map(|port| port.element)),
+            }
+        }
+        Some(lanes)
+    }
+
     /// Turns that an input pulls from, for the element `of`.
     fn turns(&mut self, mut input: ElementPort, of: usize, depth: u32) -> PullScheduler {
         // A way that leads back to itself has no end.
@@ -416,8 +490,14 @@ impl QueueSearch<'_> {
             let element = self.graph.elements[element].name.clone();
             // Positions are known when the code is generated.
             let (numbered, notes) = (ByteRange::default(), Vec::new());
-            self.lanes.push(ElementQueue { element, queue, number: 0, numbered, notes });
-            self.lanes.len() - 1
+            let lane = ElementQueue { element, queue, front_of: None, number: 0, numbered, notes };
+            self.lanes.push(lane.clone());
+            let own = self.lanes.len() - 1;
+            if queue.is_some_and(|queue| queue.mixed) {
+                self.lanes.push(ElementQueue { queue: None, front_of: Some(own), ..lane });
+                self.fronts.push((own + 1, input));
+            }
+            own
         });
         PullScheduler::Lane(lane)
     }

@@ -350,6 +350,8 @@ impl FtpPortMapper {
         to: FlowTuple,
     ) {
         let before = code.length(packet);
+        let begin = code.plus(packet.note(Annotation::Network), payload);
+        let said_bytes = code.sub(packet.end, begin);
         let room = code.int(GROWTH);
         let longer = code.lengthened(packet, room);
         let header = longer.note(Annotation::Network);
@@ -394,7 +396,7 @@ impl FtpPortMapper {
         // The bytes of the command and those that replace them are not told apart: the last one of the command
         // is the first that counts.
         let (key, begin) = (stream(code, flow), code.word(transport, 4));
-        let last = code.with(AluOp::Sub, before, 1);
+        let last = code.with(AluOp::Sub, said_bytes, 1);
         let number = code.add(begin, last);
         let number = code.with(AluOp::And, number, ALL);
         let (known, new, on) = (code.block(), code.block(), code.block());

@@ -112,9 +112,15 @@ impl ElementSetup<'_> {
         at
     }
 
-    /// A handler of the element.
+    /// A handler of the element; the first one of a name counts.
     pub fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: HandlerAccess) {
-        self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
+        let (element, name) = (&self.element.name, name.into());
+        let mut all = self.shared.handlers.iter().rev();
+        // Those of the element are the last ones.
+        let is_known = all.by_ref().take_while(|h| h.element == *element).any(|h| h.name == name);
+        if !is_known {
+            self.shared.handlers.push(Handler { element: element.clone(), name, access });
+        }
     }
 
     /// A number that the handler of this name reads and, where somebody may, writes.

@@ -57,6 +57,7 @@ impl PacketFields {
             carried.resize(carried.len() + std::mem::take(&mut left_out), 0);
         }
         self.complete(&mut carried);
+        carried.truncate(length.saturating_sub(header));
         let length = u16::try_from(length).unwrap_or(u16::MAX);
         let mut packet = vec![0x40 | (header / 4) as u8, self.service];
         packet.extend([length, self.id, self.fragment].map(u16::to_be_bytes).as_flattened());

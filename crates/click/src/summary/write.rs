@@ -236,27 +236,15 @@ fn payload<'p>(headers: &PacketHeaders<'p>) -> &'p [u8] {
 /// Bytes quoted as Click quotes strings.
 fn quoted(payload: &[u8]) -> String {
     let mut text = String::from("\"");
-    let mut in_hex = false;
     for byte in payload {
-        let plain = match byte {
-            b'\n' => Some("\\n".to_owned()),
-            b'\r' => Some("\\r".to_owned()),
-            b'\t' => Some("\\t".to_owned()),
-            b'"' | b'\\' | b'$' => Some(format!("\\{}", char::from(*byte))),
-            32..=126 => Some(char::from(*byte).to_string()),
-            _ => None,
+        text += &match byte {
+            b'\n' => "\\n".to_owned(),
+            b'\r' => "\\r".to_owned(),
+            b'\t' => "\\t".to_owned(),
+            b'"' | b'\\' | b'$' => format!("\\{}", char::from(*byte)),
+            32..=126 => char::from(*byte).to_string(),
+            _ => format!("\\{byte:03o}"),
         };
-        match plain {
-            Some(plain) => {
-                text += if std::mem::take(&mut in_hex) { ">" } else { "" };
-                text += &plain;
-            }
-            None => {
-                text += if std::mem::replace(&mut in_hex, true) { "" } else { "\\<" };
-                text += &format!("{byte:02X}");
-            }
-        }
     }
-    text += if in_hex { ">\"" } else { "\"" };
-    text
+    text + "\""
 }
