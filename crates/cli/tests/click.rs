@@ -330,9 +330,9 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     let expected = [
         ("data", Some(0)),
         ("end", Some(4)),
-        ("room in front", Some(8)),
+        ("headroom start", Some(8)),
         ("buffer", Some(12)),
-        ("of a graph", Some(16)),
+        ("resizable", Some(16)),
         ("origin", Some(20)),
         ("ingress", None),
         ("queue", None),
@@ -342,7 +342,7 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     assert_eq!(["stride", "received", "lines"].map(descriptor), [24, 20, 24]);
     assert!(report["dead"].as_array().expect("names").iter().any(|name| name == "destination"));
     let text = String::from_utf8(run(&[])).expect("text");
-    assert!(text.contains("4 bytes of the buffer of a packet that waits"), "{text}");
+    assert!(text.contains("4 bytes of the buffer of a queued packet"), "{text}");
 }
 
 #[test]

@@ -96,7 +96,8 @@ fn from(setup: &mut ElementSetup<'_>) -> ElementResult {
     let multiple = setup.arguments.keyword_or("MULTIPACKET", false, boolean)?;
     let fields = setup.arguments.keyword_or("FIELDS", Vec::new(), fields)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    if setup.arguments.keyword_or("TIMING", false, boolean)? {
+    let timing = setup.arguments.keyword_or("TIMING", false, boolean)?;
+    if timing {
         if !setup.is_timed() {
             let message = "TIMING is for runs with a clock: not for stages, and not for other programs";
             return Err(Error::new(setup.element.span, message));
@@ -105,7 +106,7 @@ fn from(setup: &mut ElementSetup<'_>) -> ElementResult {
         setup.require_single_worker("its packets come one after the other at their times");
     }
     setup.handler("encap", HandlerAccess::Text("IP".to_owned()));
-    let source = GraphSource::Summary(SummarySource { input, fields, flow, multiple });
+    let source = GraphSource::Summary(SummarySource { input, fields, flow, timing, multiple });
     generator(setup, 0, source, (active, SourcePacing::default()), SummaryPrefix)
 }
 

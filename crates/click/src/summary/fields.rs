@@ -199,6 +199,8 @@ pub struct SummarySource {
     pub fields: Vec<SummaryField>,
     /// Addresses and ports, source first, and the protocol, of packets that do not say them.
     pub flow: SummaryFlow,
+    /// True if packets come at their times, and not as fast as they are taken.
+    pub timing: bool,
     /// True if a line with a count of packets is as many packets.
     pub multiple: bool,
 }

@@ -25,6 +25,7 @@ mod tests {
             input: SummaryInput::Text(String::new()),
             fields: Vec::new(),
             flow: SummaryFlow { protocol: 6, ..SummaryFlow::default() },
+            timing: false,
             multiple: true,
         };
         let mut reader = SummaryReader::new(&source);
