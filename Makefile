@@ -56,8 +56,7 @@ bench-specialize: ## Take the measurements of Morpheus's evaluation on our data 
 .PHONY: install
 install: build library ## Install the binary, the wrappers for Click, the library for C, manual pages, shell completions and systemd unit under PREFIX
 	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream
-	install -D dist/click/click $(DESTDIR)$(PREFIX)/bin/click
-	install -D dist/click/click-flatten $(DESTDIR)$(PREFIX)/bin/click-flatten
+	for name in dist/click/*; do install -D $$name $(DESTDIR)$(PREFIX)/bin/$${name##*/}; done
 	for name in simple_switch simple_switch_grpc simple_switch_CLI; do ln -sf millstream $(DESTDIR)$(PREFIX)/bin/$$name; done
 	install -D -m 644 $(TARGET)/release/libmillstream_embed.a $(DESTDIR)$(PREFIX)/lib/libmillstream_embed.a
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1

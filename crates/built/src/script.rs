@@ -760,7 +760,9 @@ impl ScriptRunner {
             if !near.iter().any(&mut write) {
                 status = 1;
                 match failure {
-                    Some(HandlerError::Unfit { name, why }) => self.unfit(at, place, (&name, &why), around)?,
+                    Some(HandlerError::Unfit { name, why }) => {
+                        self.unfit(at, place, (&name, &why), around)?
+                    }
                     other => {
                         let unknown = || format!("there is no handler `{name}` to write");
                         let why = other.map_or_else(unknown, |error| error.to_string());

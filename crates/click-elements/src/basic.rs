@@ -88,7 +88,7 @@ const REPLAYED: &str = "packets are not kept to be replayed: read the capture mo
 
 const REPLAYS: &[ArgumentSpec] = &[
     key("STOP"),
-    refused_but("ACTIVE", &["true"], REPLAYED),
+    key("ACTIVE"),
     moot("QUICK_CLONE", IgnoredValueKind::Truth, "no packet is kept, so none is copied"),
     moot("BURST", COUNT, NO_TASKS),
     moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of progress: the report has all counts"),
@@ -457,8 +457,16 @@ pub(super) struct QueueLength(pub(super) u32);
 const FULL_NOTIFIERS: &[&str] = &["Queue", "ThreadSafeQueue", "FullNoteQueue", "QuickNoteQueue"];
 
 /// Classes of queues.
-pub(super) const QUEUES: &[&str] =
-    &["Queue", "SimpleQueue", "ThreadSafeQueue", "FullNoteQueue", "NotifierQueue", "QuickNoteQueue", "MixedQueue", "FrontDropQueue"];
+pub(super) const QUEUES: &[&str] = &[
+    "Queue",
+    "SimpleQueue",
+    "ThreadSafeQueue",
+    "FullNoteQueue",
+    "NotifierQueue",
+    "QuickNoteQueue",
+    "MixedQueue",
+    "FrontDropQueue",
+];
 
 /// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
 fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
@@ -518,8 +526,13 @@ impl ElementCodegen for UnqueueCounter {
 fn unqueue(setup: &mut ElementSetup<'_>) -> ElementResult {
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    let counter = setup.counter("count");
     let limit = limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    puller(setup, limit, active)
+}
+
+/// Pulls up to so many packets (-1: all) while it is active.
+fn puller(setup: &mut ElementSetup<'_>, limit: i64, active: bool) -> ElementResult {
+    let counter = setup.counter("count");
     if limit < 0 && active && !setup.scripted(&["active", "limit"]) {
         setup.resets("reset", vec![counter]);
         setup.constant("limit", SettingType::Limit, limit);
@@ -595,8 +608,13 @@ fn through(_: &mut ElementSetup<'_>) -> ElementResult {
 fn replay(setup: &mut ElementSetup<'_>) -> ElementResult {
     let said = setup.arguments.keyword("STOP");
     let span = said.as_ref().map_or(setup.element.span, |text| text.span);
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     match said.map(|text| unsigned(&text, 1)) {
-        Some(Ok(1)) => through(setup),
+        Some(Ok(1)) if active && (setup.inputs > 1 || !setup.scripted(&["active"])) => through(setup),
+        Some(Ok(1)) if setup.inputs == 1 => puller(setup, -1, active),
+        Some(Ok(1)) => {
+            Err(Error::new(span, "packets of several inputs are not held: give each one an `Unqueue`"))
+        }
         _ => {
             let message = format!("`{}` is for STOP 1 alone: {REPLAYED}", setup.element.class);
             Err(Error::new(span, message))

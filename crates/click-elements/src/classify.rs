@@ -105,7 +105,8 @@ fn classifier(setup: &mut ElementSetup<'_>) -> ElementResult {
     for (at, argument) in arguments.iter().enumerate() {
         setup.handler(format!("pattern{at}"), HandlerAccess::Text(argument.text.clone()));
     }
-    let rules: Vec<_> = (0..).map(Some).zip(patterns.iter().map(|clauses| program_formula(clauses))).collect();
+    let rules: Vec<_> =
+        (0..).map(Some).zip(patterns.iter().map(|clauses| program_formula(clauses))).collect();
     setup.handler("program", HandlerAccess::Text(program_text(&rules)));
     let outputs = (0..patterns.len() as u32).map(Some).collect();
     Ok(Box::new(Classifier::of(patterns, outputs)))

@@ -13,7 +13,12 @@ use millstream_click::{ElementSetup, Error, SpannedText};
 pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "2/2",
     passes_all: true,
-    ..ElementClass::filter("Clipboard", "Copies bytes of packets of input 0 into those of input 1.", &[], clipboard)
+    ..ElementClass::filter(
+        "Clipboard",
+        "Copies bytes of packets of input 0 into those of input 1.",
+        &[],
+        clipboard,
+    )
 }
 .and(at("RANGE"))];
 
@@ -44,7 +49,10 @@ fn clipboard(setup: &mut ElementSetup<'_>) -> ElementResult {
         ranges.push(CopiedRange { offset: offset as i64, bytes: bytes as i64, kept: kept as u32 });
         kept += bytes;
         if kept > MOST_BYTES {
-            return Err(Error::new(text.span, format!("all ranges together have {MOST_BYTES} bytes at most")));
+            return Err(Error::new(
+                text.span,
+                format!("all ranges together have {MOST_BYTES} bytes at most"),
+            ));
         }
     }
     if ranges.is_empty() {

@@ -12,6 +12,7 @@ use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::classify::outputs_are;
+use super::decision_program::{IP_HEADER, ProgramFormula, TRANSPORT_HEADER, WordTest, program_text};
 use super::ip::header_length;
 use super::match_table::{
     MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, compared, different, equal,
@@ -23,9 +24,8 @@ use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, moot};
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, words};
-use super::decision_program::{IP_HEADER, ProgramFormula, TRANSPORT_HEADER, WordTest, program_text};
-pub(super) use parse::{NUMBERED, PORTS};
 use parse::{FieldTest, FilterExpression, FilterField, expression};
+pub(super) use parse::{NUMBERED, PORTS};
 
 const fn class(
     name: &'static str,

@@ -37,8 +37,7 @@ const TIMESTAMP_REPLY: u8 = 14;
 const INFORMATION: u8 = 15;
 const INFORMATION_REPLY: u8 = 16;
 /// Types that have an identifier and a sequence number.
-const NUMBERED: [u8; 6] =
-    [ECHO_REPLY, ECHO, TIMESTAMP, TIMESTAMP_REPLY, INFORMATION, INFORMATION_REPLY];
+const NUMBERED: [u8; 6] = [ECHO_REPLY, ECHO, TIMESTAMP, TIMESTAMP_REPLY, INFORMATION, INFORMATION_REPLY];
 /// Types by the names that Click has for them.
 const TYPES: &[(&str, u8)] = &[
     ("echo-reply", ECHO_REPLY),

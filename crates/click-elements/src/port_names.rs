@@ -31,10 +31,10 @@ fn declared_port(setup: &ElementSetup<'_>, name: &str, protocol: &str) -> Option
     loop {
         scope = scope.rsplit_once('/').map_or("", |(outer, _)| outer);
         let is_here = |element: &&Element| {
-            element.class == "PortInfo" && element.name.rsplit_once('/').map_or("", |(outer, _)| outer) == scope
+            element.class == "PortInfo"
+                && element.name.rsplit_once('/').map_or("", |(outer, _)| outer) == scope
         };
-        let mut arguments =
-            setup.elements().iter().filter(is_here).flat_map(|element| &element.arguments);
+        let mut arguments = setup.elements().iter().filter(is_here).flat_map(|element| &element.arguments);
         let found = arguments.find_map(|argument| port_of(&argument.text, name, protocol));
         if found.is_some() || scope.is_empty() {
             return found;

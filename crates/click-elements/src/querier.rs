@@ -193,8 +193,7 @@ fn querier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let entries = setup.arguments.keyword("ENTRY_CAPACITY").or_else(|| said("ENTRY_CAPACITY"));
     let entries = capacity(entries)?;
     let table = table.map(|table| table.name);
-    let hops =
-        setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries);
+    let hops = setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries);
     let [queries, responses] = counted(setup, &hops, TableFormat::Hops { timeout, bytes: 4 });
     Ok(Box::new(NeighborQuerier {
         hops,

@@ -29,9 +29,7 @@ use super::transport::{ICMP, TCP, UDP};
 use millstream_click::arguments::{SECOND, boolean, ip, seconds};
 use millstream_click::build::{EEXIST, ElementBuilder, ElementHashTable};
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
-use millstream_click::keyword::{
-    ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused_but,
-};
+use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
 use millstream_click::{ElementSetup, Error, HandlerAccess, TableFormat, TableOperation};
 
@@ -48,8 +46,7 @@ const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
 /// Value of an entry: its fields ([`MappingEntry`]), flags, and the time of the last packet.
 const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
 /// The same, and behind it the flow's slot, doubled, and one more for answers.
-const SLOTTED_FLOW: [Size; 8] =
-    [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw, Size::Dw];
+const SLOTTED_FLOW: [Size; 8] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw, Size::Dw];
 /// Offset of that.
 const SLOT: i32 = 32;
 /// The bits of a key's protocol that are a protocol's; above these is the number of a rewriter.

@@ -231,7 +231,8 @@ fn truncate(setup: &mut ElementSetup<'_>) -> ElementResult {
         element.class == "ToDump" && !element.arguments.iter().any(is_false)
     };
     if notes && let Some(reader) = setup.elements().iter().find(adds_lengths) {
-        let message = format!("`{}` would write the lengths that packets had, which it does not know", reader.name);
+        let message =
+            format!("`{}` would write the lengths that packets had, which it does not know", reader.name);
         let help = "with `EXTRA_LENGTH false`, the bytes that `Truncate` cuts off are forgotten";
         return Err(Error::new(setup.element.span, message).help(help));
     }

@@ -74,7 +74,8 @@ fn signed_time(text: &SpannedText) -> Result<i64, Error> {
         None => (1, text.text.strip_prefix('+').unwrap_or(&text.text)),
     };
     let time = time(digits).and_then(|time| i64::try_from(time).ok());
-    let time = time.ok_or_else(|| Error::new(text.span, format!("`{}` is no time like 5 or -0.5s", text.text)))?;
+    let time =
+        time.ok_or_else(|| Error::new(text.span, format!("`{}` is no time like 5 or -0.5s", text.text)))?;
     Ok(sign * time)
 }
 

@@ -381,8 +381,10 @@ pub fn compile(
     );
     if compiler.kept.bytes > layout::RESERVED {
         let bytes = compiler.kept.bytes;
-        let message =
-            format!("packets that wait would keep {bytes} bytes of annotations, of {} at most", layout::RESERVED);
+        let message = format!(
+            "packets that wait would keep {bytes} bytes of annotations, of {} at most",
+            layout::RESERVED
+        );
         let span = graph.elements.first().map_or(ConfigSpan::default(), |element| element.span);
         return Err(vec![Error::new(span, message)]);
     }
@@ -698,8 +700,8 @@ impl<'g> GraphCompiler<'g> {
         let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
         let packet = PacketValues::of(&[
-            handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero, zero, zero,
-            zero, zero,
+            handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero, zero,
+            zero, zero, zero,
         ]);
         match sources {
             // All packets go on at this input: no test is needed.

@@ -178,7 +178,10 @@ fn without_comments(text: &str) -> (String, usize) {
 fn is_line_directive(text: &str, at: usize) -> bool {
     let begins = at == 0 || text.as_bytes().get(at - 1) == Some(&b'\n');
     let rest = text.get(at..).and_then(|rest| rest.strip_prefix('#')).map(str::trim_start);
-    begins && rest.is_some_and(|rest| rest.strip_prefix("line ").unwrap_or(rest).starts_with(|c: char| c.is_ascii_digit()))
+    begins
+        && rest.is_some_and(|rest| {
+            rest.strip_prefix("line ").unwrap_or(rest).starts_with(|c: char| c.is_ascii_digit())
+        })
 }
 
 /// Place of the end of a line.

@@ -64,8 +64,8 @@ pub use printing::{
     IpForm, NO_NETWORK, PRINTS, PacketPrinter, PayloadFormat, PrintForm, WORDS, chatter, printed,
 };
 pub use queueing::{
-    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED, ShapingPolicy,
-    SourceHold, SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
+    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED,
+    ShapingPolicy, SourceHold, SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
 };
 pub use reference::reference;
 pub use script::{

@@ -821,7 +821,9 @@ mod tests {
         }
         let mut message =
             vec![0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2];
-        let of = |message: &[u8]| text(PrintForm::Arp { timestamp: false, ether: false }, "", &record(Some(0), message), 0);
+        let of = |message: &[u8]| {
+            text(PrintForm::Arp { timestamp: false, ether: false }, "", &record(Some(0), message), 0)
+        };
         assert_eq!(of(&message).as_deref(), Some("arp who-has 1.0.0.2 tell 1.0.0.1"));
         message[7] = 2;
         assert_eq!(of(&message).as_deref(), Some("arp reply 1.0.0.1 is-at 02-02-02-02-02-02"));

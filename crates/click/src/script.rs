@@ -181,17 +181,15 @@ fn kind(text: &SpannedText) -> Result<(ScriptKind, Vec<i32>), Error> {
         "DRIVER" => ScriptKind::Driver,
         "PROXY" => ScriptKind::Proxy,
         "PACKET" => ScriptKind::Packet,
-        other => {
-            match &words(text)[..] {
-                [word, signals @ ..] if word.text == "SIGNAL" && !signals.is_empty() => {
-                    return Ok((ScriptKind::Signal, signals.iter().map(signal).collect::<Result<_, _>>()?));
-                }
-                _ => {
-                    return Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
-                    .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY, PACKET, SIGNAL with the names of signals"));
-                }
+        other => match &words(text)[..] {
+            [word, signals @ ..] if word.text == "SIGNAL" && !signals.is_empty() => {
+                return Ok((ScriptKind::Signal, signals.iter().map(signal).collect::<Result<_, _>>()?));
             }
-        }
+            _ => {
+                return Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
+                    .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY, PACKET, SIGNAL with the names of signals"));
+            }
+        },
     };
     Ok((kind, Vec::new()))
 }

@@ -325,15 +325,8 @@ impl FtpPortMapper {
         let found = MappingEntry::read(code, entry);
         code.jump(on, &[found.to.addresses, found.to.ports]);
         code.switch_to_block(new);
-        let passage = RewriteContext {
-            packet,
-            header,
-            transport: header,
-            protocol: tcp,
-            key_protocol,
-            now,
-            apply: on,
-        };
+        let passage =
+            RewriteContext { packet, header, transport: header, protocol: tcp, key_protocol, now, apply: on };
         let made = rewriter.install(code, &passage, flow, pattern, outputs);
         code.jump(on, &[made.to.addresses, made.to.ports]);
         code.switch_to_block(on);

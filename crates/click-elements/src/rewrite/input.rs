@@ -71,11 +71,7 @@ impl fmt::Display for InputSpec {
 }
 
 /// Reads the specification of an input.
-fn spec(
-    setup: &mut ElementSetup<'_>,
-    input: usize,
-    argument: &SpannedText,
-) -> Result<InputSpec, Error> {
+fn spec(setup: &mut ElementSetup<'_>, input: usize, argument: &SpannedText) -> Result<InputSpec, Error> {
     let all = words(argument);
     let wrong = || {
         Error::new(

@@ -97,17 +97,19 @@ pub(super) fn slots(
 ) -> Result<Option<FlowSlots>, Error> {
     let asked = ["TCP_NODATA_TIMEOUT", "UDP_STREAMING_TIMEOUT", "STREAMING_TIMEOUT"]
         .map(|name| (name, setup.arguments.keyword(name)));
-    let guarantees = ["GUARANTEE", "TCP_GUARANTEE", "UDP_GUARANTEE"]
-        .map(|name| (name, setup.arguments.keyword(name)));
+    let guarantees =
+        ["GUARANTEE", "TCP_GUARANTEE", "UDP_GUARANTEE"].map(|name| (name, setup.arguments.keyword(name)));
     let flows = capacity.flows.filter(|flows| *flows <= MOST_FLOWS && setup.is_timed());
     let Some(flows) = flows else {
         let nothing = |name: &str, text: &SpannedText| name.ends_with("GUARANTEE") && seconds(text) == Ok(0);
         let said = asked.iter().chain(&guarantees).filter_map(|(name, text)| Some((*name, text.as_ref()?)));
         return match said.into_iter().find(|(name, text)| !nothing(name, text)) {
             Some((name, text)) => {
-                let message = format!("{name} is for rewriters with a MAPPING_CAPACITY of {MOST_FLOWS} at most");
-                Err(Error::new(text.span, message)
-                    .help("a larger table evicts the flow that was not used for longest, however young it is"))
+                let message =
+                    format!("{name} is for rewriters with a MAPPING_CAPACITY of {MOST_FLOWS} at most");
+                Err(Error::new(text.span, message).help(
+                    "a larger table evicts the flow that was not used for longest, however young it is",
+                ))
             }
             None => Ok(None),
         };
@@ -203,7 +205,8 @@ impl FlowSlots {
         let index = code.with(AluOp::Rsh, place, 1);
         let slot = code.find(&self.slots, &[index]);
         code.check_int(Cond::Ne, slot, 0, |code| code.jump(on, &[]));
-        let (forward, reply) = (flags_of(code, passage, (self.tcp, false)), flags_of(code, passage, (self.tcp, true)));
+        let (forward, reply) =
+            (flags_of(code, passage, (self.tcp, false)), flags_of(code, passage, (self.tcp, true)));
         let reply = code.with(AluOp::Or, reply, ANSWERED);
         let (odd, zero) = (code.with(AluOp::And, place, 1), code.int(0));
         let is_reply = code.compare(Cond::Ne, odd, zero);

@@ -46,7 +46,13 @@ fn addresses_text(pointer: u8, addresses: &[u8]) -> String {
     let mut all = String::new();
     for (at, address) in addresses.as_chunks::<4>().0.iter().enumerate() {
         let is_next = usize::from(pointer) == usize::from(FIRST) + 4 * at;
-        let mark = if is_next { "^" } else if at > 0 { "," } else { "" };
+        let mark = if is_next {
+            "^"
+        } else if at > 0 {
+            ","
+        } else {
+            ""
+        };
         all += &format!("{mark}{}", Ipv4Addr::from(*address));
     }
     all

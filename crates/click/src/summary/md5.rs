@@ -27,8 +27,7 @@ pub(super) fn digest(bytes: &[u8]) -> [u8; 16] {
 
 /// The state after a block.
 fn block(state: [u32; 4], block: &[u8]) -> [u32; 4] {
-    let words: Vec<u32> =
-        block.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let words: Vec<u32> = block.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
     let [mut a, mut b, mut c, mut d] = state;
     for step in 0..BLOCK {
         let (round, at) = (step / 16, step % 16);

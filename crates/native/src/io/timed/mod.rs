@@ -211,7 +211,9 @@ impl TimedQueues {
 
     /// Sets the capacity of a lane from now on. The latest packets beyond it are dropped.
     pub fn set_capacity(&mut self, lane: usize, capacity: Option<u64>) {
-        let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.spec.capacity != capacity) else { return };
+        let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.spec.capacity != capacity) else {
+            return;
+        };
         lane.spec.capacity = capacity;
         let most = capacity.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         while lane.waiting.len() > most {
@@ -225,9 +227,9 @@ impl TimedQueues {
     /// Returns true if a source sends nothing for now, since all queues that it looks at are full.
     pub(super) fn is_held(&self, source: usize) -> bool {
         let is_full = |lane: &usize| {
-            self.lanes.get(*lane).is_some_and(|lane| {
-                lane.spec.capacity.is_some_and(|most| lane.waiting.len() as u64 >= most)
-            })
+            self.lanes
+                .get(*lane)
+                .is_some_and(|lane| lane.spec.capacity.is_some_and(|most| lane.waiting.len() as u64 >= most))
         };
         self.holds.iter().any(|(of, lanes)| *of == source && lanes.iter().all(is_full))
     }
