@@ -64,8 +64,7 @@ install: build library install-files ## Install the binary, the wrappers for Cli
 .PHONY: install-files
 install-files:
 	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream
-	install -D dist/click/click $(DESTDIR)$(PREFIX)/bin/click
-	install -D dist/click/click-flatten $(DESTDIR)$(PREFIX)/bin/click-flatten
+	for name in dist/click/*; do install -D $$name $(DESTDIR)$(PREFIX)/bin/$${name##*/}; done
 	for name in simple_switch simple_switch_grpc simple_switch_CLI; do ln -sf millstream $(DESTDIR)$(PREFIX)/bin/$$name; done
 	install -D -m 644 $(TARGET)/release/libmillstream_embed.a $(DESTDIR)$(PREFIX)/lib/libmillstream_embed.a
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Click's own test suite, run with Millstream in place of Click.
 
-    bench/click_suite.py FOLDER|FILE... [--millstream PATH] [--wrappers FOLDER] [--expected FILE] [--json]
+    bench/click_suite.py FOLDER|FILE... [--millstream PATH] [--wrappers FOLDER] [--expected FILE] [--table FILE] [--json]
 
 FOLDER is `test/` of a checkout of kohler/click, which stays as it is: every FILE.clicktest and FILE.testie is run in a folder of its own, with the
 wrappers `click` and `click-flatten` of `dist/click` first in PATH. `click-buildtool provides CLASS` answers by the classes of Millstream.
@@ -12,10 +12,14 @@ passes if its script ends with exit code 0 and every expected output is there.
 
 The table has a row for each file: `pass`, `fail` with the first difference, or `skip` with the requirement that does not hold (or because the file
 passes with a click that always fails). --expected names files that must pass, one a line (`bench/click_suite.txt` has those that do); the exit code is 1 if one of them does not.
+
+--table writes a page of the documentation with the files that do not pass. `bench/click_suite_reasons.txt` has the reasons; without one there, the
+page has the reason that the run gives.
 """
 
 import argparse
 import base64
+import fnmatch
 import json
 import os
 import pathlib
@@ -28,6 +32,8 @@ import tempfile
 
 # Time limit for one file, in seconds.
 LIMIT = 60
+# The shell that runs scripts as `sh`: some tests need a printf(1) with `\x`, which dash lacks.
+SHELL = shutil.which("bash") or "/bin/sh"
 BLANKS = re.compile(r"[ \f\r\t\v]+")
 BRACES = re.compile(r"\{\{(.*?)\}\}")
 BUILDTOOL = """#!/bin/sh
@@ -35,6 +41,39 @@ BUILDTOOL = """#!/bin/sh
 [ "$1" = provides ] || exit 1
 shift
 for name; do grep -qx "$name" "$CLICK_CLASSES" || exit 1; done
+"""
+NETCAT = """#!/usr/bin/env python3
+# Stands in for nc(1) where there is none: `nc HOST PORT`, standard input and output.
+import socket, sys, threading
+if len(sys.argv) != 3:
+    sys.exit("nc: expected HOST PORT")
+link = socket.create_connection(sys.argv[1:])
+def send():
+    for data in iter(lambda: sys.stdin.buffer.read1(4096), b""):
+        link.sendall(data)
+threading.Thread(target=send, daemon=True).start()
+try:
+    for data in iter(lambda: link.recv(4096), b""):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+except ConnectionResetError:
+    pass
+"""
+REASONS = pathlib.Path(__file__).with_name("click_suite_reasons.txt")
+PAGE = """# Click's own test suite
+
+The repository of Click has a folder of tests. `bench/click_suite.py` runs them with Millstream in place of Click:
+
+<!-- not run: it needs the sources of Click -->
+
+    bench/click_suite.py PATH/TO/kohler-click/test --millstream target/release/millstream --expected bench/click_suite.txt --table docs/click-suite.md
+
+Of {all} files {passed} pass, {failed} fail and {skipped} are skipped. A file is skipped if its own requirement does not hold, which many
+have, or if it passes even when every call of click fails. This page is written by the script.
+
+| file | result | why |
+|---|---|---|
+{rows}
 """
 
 
@@ -155,8 +194,8 @@ def difference(section, text, ignores):
 
 def shell(script, folder, environment, stdin):
     """Runs a script as clicktest does: the first command that fails ends it."""
-    command = subprocess.Popen(["sh", "-e", "-c", script], cwd=folder, env=environment, stdin=stdin, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, start_new_session=True)
+    command = subprocess.Popen(["sh", "-e", "-c", script], executable=SHELL, cwd=folder, env=environment, stdin=stdin,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     try:
         out, err = command.communicate(timeout=LIMIT)
         code = command.returncode
@@ -229,6 +268,7 @@ def main():
     parser.add_argument("--millstream", default="target/release/millstream")
     parser.add_argument("--wrappers", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "dist/click")
     parser.add_argument("--expected", type=pathlib.Path)
+    parser.add_argument("--table", type=pathlib.Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     files = []
@@ -241,6 +281,13 @@ def main():
             os.symlink(wrapper, tools / wrapper.name)
         (tools / "click-buildtool").write_text(BUILDTOOL)
         (tools / "click-buildtool").chmod(0o755)
+        for path in args.paths:
+            # Tests of clicktest itself run the one of the suite.
+            if (path / "clicktest").is_file():
+                os.symlink((path / "clicktest").resolve(), tools / "clicktest")
+        if not shutil.which("nc"):
+            (tools / "nc").write_text(NETCAT)
+            (tools / "nc").chmod(0o755)
         (tools / "classes").write_text(classes(millstream))
         environment = {**os.environ, "LC_ALL": "C", "MILLSTREAM": os.path.abspath(millstream), "CLICK_CLASSES": str(tools / "classes"),
                        "PATH": f"{tools}:{os.environ['PATH']}", "rundir": os.getcwd(), "VALGRIND": ""}
@@ -269,8 +316,23 @@ def run(files, environment, args):
     return rows
 
 
+def page(rows):
+    """The page of documentation: which files do not pass, and why."""
+    lines = [line.split(": ", 1) for line in REASONS.read_text().splitlines() if line and not line.startswith("#")]
+    counts = {kind: sum(row["result"] == kind for row in rows) for kind in ("pass", "fail", "skip")}
+    table = []
+    for row in rows:
+        if row["result"] != "pass":
+            known = next((reason for pattern, reason in lines if fnmatch.fnmatch(row["file"], pattern)), row["reason"][:150])
+            name = row["file"].removesuffix(".clicktest").removesuffix(".testie")
+            table.append(f"| `{name}` | {row['result']} | {known.replace('|', chr(92) + '|')} |")
+    return PAGE.format(all=len(rows), passed=counts["pass"], failed=counts["fail"], skipped=counts["skip"], rows="\n".join(table))
+
+
 def report(rows, args):
     """Prints the sums; the exit code says if an expected file does not pass."""
+    if args.table:
+        args.table.write_text(page(rows))
     passed = {row["file"] for row in rows if row["result"] == "pass"}
     if args.json:
         print(json.dumps({"schema": 1, "passed": len(passed), "files": rows}, indent=1))

@@ -176,6 +176,7 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
     let unfit = |why: String| HandlerError::Unfit { name: name.to_owned(), why };
     Ok(match &handler.access {
         HandlerAccess::Number(offset) => number(&state(engine), *offset).to_string(),
+        HandlerAccess::IsZero(offset) => (number(&state(engine), *offset) == 0).to_string(),
         HandlerAccess::Text(text) | HandlerAccess::Constant(text) => text.clone(),
         HandlerAccess::Ratio(ratio) => {
             let state = state(engine);
@@ -189,6 +190,7 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
             own.map(|d| format!("{:<14}{}\n", number(&state, d.offset), d.reason)).collect()
         }
         HandlerAccess::Setting(offset, takes) => takes.text(setting(engine, *offset)),
+        HandlerAccess::Argument(argument, offset) => format!("{argument} {}", setting(engine, *offset)),
         HandlerAccess::Bits(bits) => bits.get(setting(engine, bits.of)).to_string(),
         HandlerAccess::Listing => listing(program, &handler.element),
         HandlerAccess::Table { verb, .. } if verb.writes() => {

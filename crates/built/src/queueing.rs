@@ -84,6 +84,7 @@ pub fn queue_spec(program: &ClickProgram, engine: &mut NativeEngine) -> TimedQue
         name: lane.element.clone(),
         capacity: capacity(engine, lane),
         front: lane.queue.is_some_and(|queue| queue.front),
+        front_of: lane.front_of,
         number: lane.number,
         numbered: bytes(lane.numbered),
         notes: lane.notes.iter().map(|(note, part)| (*note, bytes(*part))).collect(),
@@ -95,7 +96,8 @@ pub fn queue_spec(program: &ClickProgram, engine: &mut NativeEngine) -> TimedQue
         turns: turns(&server.turns),
         feeds: server.feeds,
     });
-    TimedQueuesConfig { lanes, servers: servers.collect(), kept: waits.kept as usize }
+    let holds = waits.holds.iter().map(|hold| (hold.source, hold.lanes.clone())).collect();
+    TimedQueuesConfig { lanes, servers: servers.collect(), holds, kept: waits.kept as usize }
 }
 
 /// Applies settings that handlers have changed.

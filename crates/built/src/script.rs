@@ -20,7 +20,7 @@ use millstream_native::NativeEngine;
 use millstream_rng::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::handlers;
+use crate::handlers::{self, HandlerError};
 use expressions::{compute, is_true, split};
 
 /// Jumps without a pause after which a script is ended, as in Click.
@@ -90,6 +90,8 @@ struct CallCounter {
     due: u32,
     script: usize,
     done: u64,
+    /// The array for values of runs, if packets wait for them, and its number of entries.
+    results: Option<(String, u32)>,
 }
 
 /// Result of [`ScriptRunner::idle`], when only scripts can go on.
@@ -131,8 +133,12 @@ impl ScriptRunner {
             rounds: 0,
             script: script.clone(),
         };
-        let calls =
-            program.calls.iter().map(|call| CallCounter { due: call.due, script: call.script, done: 0 });
+        let calls = program.calls.iter().map(|call| CallCounter {
+            due: call.due,
+            script: call.script,
+            done: 0,
+            results: call.results.clone(),
+        });
         let all = program.scripts.iter().map(run).collect();
         ScriptRunner {
             all,
@@ -241,9 +247,32 @@ impl ScriptRunner {
         for at in 0..self.calls.len() {
             let due = handlers::number(&state, self.calls[at].due);
             while self.calls[at].done < due {
-                self.calls[at].done += 1;
-                self.run(self.calls[at].script, &[], around)?;
+                self.call(at, around)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Runs a script that code has called, and passes its value on.
+    fn call(&mut self, at: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
+        let CallCounter { script, done, results, .. } = &mut self.calls[at];
+        let (script, number, results) = (*script, *done, results.clone());
+        *done += 1;
+        let run = &mut self.all[script];
+        run.value.clear();
+        run.is_over = false;
+        self.run(script, &[], around)?;
+        let Some((array, entries)) = results else { return Ok(()) };
+        let run = &self.all[script];
+        let output: i64 = match run.value.trim() {
+            _ if run.is_over => -1,
+            "" => 0,
+            value => value.parse().unwrap_or(-1),
+        };
+        let place = (number % u64::from(entries.max(1))) as u32;
+        if let Some(map) = around.engine.map(&array) {
+            // Entries of arrays always exist, so the update cannot fail.
+            map.update(&place.to_ne_bytes(), &output.to_le_bytes(), 0, None);
         }
         Ok(())
     }
@@ -511,6 +540,21 @@ impl ScriptRunner {
         }
     }
 
+    /// Reports that a handler did not take a value, in Click's words, once for each instruction.
+    fn unfit(
+        &mut self,
+        at: usize,
+        place: usize,
+        (handler, why): (&str, &str),
+        around: &mut ScriptEnvironment<'_>,
+    ) -> io::Result<()> {
+        if !self.all[at].told.insert(place) {
+            return Ok(());
+        }
+        let script = self.declaration(at, around.program);
+        writeln!(around.errors, "While calling '{handler}' from '{script}':\n  {why}")
+    }
+
     /// Index of the script `NAME` if a handler is `NAME.WHAT`, or of the script itself for `WHAT` alone.
     fn script(&self, at: usize, handler: &str, what: &str) -> Option<usize> {
         if handler == what {
@@ -709,14 +753,22 @@ impl ScriptRunner {
                 match handlers::write(around.program, around.engine, &format!("{name} {value}")) {
                     Ok(()) => return true,
                     Err(e) if is_nowhere(&e, name) => {}
-                    Err(other) => failure = failure.take().or(Some(other.to_string())),
+                    Err(other) => failure = failure.take().or(Some(other)),
                 }
                 false
             };
             if !near.iter().any(&mut write) {
                 status = 1;
-                let why = failure.unwrap_or_else(|| format!("there is no handler `{name}` to write"));
-                self.mistake(at, place, &why, around)?;
+                match failure {
+                    Some(HandlerError::Unfit { name, why }) => {
+                        self.unfit(at, place, (&name, &why), around)?
+                    }
+                    other => {
+                        let unknown = || format!("there is no handler `{name}` to write");
+                        let why = other.map_or_else(unknown, |error| error.to_string());
+                        self.mistake(at, place, &why, around)?;
+                    }
+                }
             }
         }
         self.all[at].variables.insert("?".to_owned(), status.to_string());
@@ -810,10 +862,10 @@ fn with_quotes(text: String, plain: bool) -> String {
 }
 
 /// Returns true if no element has this name.
-fn is_nowhere(error: &handlers::HandlerError, name: &str) -> bool {
+fn is_nowhere(error: &HandlerError, name: &str) -> bool {
     match error {
-        handlers::HandlerError::NoElement { .. } => true,
-        handlers::HandlerError::Unknown { .. } => !name.contains('.'),
+        HandlerError::NoElement { .. } => true,
+        HandlerError::Unknown { .. } => !name.contains('.'),
         _ => false,
     }
 }

@@ -5,6 +5,7 @@
 //! of several entries ([`TableOperation::Several`]), which changes all of them or none. The elements of
 //! `millstream_click` define the entries' layout.
 
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use millstream_click::arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
@@ -42,12 +43,26 @@ pub(crate) fn read(
     match verb {
         TableOperation::Count => Ok(map.len().to_string()),
         TableOperation::Find => find(map, form, argument, now),
-        _ => {
-            let mut entries = entries(map);
-            entries.sort_unstable_by_key(|entry| order(form, entry));
-            Ok(entries.iter().map(|entry| line(form, entry, now) + "\n").collect())
-        }
+        _ => Ok(lines(map, form, now)),
     }
+}
+
+/// All entries, a line each.
+fn lines(map: &mut NativeMap, form: TableFormat, now: u64) -> String {
+    let mut entries = entries(map);
+    entries.sort_unstable_by_key(|entry| order(form, entry));
+    entries.iter().map(|entry| line(form, entry, now) + "\n").collect()
+}
+
+/// Writes a text to a file, or with `-` to standard output.
+fn save(text: &str, name: &str) -> Result<(), String> {
+    let written = match name {
+        "" => return Err("expected the name of a file, or `-` for standard output".into()),
+        #[expect(clippy::disallowed_methods, reason = "errors are returned")]
+        "-" => io::stdout().lock().write_all(text.as_bytes()),
+        name => std::fs::write(name, text),
+    };
+    written.map_err(|error| format!("{name}: {error}"))
 }
 
 /// Writes a handler of a table.
@@ -71,6 +86,7 @@ pub(crate) fn write(
             Ok(())
         }
         TableOperation::Several => several(map, form, value, now),
+        TableOperation::Save => save(&lines(map, form, now), value.trim()),
         _ => change(map, form, verb, value, now).map(|_| ()),
     }
 }
@@ -130,7 +146,11 @@ fn change(
                 None
             }
             (TableOperation::Add, Some(old), _) => {
-                Some(format!("there is one already: {}", line(form, &(key.clone(), old.clone()), now)))
+                let there = line(form, &(key.clone(), old.clone()), now).replace('\t', " ");
+                Some(match form {
+                    TableFormat::Routes { .. } => format!("conflict with existing route '{there}'"),
+                    _ => format!("there is one already: {there}"),
+                })
             }
             (_, _, Some(mut value)) => {
                 // A value has room for one waiting packet behind the hop's data.
@@ -163,9 +183,10 @@ fn parsed(form: TableFormat, verb: TableOperation, text: &str, now: u64) -> Resu
         TableFormat::Routes { last, bytes } => route(&words, removes, last, bytes).map(|entry| vec![entry]),
         TableFormat::Hops { bytes, .. } => hop(&words, removes, bytes, now).map(|entry| vec![entry]),
         TableFormat::Answers => answers(&words, removes),
-        TableFormat::Stations { .. } | TableFormat::Bridge { .. } | TableFormat::Flows => {
-            Err("entries of this table are not written one by one".into())
-        }
+        TableFormat::Stations { .. }
+        | TableFormat::Bridge { .. }
+        | TableFormat::Flows
+        | TableFormat::Aggregates => Err("entries of this table are not written one by one".into()),
     }
 }
 
@@ -295,9 +316,10 @@ fn find(map: &mut NativeMap, form: TableFormat, argument: &str, now: u64) -> Res
             let key = hop_key(argument, bytes)?;
             Ok(map.get(&key).map_or(String::new(), |value| line(form, &(key, value), now)))
         }
-        TableFormat::Stations { .. } | TableFormat::Bridge { .. } | TableFormat::Flows => {
-            Err("this table is read as a whole".into())
-        }
+        TableFormat::Stations { .. }
+        | TableFormat::Bridge { .. }
+        | TableFormat::Flows
+        | TableFormat::Aggregates => Err("this table is read as a whole".into()),
     }
 }
 
@@ -336,9 +358,10 @@ fn order(form: TableFormat, (key, value): &RawEntry) -> Vec<u8> {
             key[4..].iter().copied().chain(key[..4].iter().rev().copied()).collect()
         }
         TableFormat::Hops { bytes: 16, .. } => of_words(key).octets().to_vec(),
-        TableFormat::Hops { .. } | TableFormat::Stations { .. } | TableFormat::Bridge { .. } => {
-            key.iter().rev().copied().collect()
-        }
+        TableFormat::Hops { .. }
+        | TableFormat::Stations { .. }
+        | TableFormat::Bridge { .. }
+        | TableFormat::Aggregates => key.iter().rev().copied().collect(),
         TableFormat::Flows => [&key[12..16], &key[..12], value].concat(),
     }
 }
@@ -404,8 +427,10 @@ fn line(form: TableFormat, (key, value): &RawEntry, now: u64) -> String {
             format!("{} {}", ether_line(&bytes), wide(value, 0))
         }
         TableFormat::Bridge { ports } => bridge_text(value, ports),
+        TableFormat::Aggregates => format!("{} {}", half(key, 0), wide(value, 0)),
         TableFormat::Flows => {
-            let protocol = match half(key, 12) {
+            // Above the protocol is the number of the rewriter, where several share a table.
+            let protocol = match half(key, 12) & 0xff {
                 1 => "icmp".to_owned(),
                 6 => "tcp".to_owned(),
                 17 => "udp".to_owned(),

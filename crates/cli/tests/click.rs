@@ -330,9 +330,9 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     let expected = [
         ("data", Some(0)),
         ("end", Some(4)),
-        ("headroom", Some(8)),
+        ("headroom start", Some(8)),
         ("buffer", Some(12)),
-        ("graph flag", Some(16)),
+        ("resizable", Some(16)),
         ("origin", Some(20)),
         ("ingress", None),
         ("queue", None),

@@ -11,7 +11,7 @@ use millstream_click::keyword::{
 };
 use millstream_click::packet::PacketValues;
 use millstream_click::{
-    ElementSetup, Error, HandlerAccess, QueueProperties, ScriptKind, SettingType, SettingValue,
+    ElementSetup, Error, ErrorStage, HandlerAccess, QueueProperties, ScriptKind, SettingType, SettingValue,
     ShapingPolicy, SpannedText, TimingParameter, read_script, unquote, words,
 };
 
@@ -88,7 +88,7 @@ const REPLAYED: &str = "packets are not kept to be replayed: read the capture mo
 
 const REPLAYS: &[ArgumentSpec] = &[
     key("STOP"),
-    refused_but("ACTIVE", &["true"], REPLAYED),
+    key("ACTIVE"),
     moot("QUICK_CLONE", IgnoredValueKind::Truth, "no packet is kept, so none is copied"),
     moot("BURST", COUNT, NO_TASKS),
     moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of progress: the report has all counts"),
@@ -133,14 +133,6 @@ const DPDK_INFO: &[ArgumentSpec] = &[
     moot("RING_POOL_CACHE_SIZE", COUNT, POOL),
     moot("RING_PRIV_DATA_SIZE", COUNT, POOL),
 ];
-const TABLE: &[ArgumentSpec] = &[
-    refused_but("CAPACITY", &["2048"], super::querier::ONE_WAITS),
-    refused("ENTRY_CAPACITY", "it is an argument of the queriers that name the table"),
-    refused_but("ENTRY_PACKET_CAPACITY", &["1"], super::querier::ONE_WAITS),
-    moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), super::querier::ONE_WAITS),
-    refused("TIMEOUT", "it is an argument of the queriers that name the table"),
-];
-
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
         passes_all: false,
@@ -150,16 +142,13 @@ pub(super) const CLASSES: &[ElementClass] = &[
             "Drops all packets, and counts them.",
             "1/0",
             "a",
-            &[
-                refused_but("ACTIVE", &["true"], "packets that nobody takes would stay in a queue"),
-                moot("BURST", COUNT, NO_TASKS),
-            ],
+            &[key("ACTIVE"), moot("BURST", COUNT, NO_TASKS)],
         )
     },
     ElementClass {
         passes_all: false,
         make: idle,
-        ..passing("Idle", "Sends no packet, and drops those that come.", "-/-", "a/a", &[])
+        ..passing("Idle", "Sends no packet, pulls none, and drops those that are pushed.", "-/-", "a/a", &[])
     },
     counting("Counter", "Counts packets and bytes; calls a handler when there are so many."),
     ElementClass {
@@ -208,6 +197,12 @@ pub(super) const CLASSES: &[ElementClass] = &[
     queue("SimpleQueue", "Holds packets until they are pulled."),
     queue("ThreadSafeQueue", "Holds packets of several threads until they are pulled."),
     queue("FullNoteQueue", "Holds packets until they are pulled."),
+    queue("NotifierQueue", "Holds packets until they are pulled."),
+    queue("QuickNoteQueue", "Holds packets until they are pulled."),
+    ElementClass {
+        ports: "1-2/1",
+        ..queue("MixedQueue", "Holds packets until they are pulled; those of input 1 become the first.")
+    },
     queue("FrontDropQueue", "Holds packets until they are pulled; a full one drops the first."),
     ElementClass {
         make: unqueue,
@@ -243,18 +238,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
         "1/1",
         "a/a",
         &[moot("OFFSET", COUNT, NO_MAC).or_at(), moot("LENGTH", COUNT, NO_MAC).or_at()],
-    ),
-    passing(
-        "SetTimestamp",
-        "Passes packets on: no element looks at their times.",
-        "1/1",
-        "a/a",
-        &[
-            refused("TIMESTAMP", "captures are written with the times at which packets leave").or_at(),
-            moot("FIRST", IgnoredValueKind::Truth, "no element looks at the first time of a packet"),
-            refused_but("DELTA", &["false"], "Click refuses it, too"),
-            moot("PER_BATCH", IgnoredValueKind::Truth, "no element looks at the times of packets"),
-        ],
     ),
     passing(
         "Align",
@@ -354,11 +337,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
         ],
     ),
     ElementClass {
-        make: script,
-        ..information("Script", "Carries out instructions while packets run.", &[key("TYPE")])
-    }
-    .and(at("INSTRUCTION")),
-    ElementClass {
         make: driver,
         ..information("DriverManager", "Carries out instructions, and ends the run with them.", &[])
     }
@@ -409,7 +387,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
     )),
     information("JiffieClock", "Says how the clock is read.", CLOCK),
     information("TSCClock", "Says how the clock is read.", TSC_CLOCK),
-    information("ARPTable", "Is the table of all queriers that name it.", TABLE),
     information(
         "RandomSeed",
         "Says where random numbers begin.",
@@ -456,7 +433,11 @@ impl ElementCodegen for PassThrough {
 struct StageQueue;
 
 impl ElementCodegen for StageQueue {
-    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
+        // Input 1 is that of a `MixedQueue`, whose packets go in front of all others.
+        if port == 1 {
+            return code.out_in_front(packet);
+        }
         match code.next_stage() {
             Some(target) => code.send_to_stage(target, packet),
             None => code.out(0, packet),
@@ -472,9 +453,20 @@ fn pass(_: &mut ElementSetup<'_>) -> ElementResult {
 #[derive(Clone, Copy)]
 pub(super) struct QueueLength(pub(super) u32);
 
+/// Queues that sources look at before they send.
+const FULL_NOTIFIERS: &[&str] = &["Queue", "ThreadSafeQueue", "FullNoteQueue", "QuickNoteQueue"];
+
 /// Classes of queues.
-pub(super) const QUEUES: &[&str] =
-    &["Queue", "SimpleQueue", "ThreadSafeQueue", "FullNoteQueue", "FrontDropQueue"];
+pub(super) const QUEUES: &[&str] = &[
+    "Queue",
+    "SimpleQueue",
+    "ThreadSafeQueue",
+    "FullNoteQueue",
+    "NotifierQueue",
+    "QuickNoteQueue",
+    "MixedQueue",
+    "FrontDropQueue",
+];
 
 /// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
 fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
@@ -489,8 +481,14 @@ fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
         for name in ["reset", "reset_counts"] {
             setup.resets(name, vec![highest, dropped]);
         }
+        if let SettingValue::Live(at) = capacity {
+            setup.handler("config", HandlerAccess::Argument("CAPACITY".to_owned(), at));
+        }
         let front = setup.element.class == "FrontDropQueue";
-        setup.queue(QueueProperties { capacity: capacity.into(), front, length, highest, dropped });
+        let notifies = FULL_NOTIFIERS.contains(&setup.element.class.as_str());
+        let capacity = capacity.into();
+        let mixed = setup.element.class == "MixedQueue";
+        setup.queue(QueueProperties { capacity, front, notifies, mixed, length, highest, dropped });
         return Ok(Box::new(StageQueue));
     }
     remembered(setup, "capacity", said, USUAL_CAPACITY);
@@ -528,8 +526,13 @@ impl ElementCodegen for UnqueueCounter {
 fn unqueue(setup: &mut ElementSetup<'_>) -> ElementResult {
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    let counter = setup.counter("count");
     let limit = limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    puller(setup, limit, active)
+}
+
+/// Pulls up to so many packets (-1: all) while it is active.
+fn puller(setup: &mut ElementSetup<'_>, limit: i64, active: bool) -> ElementResult {
+    let counter = setup.counter("count");
     if limit < 0 && active && !setup.scripted(&["active", "limit"]) {
         setup.resets("reset", vec![counter]);
         setup.constant("limit", SettingType::Limit, limit);
@@ -537,9 +540,7 @@ fn unqueue(setup: &mut ElementSetup<'_>) -> ElementResult {
         return Ok(Box::new(UnqueueCounter { counter }));
     }
     if !setup.is_timed() {
-        let message = "what is not pulled waits in a queue, of which there is none in stages and in \
-            code for other programs";
-        return Err(Error::new(setup.element.span, message));
+        return Err(Error::new(setup.element.span, NO_QUEUES));
     }
     let limit = setup.setting("limit", SettingType::Limit, limit);
     let active = setup.setting("active", SettingType::Truth, i64::from(active));
@@ -607,8 +608,13 @@ fn through(_: &mut ElementSetup<'_>) -> ElementResult {
 fn replay(setup: &mut ElementSetup<'_>) -> ElementResult {
     let said = setup.arguments.keyword("STOP");
     let span = said.as_ref().map_or(setup.element.span, |text| text.span);
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     match said.map(|text| unsigned(&text, 1)) {
-        Some(Ok(1)) => through(setup),
+        Some(Ok(1)) if active && (setup.inputs > 1 || !setup.scripted(&["active"])) => through(setup),
+        Some(Ok(1)) if setup.inputs == 1 => puller(setup, -1, active),
+        Some(Ok(1)) => {
+            Err(Error::new(span, "packets of several inputs are not held: give each one an `Unqueue`"))
+        }
         _ => {
             let message = format!("`{}` is for STOP 1 alone: {REPLAYED}", setup.element.class);
             Err(Error::new(span, message))
@@ -662,11 +668,34 @@ impl ElementCodegen for DropPacket {
 fn discard(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.counter("count");
     setup.resets("reset_counts", vec![counter]);
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    // Packets that are pushed are dropped in any case.
+    if setup.is_pulled() && (!active || setup.scripted(&["active"])) {
+        if !setup.is_timed() {
+            return Err(Error::new(setup.element.span, NO_QUEUES));
+        }
+        let active = setup.setting("active", SettingType::Truth, i64::from(active)).into();
+        let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));
+        setup.declare_pacing(ShapingPolicy::Upto { limit, base, active });
+        setup.require_single_worker("packets that it does not pull wait in one order");
+    } else if setup.is_pulled() {
+        setup.constant("active", SettingType::Truth, 1);
+    }
     Ok(Box::new(DropPacket { reason: "discarded", counter }))
 }
 
+const NO_QUEUES: &str = "what is not pulled waits in a queue, of which there is none in stages and in code for \
+    other programs";
+
 fn idle(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.number();
+    let from = setup.neighbours(&setup.element.name, false);
+    let is_behind_queue = from.iter().any(|element| QUEUES.contains(&element.class.as_str()));
+    if setup.is_pulled() && setup.is_timed() && is_behind_queue {
+        let [limit, base, active] = [TimingParameter::Fixed(0); 3];
+        setup.declare_pacing(ShapingPolicy::Upto { limit, base, active });
+        setup.require_single_worker("packets that it does not pull wait in one order");
+    }
     Ok(Box::new(DropPacket { reason: "idle", counter }))
 }
 
@@ -682,18 +711,13 @@ fn message(setup: &mut ElementSetup<'_>) -> ElementResult {
     let said = Error::new(setup.element.span, string(&text));
     match setup.arguments.next("TYPE") {
         Some(kind) if kind.text == "ERROR" => return Err(said),
-        Some(kind) if !["MESSAGE", "WARNING"].contains(&kind.text.as_str()) => {
+        Some(kind) if kind.text == "WARNING" => setup.warn(said),
+        Some(kind) if kind.text != "MESSAGE" => {
             return Err(Error::new(kind.span, "the type of a message is MESSAGE, WARNING or ERROR"));
         }
-        _ => setup.warn(said),
+        _ => setup.warn(said.at_stage(ErrorStage::Configuring(setup.element.declaration()))),
     }
     pass(setup)
-}
-
-fn script(setup: &mut ElementSetup<'_>) -> ElementResult {
-    let script = read_script(&mut setup.arguments, &setup.element.name, ScriptKind::Active)?;
-    setup.script(script);
-    Ok(Box::new(PassThrough))
 }
 
 fn driver(setup: &mut ElementSetup<'_>) -> ElementResult {

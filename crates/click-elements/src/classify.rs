@@ -13,6 +13,7 @@ use millstream_click::keyword::at;
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, words};
 
+use super::decision_program::{ProgramFormula, WordTest, program_text};
 use super::match_table::{
     MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, different, equal, parts,
 };
@@ -104,8 +105,29 @@ fn classifier(setup: &mut ElementSetup<'_>) -> ElementResult {
     for (at, argument) in arguments.iter().enumerate() {
         setup.handler(format!("pattern{at}"), HandlerAccess::Text(argument.text.clone()));
     }
+    let rules: Vec<_> =
+        (0..).map(Some).zip(patterns.iter().map(|clauses| program_formula(clauses))).collect();
+    setup.handler("program", HandlerAccess::Text(program_text(&rules)));
     let outputs = (0..patterns.len() as u32).map(Some).collect();
     Ok(Box::new(Classifier::of(patterns, outputs)))
+}
+
+/// A pattern as the handler `program` has it: a test for each word that it looks at.
+fn program_formula(clauses: &[PatternClause]) -> ProgramFormula {
+    let clause = |clause: &PatternClause| {
+        let mut words: BTreeMap<u32, WordTest> = BTreeMap::new();
+        for ((at, value), mask) in (clause.offset..).zip(&clause.value).zip(&clause.mask) {
+            let offset = at & !3;
+            let word = words.entry(offset).or_insert(WordTest { offset, mask: 0, value: 0 });
+            let shift = 8 * (3 - at % 4);
+            word.mask |= u32::from(*mask) << shift;
+            word.value |= u32::from(*value & *mask) << shift;
+        }
+        let all = words.into_values().filter(|word| word.mask != 0).map(ProgramFormula::Test).collect();
+        let all = ProgramFormula::All(all);
+        if clause.negated { ProgramFormula::Not(Box::new(all)) } else { all }
+    };
+    ProgramFormula::All(clauses.iter().map(clause).collect())
 }
 
 /// A classifier of MiddleClick's contexts: patterns with an output or `drop` behind them; without these, the

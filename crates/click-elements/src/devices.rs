@@ -15,7 +15,7 @@ use millstream_click::keyword::{
 use millstream_click::packet::{Annotation, BROADCAST, HOST, MULTICAST, PacketValues};
 use millstream_click::{
     CaptureOptions, Element, ElementSetup, Error, GraphSink, GraphSource, HandlerAccess, NO_INPUT,
-    SpannedText,
+    SettingType, SettingValue, SpannedText,
 };
 
 const DRIVEN: &str = "`--io` says how a device is driven, and which packets it has";
@@ -599,11 +599,20 @@ impl ElementCodegen for DumpSource {
     }
 }
 
-struct InfiniteSource;
+struct InfiniteSource {
+    /// Bytes of its packets, and how many of them it sends.
+    whole: i64,
+    length: SettingValue,
+}
 
 impl ElementCodegen for InfiniteSource {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
-        code.out(0, packet);
+        if self.length == SettingValue::Fixed(self.whole) {
+            return code.out(0, packet);
+        }
+        let length = code.setting(self.length);
+        let end = code.end(packet.data, length);
+        code.out(0, packet.bounded(packet.data, end));
     }
 }
 
@@ -634,7 +643,10 @@ fn infinite(setup: &mut ElementSetup<'_>) -> ElementResult {
     let limit = setup.arguments.next("LIMIT").filter(|text| text.text != "-1");
     let limit = limit.map(|text| unsigned(&text, u64::MAX)).transpose()?;
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
-    generator(setup, 0, GraphSource::Constant(data, limit), (active, SourcePacing::default()), InfiniteSource)
+    let whole = data.len() as i64;
+    let length = setup.setting("length", SettingType::Number(0, whole), whole);
+    let source = InfiniteSource { whole, length };
+    generator(setup, 0, GraphSource::Constant(data, limit), (active, SourcePacing::default()), source)
 }
 
 struct OutputSink {

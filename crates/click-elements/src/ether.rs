@@ -49,14 +49,14 @@ fn addresses(setup: &mut ElementSetup<'_>) -> Result<[[u8; 6]; 2], Error> {
 }
 
 /// Both addresses of a header, and its type, if that is written, too.
-struct EtherHeader {
+pub(super) struct EtherHeader {
     destination: SettingValue,
     source: SettingValue,
     kind: Option<SettingValue>,
 }
 
 impl EtherHeader {
-    fn new(setup: &mut ElementSetup<'_>, kind: Option<u16>) -> Result<EtherHeader, Error> {
+    pub(super) fn new(setup: &mut ElementSetup<'_>, kind: Option<u16>) -> Result<EtherHeader, Error> {
         let [destination, source] = addresses(setup)?.map(ether_number);
         Ok(EtherHeader {
             destination: setup.setting("dst", SettingType::Ether, destination),
@@ -66,7 +66,7 @@ impl EtherHeader {
         })
     }
 
-    fn write(&self, code: &mut ElementBuilder<'_, '_>, at: Value) {
+    pub(super) fn write(&self, code: &mut ElementBuilder<'_, '_>, at: Value) {
         let fixed = |setting| if let SettingValue::Fixed(value) = setting { Some(value) } else { None };
         let kind = self.kind.map_or(Some(0), fixed);
         if let (Some(destination), Some(source), Some(kind)) =

@@ -6,13 +6,14 @@ use millstream_isa::{AluOp, Cond};
 
 use super::ip::{HEADER, checked_and_set, fold, header, header_length, set_checksum};
 use super::ip_filter::NUMBERED;
+use super::port_names::named_port;
 use super::transport::{ICMP, TCP, UDP, bad, pseudo_sum, sum_bytes};
 use millstream_click::arguments::{boolean, byte, ip, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{at, key};
 use millstream_click::packet::{Annotation, PacketValues};
-use millstream_click::{ElementSetup, Error, SettingType, SettingValue, SpannedText};
+use millstream_click::{ElementSetup, Error, SettingType, SettingValue};
 
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass::filter("SetTCPChecksum", "Sets the checksum of TCP.", &[at("FIXOFF")], set_tcp),
@@ -27,13 +28,6 @@ pub(super) const CLASSES: &[ElementClass] = &[
         encap,
     ),
     ElementClass::check("ICMPPingResponder", "Answers echo requests.", &[], |_| Ok(Box::new(PingResponder))),
-    ElementClass::check(
-        "StoreIPAddress",
-        "Writes an address into packets.",
-        &[key("ADDR"), key("OFFSET")],
-        store,
-    )
-    .and(at("[ADDR,] OFFSET")),
     ElementClass::filter(
         "IPEncap",
         "Puts an IP header in front.",
@@ -256,12 +250,13 @@ fn ends(
 
 fn encap(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
-    let port = |text: &SpannedText| unsigned(text, 0xffff).map(|port| port as u16);
     let source = ip(&setup.arguments.need("SRC")?, names)?;
-    let from = port(&setup.arguments.need("SPORT")?)?;
+    let text = setup.arguments.need("SPORT")?;
+    let from = named_port(setup, &text, "udp")?;
     let text = setup.arguments.need("DST")?;
     let destination = if text.text == "DST_ANNO" { None } else { Some(ip(&text, names)?) };
-    let to = port(&setup.arguments.need("DPORT")?)?;
+    let text = setup.arguments.need("DPORT")?;
+    let to = named_port(setup, &text, "udp")?;
     let checksum = setup.arguments.or("CHECKSUM", true, boolean)?;
     let (source, destination) = ends(setup, source, destination);
     let port = SettingType::Number(0, 0xffff);
@@ -417,7 +412,7 @@ impl ElementCodegen for PingResponder {
 
 /// Updates a checksum after a half-word that it covers has changed (RFC 1624, equation 3), in the order of
 /// memory.
-fn update(code: &mut ElementBuilder<'_, '_>, base: Value, place: i32, old: Value, new: Value) {
+pub(super) fn update(code: &mut ElementBuilder<'_, '_>, base: Value, place: i32, old: Value, new: Value) {
     let sum = code.raw(2, base, place);
     let [sum, old] = [sum, old].map(|half| code.with(AluOp::Xor, half, 0xffff));
     let sum = code.add(sum, old);
@@ -425,42 +420,4 @@ fn update(code: &mut ElementBuilder<'_, '_>, base: Value, place: i32, old: Value
     let sum = fold(code, sum);
     let sum = code.with(AluOp::Xor, sum, 0xffff);
     code.set_raw(2, base, place, sum);
-}
-
-/// Writes an address into the packet.
-struct StoreIpAddress {
-    /// None for the annotation, unless that is zero.
-    address: Option<u32>,
-    offset: i64,
-}
-
-fn store(setup: &mut ElementSetup<'_>) -> ElementResult {
-    let names = setup.arguments.names;
-    let first = setup.arguments.need("OFFSET")?;
-    let (address, text) = match setup.arguments.next("OFFSET") {
-        Some(second) => (Some(ip(&first, names)?), second),
-        None => (None, first),
-    };
-    if ["src", "dst"].contains(&text.text.as_str()) {
-        return Err(Error::new(text.span, "src and dst of `StoreIPAddress` are not supported")
-            .help("an offset is, with a checksum that is set afterwards"));
-    }
-    Ok(Box::new(StoreIpAddress { address, offset: unsigned(&text, 65_535)? as i64 }))
-}
-
-impl ElementCodegen for StoreIpAddress {
-    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
-        let address = match self.address {
-            Some(address) => code.int(i64::from(address)),
-            None => {
-                let address = packet.note(Annotation::Destination);
-                code.check_int(Cond::Ne, address, 0, |code| code.out(0, packet));
-                address
-            }
-        };
-        let beyond = code.at(packet.data, self.offset + 4);
-        code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "too_short"));
-        code.set_word(packet.data, self.offset as i32, address);
-        code.out(0, packet);
-    }
 }

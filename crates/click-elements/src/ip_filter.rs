@@ -12,6 +12,7 @@ use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::classify::outputs_are;
+use super::decision_program::{IP_HEADER, ProgramFormula, TRANSPORT_HEADER, WordTest, program_text};
 use super::ip::header_length;
 use super::match_table::{
     MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, compared, different, equal,
@@ -23,8 +24,8 @@ use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, moot};
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, words};
-pub(super) use parse::NUMBERED;
 use parse::{FieldTest, FilterExpression, FilterField, expression};
+pub(super) use parse::{NUMBERED, PORTS};
 
 const fn class(
     name: &'static str,
@@ -153,13 +154,51 @@ fn test_formula(test: &FieldTest, holds: bool) -> Option<MatchFormula<FilterWord
     })
 }
 
+/// The rules as the handler `program` has them, if all of their tests are comparisons of words.
+fn program(rules: &[(Option<u32>, FilterExpression)]) -> Option<String> {
+    let rules: Option<Vec<_>> =
+        rules.iter().map(|(output, rule)| Some((*output, program_formula(rule)?))).collect();
+    Some(program_text(&rules?))
+}
+
+fn program_formula(expression: &FilterExpression) -> Option<ProgramFormula> {
+    let all = |inner: &[FilterExpression]| inner.iter().map(program_formula).collect::<Option<Vec<_>>>();
+    Some(match expression {
+        FilterExpression::Constant(truth) => ProgramFormula::Constant(*truth),
+        FilterExpression::Not(inner) => ProgramFormula::Not(Box::new(program_formula(inner)?)),
+        FilterExpression::All(inner) => ProgramFormula::All(all(inner)?),
+        FilterExpression::Any(inner) => ProgramFormula::Any(all(inner)?),
+        FilterExpression::Test(test) => {
+            let (base, offset, bytes) = match test.field {
+                FilterField::Header { offset, bytes } => (IP_HEADER, offset, bytes),
+                FilterField::Transport { offset, bytes } => (TRANSPORT_HEADER, offset, bytes),
+            };
+            let offset = base.checked_add_signed(offset)?;
+            let word = ProgramFormula::Test(WordTest::of_bytes(offset, bytes, test.mask, test.value)?);
+            match test.cond {
+                Cond::Eq => word,
+                Cond::Ne => ProgramFormula::Not(Box::new(word)),
+                _ => return None,
+            }
+        }
+    })
+}
+
+/// Adds the handler `program`, if the rules have that form.
+fn add_program(setup: &mut ElementSetup<'_>, rules: &[(Option<u32>, FilterExpression)]) {
+    if let Some(text) = program(rules) {
+        setup.handler("program", HandlerAccess::Text(text));
+    }
+}
+
 fn classifier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let arguments = setup.arguments.rest();
     outputs_are(setup, arguments.len())?;
     let rule = |(at, text): (usize, &SpannedText)| {
         Ok((Some(at as u32), expression(&words(text), text, setup.arguments.names)?))
     };
-    let rules = arguments.iter().enumerate().map(rule).collect::<Result<_, Error>>()?;
+    let rules = arguments.iter().enumerate().map(rule).collect::<Result<Vec<_>, Error>>()?;
+    add_program(setup, &rules);
     for (at, text) in arguments.iter().enumerate() {
         setup.handler(format!("pattern{at}"), HandlerAccess::Text(text.text.clone()));
     }
@@ -187,6 +226,7 @@ fn filter(setup: &mut ElementSetup<'_>) -> ElementResult {
         setup.handler(format!("rule{}", rules.len()), HandlerAccess::Text(argument.text.clone()));
         rules.push((output, expression(pattern, &argument, setup.arguments.names)?));
     }
+    add_program(setup, &rules);
     Ok(Box::new(IpFilter::new(rules)))
 }
 

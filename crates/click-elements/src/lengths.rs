@@ -1,13 +1,13 @@
 //! `Pad`: packets that are at least, and at most, so long.
 
-use millstream_isa::{AluOp, Cond};
+use millstream_isa::Cond;
 
 use millstream_click::ElementSetup;
 use millstream_click::arguments::unsigned;
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{IgnoredValueKind, at, key, moot, refused_but};
-use millstream_click::packet::PacketValues;
+use millstream_click::packet::{Annotation, PacketValues};
 
 pub(super) const CLASSES: &[ElementClass] = &[ElementClass::filter(
     "Pad",
@@ -26,16 +26,17 @@ pub(super) const CLASSES: &[ElementClass] = &[ElementClass::filter(
 const LONGEST: u64 = 3500;
 
 struct PadPacket {
-    least: i64,
+    /// Without one, packets get the length that they had.
+    least: Option<i64>,
     /// 0 for any.
     most: i64,
 }
 
 fn pad(setup: &mut ElementSetup<'_>) -> ElementResult {
-    // Without a length, the extra length is read, which no packet has here.
-    let least = setup.arguments.or("LENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
+    let least = setup.arguments.next("LENGTH").map(|text| unsigned(&text, LONGEST)).transpose()?;
     let most = setup.arguments.keyword_or("MAXLENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
-    Ok(Box::new(PadPacket { least: if most == 0 { least } else { least.min(most) }, most }))
+    let least = least.map(|least| if most == 0 { least as i64 } else { most.min(least as i64) });
+    Ok(Box::new(PadPacket { least, most }))
 }
 
 impl ElementCodegen for PadPacket {
@@ -48,13 +49,17 @@ impl ElementCodegen for PadPacket {
                 code.out(0, packet.bounded(packet.data, end));
             });
         }
-        if self.least > 0 {
-            code.check_int(Cond::Lt, length, self.least, |code| code.out(0, packet));
-            let least = code.int(self.least);
-            let missing = code.alu(AluOp::Sub, least, length);
-            let packet = code.lengthened(packet, missing);
-            return code.out(0, packet);
-        }
-        code.out(0, packet);
+        let (missing, none) = match self.least {
+            Some(0) => return code.out(0, packet),
+            Some(least) => {
+                code.check_int(Cond::Lt, length, least, |code| code.out(0, packet));
+                let least = code.int(least);
+                (code.sub(least, length), code.int(0))
+            }
+            None => (packet.note(Annotation::Cut), code.int(0)),
+        };
+        code.check(Cond::Ne, missing, none, |code| code.out(0, packet));
+        let packet = code.lengthened(packet, missing);
+        code.out(0, packet.with(Annotation::Cut, none));
     }
 }

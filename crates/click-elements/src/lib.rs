@@ -6,18 +6,24 @@
 //! Architecture Invariant: no I/O and no back end. Elements use the public interface of `millstream-click`, as
 //! anybody's own elements would.
 
+mod aggregate_counter;
 mod aggregates;
 mod basic;
 mod bpf;
 mod capture_filter;
 mod classify;
+mod clipboard;
+mod decision_program;
 mod devices;
 mod ether;
+mod ether_vlan;
 mod flows;
 mod fragment;
 mod generators;
 mod headers;
+mod hub;
 mod icmp;
+mod input_switch;
 mod ip;
 mod ip6;
 mod ip6_error;
@@ -33,18 +39,24 @@ mod lookup;
 mod match_table;
 mod meter;
 mod output_switches;
+mod packet_script;
 mod paint;
 mod ping;
+mod port_names;
 mod print;
 mod querier;
+mod random_sample;
 mod red;
+mod resize;
 mod rewrite;
 mod sketch;
 mod span_tree;
+mod store_address;
 mod strips;
 mod summaries;
 mod switch;
 mod timed;
+mod timestamps;
 mod translate;
 mod translate_address;
 mod transport;
@@ -60,42 +72,53 @@ pub use span_tree::bridge_text;
 
 /// All classes, by topic.
 const TABLES: &[&[ElementClass]] = &[
+    aggregate_counter::CLASSES,
     aggregates::CLASSES,
     basic::CLASSES,
     bpf::CLASSES,
     classify::CLASSES,
+    clipboard::CLASSES,
     devices::CLASSES,
     ether::CLASSES,
+    ether_vlan::CLASSES,
     flows::CLASSES,
     fragment::CLASSES,
     generators::CLASSES,
     headers::CLASSES,
+    hub::CLASSES,
     icmp::CLASSES,
+    input_switch::CLASSES,
     ip::CLASSES,
     ip6::CLASSES,
     ip6_error::CLASSES,
     ip6_neighbours::CLASSES,
+    ip_check::CLASSES,
     ip_filter::CLASSES,
     ip_marks::CLASSES,
     ip_options::CLASSES,
-    ip_check::CLASSES,
     latency::CLASSES,
     lengths::CLASSES,
     lookup::CLASSES,
     meter::CLASSES,
+    output_switches::CLASSES,
+    packet_script::CLASSES,
     paint::CLASSES,
     ping::CLASSES,
+    port_names::CLASSES,
     print::CLASSES,
     querier::CLASSES,
+    random_sample::CLASSES,
     red::CLASSES,
+    resize::CLASSES,
     rewrite::CLASSES,
     sketch::CLASSES,
     span_tree::CLASSES,
-    output_switches::CLASSES,
+    store_address::CLASSES,
     strips::CLASSES,
     summaries::CLASSES,
     switch::CLASSES,
     timed::CLASSES,
+    timestamps::CLASSES,
     translate::CLASSES,
     translate_address::CLASSES,
     transport::CLASSES,

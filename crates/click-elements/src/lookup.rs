@@ -12,7 +12,7 @@ use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::at;
 use millstream_click::packet::{Annotation, PacketValues};
 use millstream_click::tables::RouteEntry;
-use millstream_click::{ElementSetup, Error, SpannedText, words};
+use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, words};
 
 const fn class(name: &'static str) -> ElementClass {
     let about = "Sends packets to the output of the longest prefix.";
@@ -38,6 +38,11 @@ struct LookupIpRoute {
 
 fn lookup(setup: &mut ElementSetup<'_>) -> ElementResult {
     let routes = routes(setup, route, |route| (route.address, route.bits))?;
+    // Click lists routes that are looked up one after the other in the order in which they are given.
+    if setup.element.class == "LinearIPLookup" && !setup.written(&["add", "set", "remove", "ctrl"]) {
+        let table = routes.iter().map(|route| format!("{route}\n")).collect();
+        setup.handler("table", HandlerAccess::Text(table));
+    }
     Ok(Box::new(LookupIpRoute { routes: setup.routes(&routes), outputs: setup.outputs }))
 }
 

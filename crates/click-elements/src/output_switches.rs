@@ -87,9 +87,10 @@ const STRIDE: u64 = 1 << 16;
 const MOST_TICKETS: u64 = 1 << 15;
 /// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
 const USUAL_BURST: u64 = SECOND / 50;
-/// Maximum rate in packets or bytes per second: the tokens of a full bucket, in nanoseconds, must fit into a
-/// number.
-const MOST_RATE: u64 = 1 << 40;
+/// Maximum rate in packets or bytes per second, and time whose tokens a bucket holds: these tokens, in
+/// microseconds, must fit into a number.
+const MOST_RATE: u64 = 1 << 36;
+const LONGEST_BURST: u64 = 100 * SECOND;
 
 /// Ends with the packet on the output of this number, or on the first one if it does not exist.
 fn out_by(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, number: Value, outputs: u32) {
@@ -325,9 +326,10 @@ fn splitter(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
         None => BucketCapacity::Nanoseconds(duration),
     };
     if let BucketCapacity::Nanoseconds(duration) = burst
-        && duration > SECOND
+        && duration > LONGEST_BURST
     {
-        return Err(Error::new(setup.element.span, "a bucket holds a second's tokens at most"));
+        let most = LONGEST_BURST / SECOND;
+        return Err(Error::new(setup.element.span, format!("a bucket holds the tokens of {most} s at most")));
     }
     let rate = setup.setting("rate", SettingType::Number(0, MOST_RATE as i64), rate);
     let [left, since] = [setup.number(), setup.number()];
@@ -339,10 +341,10 @@ impl ElementCodegen for RatedSplitter {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let second = SECOND as i64;
         let (rate, now, since) = (code.setting(self.rate), code.time(), code.get(self.since));
-        // A token takes a second's nanoseconds by the rate; a bucket that was not looked at for a second is
+        // A token takes a second's microseconds by the rate; a bucket that was not looked at for so long is
         // full.
         let passed = code.sub(now, since);
-        let most = code.int(second);
+        let most = code.int(LONGEST_BURST as i64);
         let short = code.compare(Cond::Lt, passed, most);
         let passed = code.select(short, passed, most);
         let micros = code.with(AluOp::Div, passed, 1000);
@@ -359,12 +361,19 @@ impl ElementCodegen for RatedSplitter {
             }
             BucketCapacity::Tokens(tokens) => code.int(tokens as i64 * (second / 1000)),
         };
-        let fits = code.compare(Cond::Lt, has, room);
+        let fits = code.compare(Cond::Slt, has, room);
         let has = code.select(fits, has, room);
+        // The bucket is full at first.
+        let zero = code.int(0);
+        let begins = code.compare(Cond::Eq, since, zero);
+        let has = code.select(begins, room, has);
         code.set(self.since, now);
         let tokens = if self.bytes { code.length(packet) } else { code.int(1) };
         let cost = code.with(AluOp::Mul, tokens, second / 1000);
-        code.check(Cond::Ge, has, cost, |code| {
+        // A packet longer than the bucket passes when that is full, and the rest is owed.
+        let is_longer = code.compare(Cond::Gt, cost, room);
+        let needed = code.select(is_longer, room, cost);
+        code.check(Cond::Sge, has, needed, |code| {
             code.set(self.left, has);
             if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "over_rate") }
         });

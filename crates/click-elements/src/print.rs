@@ -132,9 +132,11 @@ impl PrintPacket {
         };
         let cpu = if self.cpu { code.worker() } else { zero };
         let printer = code.number_of(self.printer);
-        let [paint, tag, aggregate] =
-            [Annotation::Paint, Annotation::Tag, Annotation::Aggregate].map(|note| packet.note(note));
-        let words: [Value; WORDS] = [printer, cpu, network, length, in_front, paint, tag, aggregate];
+        let notes =
+            [Annotation::Paint, Annotation::Tag, Annotation::Aggregate, Annotation::Cut, Annotation::Time];
+        let [paint, tag, aggregate, cut, time] = notes.map(|note| packet.note(note));
+        let words: [Value; WORDS] =
+            [printer, cpu, network, length, in_front, paint, tag, aggregate, cut, time];
         code.record(self.map, (self.scratch, &words), packet, (from, bytes));
     }
 }
@@ -326,6 +328,6 @@ fn ip6_print(setup: &mut ElementSetup<'_>) -> ElementResult {
 fn arp_print(setup: &mut ElementSetup<'_>) -> ElementResult {
     let label = setup.arguments.next("LABEL");
     let timestamp = flag(setup, "TIMESTAMP", true)?;
-    refuse(setup, "ETHER", "where a packet's Ethernet header is, is not noted here")?;
-    made(setup, label, PrintForm::Arp { timestamp }, None)
+    let ether = flag(setup, "ETHER", false)?;
+    made(setup, label, PrintForm::Arp { timestamp, ether }, None)
 }

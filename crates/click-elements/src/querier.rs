@@ -8,6 +8,7 @@
 use millstream_ir::{Prov, Size, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
+use super::basic::nothing;
 use super::ip6_error::{set_sum, set_words};
 use super::ip6_neighbours::{self as neighbours, WHOLE};
 use millstream_click::arguments::{ether, ip, ip6, net, prefix_text, seconds, unsigned};
@@ -15,7 +16,7 @@ use millstream_click::build::{ElementBuilder, ElementHashTable};
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, key, moot, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
-use millstream_click::{ElementSetup, Error, SpannedText, TableFormat, TableOperation};
+use millstream_click::{Element, ElementSetup, Error, SpannedText, TableFormat, TableOperation};
 
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
@@ -27,6 +28,11 @@ pub(super) const CLASSES: &[ElementClass] = &[
             ARGUMENTS,
             querier,
         )
+    },
+    ElementClass {
+        ports: "0/0",
+        processing: "a",
+        ..ElementClass::filter("ARPTable", "Is the table of all queriers that name it.", TABLE, table)
     },
     ElementClass {
         ports: "1-2/1-2",
@@ -47,7 +53,7 @@ const ARGUMENTS: &[ArgumentSpec] = &[
     key("ENTRY_CAPACITY"),
     key("TABLE"),
     key("BROADCAST"),
-    refused_but("CAPACITY", &["2048"], ONE_WAITS),
+    moot("CAPACITY", IgnoredValueKind::Number(1, u64::MAX), ONE_WAITS),
     refused_but("ENTRY_PACKET_CAPACITY", &["1"], ONE_WAITS),
     moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), ONE_WAITS),
     refused_but(
@@ -58,7 +64,14 @@ const ARGUMENTS: &[ArgumentSpec] = &[
     moot("BROADCAST_POLL", IgnoredValueKind::Truth, "entries that are known are not asked for"),
     moot("CACHE", IgnoredValueKind::Truth, "the table is looked up for each packet, which gives the same"),
 ];
-pub(super) const ONE_WAITS: &str = "one packet waits for each hop, the latest (RFC 1122, 2.3.2.2)";
+const TABLE: &[ArgumentSpec] = &[
+    moot("CAPACITY", IgnoredValueKind::Number(1, u64::MAX), ONE_WAITS),
+    key("ENTRY_CAPACITY"),
+    refused_but("ENTRY_PACKET_CAPACITY", &["1"], ONE_WAITS),
+    moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), ONE_WAITS),
+    key("TIMEOUT"),
+];
+const ONE_WAITS: &str = "one packet waits for each hop, the latest (RFC 1122, 2.3.2.2)";
 
 /// Hops that are known or asked for at a time, unless said otherwise.
 const USUAL_ENTRIES: u64 = 1024;
@@ -66,6 +79,12 @@ const USUAL_ENTRIES: u64 = 1024;
 const USUAL_TIMEOUT: u64 = 300_000_000_000;
 const NEIGHBOUR_TIMEOUT: u64 = 120_000_000_000;
 const BETWEEN: i64 = 100_000_000;
+/// Nanoseconds between questions behind so many without an answer, as in Click. Their number is in the upper
+/// two bytes of the word with the hop's Ethernet address.
+const MANY: i64 = 10;
+const BETWEEN_MANY: i64 = 2_000_000_000;
+const QUESTIONS: i64 = 48;
+const MOST_QUESTIONS: i64 = 255;
 /// The hop's Ethernet address, when it answered, when it was asked (0 for never), how long the packet is that
 /// waits.
 const ENTRY: [Size; 4] = [Size::Dw, Size::Dw, Size::Dw, Size::Dw];
@@ -166,14 +185,15 @@ fn querier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let broadcast = setup.arguments.keyword_or("BROADCAST", broadcast, |text| ip(text, names))?;
     // A name may have values of both kinds.
     let ether = ether(&setup.arguments.next("ETH").unwrap_or(own), names)?;
-    let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL_TIMEOUT, seconds)?;
-    let entries =
-        setup.arguments.keyword_or("ENTRY_CAPACITY", USUAL_ENTRIES, |text| unsigned(text, 1 << 20))?;
-    let entries = if entries == 0 { USUAL_ENTRIES } else { entries };
     let table = setup.arguments.keyword("TABLE");
     let table = table.map(|text| shared_table(setup, &text)).transpose()?;
-    let hops =
-        setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
+    let said = |name: &str| table.as_ref().and_then(|table| argument_of(table, name));
+    let timeout = setup.arguments.keyword("TIMEOUT").or_else(|| said("TIMEOUT"));
+    let timeout = timeout.map_or(Ok(USUAL_TIMEOUT), |text| seconds(&text))?;
+    let entries = setup.arguments.keyword("ENTRY_CAPACITY").or_else(|| said("ENTRY_CAPACITY"));
+    let entries = capacity(entries)?;
+    let table = table.map(|table| table.name);
+    let hops = setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries);
     let [queries, responses] = counted(setup, &hops, TableFormat::Hops { timeout, bytes: 4 });
     Ok(Box::new(NeighborQuerier {
         hops,
@@ -192,8 +212,33 @@ fn written_net(text: &SpannedText) -> Option<(u32, u32)> {
 }
 
 /// The element whose table several queriers share.
-fn shared_table(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<String, Error> {
-    Ok(setup.needed(text, "`ARPTable`", &["ARPTable"])?.name.clone())
+fn shared_table(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<Element, Error> {
+    Ok(setup.needed(text, "`ARPTable`", &["ARPTable"])?.clone())
+}
+
+/// The value of an argument of another element that is given by name.
+fn argument_of(element: &Element, name: &str) -> Option<SpannedText> {
+    element.arguments.iter().find_map(|argument| {
+        let value = argument.text.strip_prefix(name)?.strip_prefix(char::is_whitespace)?;
+        Some(SpannedText { text: value.trim().to_owned(), span: argument.span })
+    })
+}
+
+/// Number of hops that are known or asked for at a time; 0 is the usual one.
+fn capacity(text: Option<SpannedText>) -> Result<u32, Error> {
+    let entries = text.map_or(Ok(0), |text| unsigned(&text, 1 << 20))?;
+    Ok(if entries == 0 { USUAL_ENTRIES as u32 } else { entries as u32 })
+}
+
+/// A table that queriers name: with its handlers.
+fn table(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL_TIMEOUT, seconds)?;
+    let entries = capacity(setup.arguments.keyword("ENTRY_CAPACITY"))?;
+    let hops = setup.shared_table(None, "hops", &[Size::W], &ENTRY, LONGEST as u32, entries);
+    setup.require_single_worker(WAITING);
+    let map = setup.map_name(&hops);
+    setup.table_handlers(&map, TableFormat::Hops { timeout, bytes: 4 }, HANDLERS);
+    nothing(setup)
 }
 
 fn solicitor(setup: &mut ElementSetup<'_>) -> ElementResult {
@@ -253,7 +298,8 @@ impl NeighborQuerier {
         let age = code.sub(now, answered);
         code.check_int(Cond::Ne, answered, 0, |code| code.jump(unknown, &[]));
         let most = code.int(self.timeout as i64);
-        code.branch(Cond::Le, age, most, fresh, unknown);
+        // Entries that were there before the first packet may be younger than its time.
+        code.branch(Cond::Sle, age, most, fresh, unknown);
         code.switch_to_block(fresh);
         self.encapsulate(code, packet, entry);
         code.switch_to_block(unknown);
@@ -263,10 +309,21 @@ impl NeighborQuerier {
         code.branch(Cond::Eq, asked, zero, ask, lately);
         code.switch_to_block(lately);
         let since = code.sub(now, asked);
-        code.check_int(Cond::Lt, since, BETWEEN, |code| code.jump(ask, &[]));
+        let ether = code.wide(entry, 0);
+        let (questions, many) = (code.with(AluOp::Rsh, ether, QUESTIONS), code.int(MANY));
+        let is_many = code.compare(Cond::Ge, questions, many);
+        let [few, many] = [BETWEEN, BETWEEN_MANY].map(|time| code.int(time));
+        let between = code.select(is_many, many, few);
+        code.check(Cond::Lt, since, between, |code| code.jump(ask, &[]));
         code.drop(packet, "waits_for_hop");
         code.switch_to_block(ask);
         code.set_wide(entry, ASKED, now);
+        let ether = code.wide(entry, 0);
+        let (questions, most) = (code.with(AluOp::Rsh, ether, QUESTIONS), code.int(MOST_QUESTIONS));
+        let more = code.with(AluOp::Add, ether, 1 << QUESTIONS);
+        let is_most = code.compare(Cond::Ge, questions, most);
+        let ether = code.select(is_most, ether, more);
+        code.set_wide(entry, 0, ether);
         match self.own {
             LocalAddress::Arp(address) => self.ask(code, packet, address, hop[0]),
             LocalAddress::Neighbour(address) => self.solicit(code, packet, address),
@@ -357,11 +414,14 @@ impl NeighborQuerier {
 
     /// Sends a question of a length that begins at `data`.
     fn asked(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, data: Value, length: i64) {
-        let (length, one, none) = (code.int(length), code.int(1), code.truth(false));
+        let (length, one) = (code.int(length), code.int(1));
         let end = code.end(data, length);
         code.count(self.queries, one);
         let port = u32::from(code.connected(1));
-        code.out(port, packet.bounded(data, end).with(Annotation::HasNetwork, none));
+        let is_arp = code.truth(matches!(self.own, LocalAddress::Arp(_)));
+        let network = code.at(data, HEADER);
+        let question = packet.bounded(data, end).with(Annotation::Network, network);
+        code.out(port, question.with(Annotation::HasNetwork, is_arp));
     }
 
     /// The hop that an answer is about, and its Ethernet address. Drops packets that are not answers.

@@ -13,24 +13,25 @@ mod errors;
 mod ftp;
 mod input;
 mod mapper;
+mod sack;
+mod slots;
 mod spec;
 
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
-use self::input::{InputSpec, spec};
+use self::input::{InputSpec, input_specs};
+use self::slots::{FlowSlots, mapping_capacity, sharer, slots};
 use self::spec::{AllocationOrder, AllocationRange, RewritePattern};
 use super::flows::managed_time;
 use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};
-use millstream_click::arguments::{SECOND, boolean, ip, seconds, unsigned};
+use millstream_click::arguments::{SECOND, boolean, ip, seconds};
 use millstream_click::build::{EEXIST, ElementBuilder, ElementHashTable};
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
-use millstream_click::keyword::{
-    ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused, refused_but,
-};
+use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
-use millstream_click::{ElementSetup, Error, TableFormat, TableOperation};
+use millstream_click::{ElementSetup, Error, HandlerAccess, TableFormat, TableOperation};
 
 /// Types of echo requests and their answers.
 const ECHO: i64 = 8;
@@ -44,8 +45,16 @@ const USUAL_TIMEOUTS: [(&str, u64); 3] =
 const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
 /// Value of an entry: its fields ([`MappingEntry`]), flags, and the time of the last packet.
 const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
+/// The same, and behind it the flow's slot, doubled, and one more for answers.
+const SLOTTED_FLOW: [Size; 8] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw, Size::Dw];
+/// Offset of that.
+const SLOT: i32 = 32;
+/// The bits of a key's protocol that are a protocol's; above these is the number of a rewriter.
+const PROTOCOL: i64 = 0xff;
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
+/// In an entry's flags: it is of answers, whose paint is in the upper byte.
+const PAINTED: i64 = 2;
 
 const ARGUMENTS: &[ArgumentSpec] = &[
     key("TIMEOUT"),
@@ -55,12 +64,12 @@ const ARGUMENTS: &[ArgumentSpec] = &[
     key("MAPPING_CAPACITY"),
     key("CAPACITY"),
     key("DST_ANNO"),
-    refused("TCP_NODATA_TIMEOUT", "flows of TCP have one time until they are done"),
-    refused("UDP_STREAMING_TIMEOUT", "flows of UDP have one time"),
-    refused("STREAMING_TIMEOUT", "flows of UDP have one time"),
-    refused_but("GUARANTEE", NONE, NO_GUARANTEE),
-    refused_but("TCP_GUARANTEE", NONE, NO_GUARANTEE),
-    refused_but("UDP_GUARANTEE", NONE, NO_GUARANTEE),
+    key("TCP_NODATA_TIMEOUT"),
+    key("UDP_STREAMING_TIMEOUT"),
+    key("STREAMING_TIMEOUT"),
+    key("GUARANTEE"),
+    key("TCP_GUARANTEE"),
+    key("UDP_GUARANTEE"),
     REAP_INTERVAL,
     REAP_TIME,
     REPLY_ANNO,
@@ -73,8 +82,7 @@ const NO_GUARANTEE: &str = "a full table evicts the flow that was not used for l
 const REAP_INTERVAL: ArgumentSpec = moot("REAP_INTERVAL", Values::Time, NOT_REAPED);
 const REAP_TIME: ArgumentSpec = moot("REAP_TIME", Values::Time, NOT_REAPED);
 const NOT_REAPED: &str = "a flow ends when its time has run out, not when somebody tidies up";
-const REPLY_ANNO: ArgumentSpec =
-    refused("REPLY_ANNO", "there is no annotation that says which way a packet goes");
+const REPLY_ANNO: ArgumentSpec = key("REPLY_ANNO");
 const USE_CACHE: ArgumentSpec =
     moot("USE_CACHE", Values::Truth, "the table is looked up for each packet, which gives the same");
 const SET_AGGREGATE: ArgumentSpec = refused_but("SET_AGGREGATE", &["false"], "there is no such annotation");
@@ -168,6 +176,10 @@ pub(crate) struct RewriterFlows {
     kind: FlowKeyKind,
     /// Nanoseconds after which entries are old: of UDP, of TCP, of TCP that has ended.
     timeouts: [u64; 3],
+    /// Number of the rewriter in its keys, if it shares the table of another one; else 0.
+    sharer: i64,
+    /// Slots of its flows, if it has few mappings.
+    slots: Option<FlowSlots>,
 }
 
 #[derive(Clone)]
@@ -178,6 +190,8 @@ pub(crate) struct IpRewriter {
     outputs: u32,
     /// True if the destination annotation becomes the packet's new destination.
     annotates: bool,
+    /// True if answers get the paint of the packet that began their flow.
+    paints: bool,
     /// Table of the growth of streams that a mapper in front has changed, if there is one.
     deltas: Option<ElementHashTable>,
 }
@@ -194,37 +208,61 @@ fn rewriter(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, protocols: &'static
         *timeout = setup.arguments.keyword_or(name, all.unwrap_or(usual * SECOND), seconds)?;
     }
     let annotates = setup.arguments.keyword_or("DST_ANNO", true, boolean)?;
-    let mut entries = USUAL_ENTRIES;
-    for name in ["CAPACITY", "MAPPING_CAPACITY"] {
-        let flows = setup.arguments.keyword_or(name, entries / 2, |text| unsigned(text, 1 << 28))?;
-        entries = (2 * flows).max(2);
-    }
+    let paints = reply_annotation(setup)?;
+    let capacity = mapping_capacity(setup)?;
+    let entries = capacity.flows.map_or(USUAL_ENTRIES, |flows| (2 * flows).max(2));
+    let slots = if kind == FlowKeyKind::Ports { slots(setup, &capacity, timeouts)? } else { None };
+    let sharer = sharer(setup, &capacity, kind);
     let specs = setup.arguments.rest();
     if specs.len() != setup.inputs as usize {
         let message =
             format!("{} specifications and {} inputs: there must be one each", specs.len(), setup.inputs);
         return Err(Error::new(setup.arguments.span(), message));
     }
-    let inputs =
-        specs.iter().enumerate().map(|(at, text)| spec(setup, kind, at, text)).collect::<Result<_, _>>()?;
-    let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
-    let flows = RewriterFlows { table, kind, timeouts };
+    let inputs = input_specs(setup, kind, &specs)?;
+    setup.handler("patterns", HandlerAccess::Text(inputs.iter().map(|input| format!("{input}\n")).collect()));
+    let value = if slots.is_some() { &SLOTTED_FLOW[..] } else { &FLOW };
+    let table = setup.shared_table(Some(&capacity.owner), "flows", &KEY, value, 0, entries as u32);
+    let flows = RewriterFlows { table, kind, timeouts, sharer, slots };
     known_flows(setup, flows);
     let deltas = ftp::deltas_of(setup);
-    let rewriter = IpRewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, deltas };
+    let rewriter = IpRewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, paints, deltas };
     setup.publish(rewriter.clone());
     Ok(Box::new(rewriter))
+}
+
+/// Returns true if answers are to be annotated with the paint of their flow's first packet.
+fn reply_annotation(setup: &mut ElementSetup<'_>) -> Result<bool, Error> {
+    match setup.arguments.keyword("REPLY_ANNO") {
+        None => Ok(false),
+        Some(text) if text.text == "PAINT" => Ok(true),
+        Some(text) => {
+            let message = format!("REPLY_ANNO {} is not supported: the paint alone is kept", text.text);
+            Err(Error::new(text.span, message))
+        }
+    }
 }
 
 /// Says where the flows are, for other elements and for handlers.
 fn known_flows(setup: &mut ElementSetup<'_>, flows: RewriterFlows) {
     let map = setup.map_name(&flows.table);
+    if let Some(slots) = flows.slots {
+        setup.handler("size", HandlerAccess::Number(slots.count));
+        setup.handler("mapping_failures", HandlerAccess::Number(slots.failures));
+    }
     let verbs = [
         ("table", TableOperation::List),
+        ("tcp_table", TableOperation::List),
+        ("udp_table", TableOperation::List),
         ("size", TableOperation::Count),
         ("table_size", TableOperation::Count),
         ("clear", TableOperation::Clear),
     ];
+    // Slots are not given back by clearing a table.
+    let own = |(name, verb): &&(&'static str, TableOperation)| {
+        flows.slots.is_none() || *name != "size" && *verb != TableOperation::Clear
+    };
+    let verbs: Vec<_> = verbs.iter().filter(own).copied().collect();
     setup.table_handlers(&map, TableFormat::Flows, &verbs);
     setup.publish(flows);
 }
@@ -245,10 +283,11 @@ fn translator(setup: &mut ElementSetup<'_>) -> ElementResult {
     let inputs = vec![InputSpec::Flow { pattern, outputs: [0, 0] }];
     let managed = managed_time(setup)?;
     let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| managed.unwrap_or(seconds * SECOND));
-    let flows = RewriterFlows { table, kind: FlowKeyKind::Ports, timeouts };
+    let flows = RewriterFlows { table, kind: FlowKeyKind::Ports, timeouts, sharer: 0, slots: None };
     known_flows(setup, flows);
     let (protocols, outputs) = (&[TCP, UDP], setup.outputs);
-    Ok(Box::new(IpRewriter { flows, protocols, inputs, outputs, annotates: true, deltas: None }))
+    let (annotates, paints) = (true, false);
+    Ok(Box::new(IpRewriter { flows, protocols, inputs, outputs, annotates, paints, deltas: None }))
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.
@@ -295,6 +334,11 @@ impl RewriterFlows {
         [flow.addresses, flow.ports, protocol]
     }
 
+    /// The protocol in keys, with the number of the rewriter.
+    fn key_protocol(self, code: &mut ElementBuilder<'_, '_>, protocol: Value) -> Value {
+        if self.sharer == 0 { protocol } else { code.with(AluOp::Or, protocol, self.sharer * (PROTOCOL + 1)) }
+    }
+
     /// In which ways packets of this kind are looked up.
     fn sides(self) -> &'static [MappedAddresses] {
         match self.kind {
@@ -315,6 +359,10 @@ impl RewriterFlows {
     ) -> Value {
         let entry = code.find(&self.table, &Self::key(flow, protocol));
         code.check_int(Cond::Ne, entry, 0, |code| code.jump(missing, &[]));
+        if self.slots.is_some() {
+            // A flow ends when its slot is given to another one.
+            return entry;
+        }
         let (fresh, old) = (code.block(), code.block());
         self.branch_on_age(code, (protocol, now), entry, fresh, old);
         code.switch_to_block(old);
@@ -341,7 +389,7 @@ impl RewriterFlows {
         let age = code.sub(now, last);
         let [udp, tcp, done] = self.timeouts.map(|t| code.int(t as i64));
         let flags = code.short(entry, 22);
-        let zero = code.int(0);
+        let (zero, flags) = (code.int(0), code.with(AluOp::And, flags, DONE));
         let ended = code.compare(Cond::Ne, flags, zero);
         let limit = code.select(ended, done, tcp);
         let number = code.int(UDP);
@@ -349,6 +397,14 @@ impl RewriterFlows {
         let limit = code.select(is_udp, udp, limit);
         code.branch(Cond::Le, age, limit, fresh, old);
     }
+}
+
+/// The paint for a packet of an entry: of answers it is that of the packet that began the flow.
+fn reply_paint(code: &mut ElementBuilder<'_, '_>, entry: Value, own: Value) -> Value {
+    let (flags, zero) = (code.short(entry, 22), code.int(0));
+    let (painted, paint) = (code.with(AluOp::And, flags, PAINTED), code.with(AluOp::Rsh, flags, 8));
+    let is_painted = code.compare(Cond::Ne, painted, zero);
+    code.select(is_painted, paint, own)
 }
 
 /// Halves exchanged: the flow of the answers.
@@ -370,8 +426,8 @@ struct RewriteContext {
     protocol: Value,
     key_protocol: Value,
     now: Value,
-    /// Block that changes packets; its parameters are those of [`MappingEntry`], and the destination
-    /// annotation.
+    /// Block that changes packets; its parameters are those of [`MappingEntry`], the destination annotation
+    /// and the paint.
     apply: Block,
 }
 
@@ -419,7 +475,7 @@ impl ElementCodegen for IpRewriter {
         let apply = code.block();
         let now = code.time();
         let key_protocol = match kind {
-            FlowKeyKind::Ports => protocol,
+            FlowKeyKind::Ports => self.flows.key_protocol(code, protocol),
             FlowKeyKind::Echoes => code.int(ICMP),
             FlowKeyKind::Pairs | FlowKeyKind::Hosts => code.int(0),
         };
@@ -559,6 +615,10 @@ impl IpRewriter {
         let asked = (passage.key_protocol, passage.now);
         let entry = self.flows.current(code, flow, asked, missing, gone);
         code.set_wide(entry, 24, passage.now);
+        if let Some(slots) = self.flows.slots {
+            let place = code.wide(entry, SLOT);
+            slots.note(code, passage, place);
+        }
         if self.flows.kind == FlowKeyKind::Ports {
             self.note_end(code, passage, entry);
         }
@@ -566,7 +626,14 @@ impl IpRewriter {
         if let Some(deltas) = &self.deltas {
             ftp::renumber(code, passage, deltas, flow, found.to);
         }
-        self.have_changed(code, passage, &found, side);
+        let own = passage.packet.note(Annotation::Paint);
+        let paint = if self.paints { reply_paint(code, entry, own) } else { own };
+        self.have_changed(code, passage, &found, (side, paint));
+        if self.flows.slots.is_some() {
+            // No flow with a slot is too old.
+            code.switch_to_block(gone);
+            return code.jump(missing, &[]);
+        }
         code.switch_to_block(gone);
         let to = MappingEntry::read(code, entry).to;
         let back = reversed(code, to);
@@ -583,7 +650,7 @@ impl IpRewriter {
         code: &mut ElementBuilder<'_, '_>,
         passage: &RewriteContext,
         entry: &MappingEntry,
-        side: MappedAddresses,
+        (side, paint): (MappedAddresses, Value),
     ) {
         let rest = code.raw(8, passage.header, 12);
         let addresses = side.whole(code, entry.to.addresses, rest);
@@ -597,7 +664,7 @@ impl IpRewriter {
         };
         let mut values = entry.values().to_vec();
         values[0] = addresses;
-        values.push(destination);
+        values.extend([destination, paint]);
         code.jump(passage.apply, &values);
     }
 
@@ -617,15 +684,26 @@ impl IpRewriter {
         let zero = code.int(0);
         code.branch(Cond::Ne, end, zero, set, other);
         code.switch_to_block(set);
-        let done = code.int(DONE);
+        let flags = self.other_flags(code, entry);
+        let done = code.with(AluOp::Or, flags, DONE);
         code.set_short(entry, 22, done);
         code.jump(on, &[]);
         code.switch_to_block(other);
         code.branch(Cond::Ne, begin, zero, clear, on);
         code.switch_to_block(clear);
-        code.set_short(entry, 22, zero);
+        let flags = self.other_flags(code, entry);
+        code.set_short(entry, 22, flags);
         code.jump(on, &[]);
         code.switch_to_block(on);
+    }
+
+    /// An entry's flags but for [`DONE`]: there are others only if answers are painted.
+    fn other_flags(&self, code: &mut ElementBuilder<'_, '_>, entry: Value) -> Value {
+        if !self.paints {
+            return code.int(0);
+        }
+        let flags = code.short(entry, 22);
+        code.with(AluOp::And, flags, !DONE & 0xffff)
     }
 
     /// Begins a flow with the packet that is its first.
@@ -638,7 +716,8 @@ impl IpRewriter {
         outputs: [u32; 2],
     ) {
         let forward = self.install(code, passage, flow, pattern, outputs);
-        self.have_changed(code, passage, &forward, self.flows.sides()[0]);
+        let paint = passage.packet.note(Annotation::Paint);
+        self.have_changed(code, passage, &forward, (self.flows.sides()[0], paint));
     }
 
     /// Chooses the new form of a flow, and records both directions; gives the one in which it begins.
@@ -670,10 +749,39 @@ impl IpRewriter {
         let forward = MappingEntry { to, sums: there, output };
         let reply = MappingEntry { to: answered, sums: back, output: reply };
         let chosen = pattern.varied().is_some();
+        let slot = self.flows.slots.map(|slots| {
+            let index = slots.admit(code, passage, &self.flows, [flow, answers]);
+            code.with(AluOp::Lsh, index, 1)
+        });
+        let reply_slot = slot.map(|slot| code.with(AluOp::Or, slot, 1));
         // Whoever has the answers has the port: of workers that chose the same one, the others choose again.
-        self.note(code, passage, answers, &reply, chosen.then_some(choose));
-        self.note(code, passage, flow, &forward, None);
+        let mut flags = zero;
+        if self.paints {
+            let paint = code.with(AluOp::Lsh, passage.packet.note(Annotation::Paint), 8);
+            flags = code.with(AluOp::Or, paint, PAINTED);
+        }
+        self.note(code, passage, answers, (&reply, flags, reply_slot), chosen.then_some(choose));
+        self.note_forward(code, passage, [flow, answers], (&forward, zero, slot));
         forward
+    }
+
+    /// Writes the direction in which a flow begins down, unless its answers look the same.
+    fn note_forward(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        [flow, answers]: [FlowTuple; 2],
+        entry: (&MappingEntry, Value, Option<Value>),
+    ) {
+        let (differs, on) = (code.block(), code.block());
+        let ports = code.block();
+        code.branch(Cond::Ne, flow.addresses, answers.addresses, differs, ports);
+        code.switch_to_block(ports);
+        code.branch(Cond::Ne, flow.ports, answers.ports, differs, on);
+        code.switch_to_block(differs);
+        self.note(code, passage, flow, entry, None);
+        code.jump(on, &[]);
+        code.switch_to_block(on);
     }
 
     /// Writes a direction down, or goes to `again` if it is there by now.
@@ -682,12 +790,13 @@ impl IpRewriter {
         code: &mut ElementBuilder<'_, '_>,
         passage: &RewriteContext,
         flow: FlowTuple,
-        entry: &MappingEntry,
+        (entry, flags, slot): (&MappingEntry, Value, Option<Value>),
         again: Option<Block>,
     ) {
-        let (key, zero) = (self.key(passage, flow), code.int(0));
+        let key = self.key(passage, flow);
         let [addresses, ports, ip, transport, output] = entry.values();
-        let value = [addresses, ports, ip, transport, output, zero, passage.now];
+        let mut value = vec![addresses, ports, ip, transport, output, flags, passage.now];
+        value.extend(slot);
         let error = match again {
             Some(_) => code.insert_if_absent(&self.flows.table, &key, &value),
             None => code.update_entry(&self.flows.table, &key, &value),

@@ -10,7 +10,9 @@ use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, at, key, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
-use millstream_click::{ElementSetup, Error, SettingType, SettingValue, unquote, words};
+use millstream_click::{
+    Element, ElementSetup, Error, SettingType, SettingValue, SpannedText, unquote, words,
+};
 
 /// The annotation for a number of bytes, in the names of Click.
 const BYTES_ANNOTATION: ArgumentSpec =
@@ -210,38 +212,46 @@ impl ElementCodegen for SearchPattern {
     }
 }
 
-struct TruncatePacket(SettingValue);
+/// Shortens packets.
+struct TruncatePacket {
+    most: SettingValue,
+    /// True if the number of bytes that are gone is noted.
+    notes: bool,
+}
 
-/// Truncates packets. Nobody keeps the number of bytes that are gone, which captures would add to lengths.
+/// Truncates packets. Captures do not add the bytes that are gone to lengths.
 fn truncate(setup: &mut ElementSetup<'_>) -> ElementResult {
     let length = unsigned(&setup.arguments.need("LENGTH")?, u64::from(u32::MAX))? as i64;
-    let kept = setup.arguments.keyword("EXTRA_LENGTH").map(|text| boolean(&text)).transpose()?;
-    let reads_extra = |element: &millstream_click::Element| {
-        let said = |argument: &millstream_click::SpannedText| {
+    let notes = setup.arguments.keyword_or("EXTRA_LENGTH", true, boolean)?;
+    let adds_lengths = |element: &&Element| {
+        let is_false = |argument: &SpannedText| {
             let all: Vec<String> = words(argument).into_iter().map(|word| word.text).collect();
             matches!(&all[..], [name, value] if name == "EXTRA_LENGTH" && value == "false")
         };
-        let has_false = element.arguments.iter().any(said);
-        element.class == "ToDump" && !has_false || element.class == "ToIPSummaryDump"
+        element.class == "ToDump" && !element.arguments.iter().any(is_false)
     };
-    if kept.unwrap_or(true)
-        && let Some(reader) = setup.elements().iter().find(|element| reads_extra(element))
-    {
+    if notes && let Some(reader) = setup.elements().iter().find(adds_lengths) {
         let message =
-            format!("`{}` would write the lengths that packets had, which nobody keeps", reader.name);
+            format!("`{}` would write the lengths that packets had, which it does not know", reader.name);
         let help = "with `EXTRA_LENGTH false`, the bytes that `Truncate` cuts off are forgotten";
         return Err(Error::new(setup.element.span, message).help(help));
     }
-    let most = i64::from(u32::MAX);
-    Ok(Box::new(TruncatePacket(setup.setting("nbytes", SettingType::Number(0, most), length))))
+    let takes = SettingType::Number(0, i64::from(u32::MAX));
+    Ok(Box::new(TruncatePacket { most: setup.setting("nbytes", takes, length), notes }))
 }
 
 impl ElementCodegen for TruncatePacket {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
-        let (length, most) = (code.length(packet), code.setting(self.0));
+        let (length, most) = (code.length(packet), code.setting(self.most));
         let long = code.compare(Cond::Gt, length, most);
         let bytes = code.select(long, most, length);
         let end = code.end(packet.data, bytes);
-        code.out(0, packet.bounded(packet.data, end));
+        let mut packet_now = packet.bounded(packet.data, end);
+        if self.notes {
+            let gone = code.sub(length, bytes);
+            let cut = code.add(packet.note(Annotation::Cut), gone);
+            packet_now = packet_now.with(Annotation::Cut, cut);
+        }
+        code.out(0, packet_now);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A source's packets have their paint and aggregate in front, which become annotations here.
 
+use millstream_isa::AluOp;
+
 use super::generators::{SourcePacing, generator};
 use super::print::{PrintOptions, printing_element};
 use millstream_click::arguments::{boolean, byte, string};
@@ -19,11 +21,7 @@ const FROM: &[ArgumentSpec] = &[
     key("STOP"),
     key("END_CALL"),
     key("ACTIVE"),
-    refused_but(
-        "TIMING",
-        &["false"],
-        "packets come as fast as they are taken, or by their own time (`--replay`)",
-    ),
+    key("TIMING"),
     moot("ZERO", IgnoredValueKind::Truth, "bytes that are not said are zero, which random ones may be"),
     moot("CHECKSUM", IgnoredValueKind::Truth, "packets are whole and their checksums right in any case"),
     key("PROTO"),
@@ -45,7 +43,7 @@ const TO: &[ArgumentSpec] = &[
     key("BANNER"),
     refused_but("BINARY", &["false"], "lines are written as text"),
     moot("MULTIPACKET", IgnoredValueKind::Truth, "no packet stands for several"),
-    refused_but("BAD_PACKETS", &["false"], "headers that are wrong are written as dashes, without remarks"),
+    key("BAD_PACKETS"),
     key("CAREFUL_TRUNC"),
     moot("EXTRA_LENGTH", IgnoredValueKind::Truth, "no packet has an extra length"),
 ];
@@ -98,8 +96,17 @@ fn from(setup: &mut ElementSetup<'_>) -> ElementResult {
     let multiple = setup.arguments.keyword_or("MULTIPACKET", false, boolean)?;
     let fields = setup.arguments.keyword_or("FIELDS", Vec::new(), fields)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let timing = setup.arguments.keyword_or("TIMING", false, boolean)?;
+    if timing {
+        if !setup.is_timed() {
+            let message = "TIMING is for runs with a clock: not for stages, and not for other programs";
+            return Err(Error::new(setup.element.span, message));
+        }
+        setup.require_clock();
+        setup.require_single_worker("its packets come one after the other at their times");
+    }
     setup.handler("encap", HandlerAccess::Text("IP".to_owned()));
-    let source = GraphSource::Summary(SummarySource { input, fields, flow, multiple });
+    let source = GraphSource::Summary(SummarySource { input, fields, flow, timing, multiple });
     generator(setup, 0, source, (active, SourcePacing::default()), SummaryPrefix)
 }
 
@@ -110,7 +117,9 @@ impl ElementCodegen for SummaryPrefix {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let prefix = SUMMARY_PREFIX as i64;
         code.need(packet, packet.data, prefix + 20, "too_short");
-        let [paint, aggregate] = [0, 4].map(|at| code.word(packet.data, at));
+        let [paint, aggregate, cut, high, low] = [0, 4, 8, 12, 16].map(|at| code.word(packet.data, at));
+        let high = code.with(AluOp::Lsh, high, 32);
+        let time = code.alu(AluOp::Or, high, low);
         let (data, yes) = (code.at(packet.data, prefix), code.truth(true));
         let destination = code.word(data, 16);
         let packet = packet
@@ -119,7 +128,9 @@ impl ElementCodegen for SummaryPrefix {
             .with(Annotation::HasNetwork, yes)
             .with(Annotation::Destination, destination)
             .with(Annotation::Paint, paint)
-            .with(Annotation::Aggregate, aggregate);
+            .with(Annotation::Aggregate, aggregate)
+            .with(Annotation::Cut, cut)
+            .with(Annotation::Time, time);
         code.out(0, packet);
     }
 }
@@ -134,6 +145,7 @@ fn to(setup: &mut ElementSetup<'_>) -> ElementResult {
     let banner = setup.arguments.keyword("BANNER").map(|text| string(&text));
     let careful = setup.arguments.keyword_or("CAREFUL_TRUNC", true, boolean)?;
     let header = if header { summary_header(&fields, banner.as_deref()) } else { String::new() };
-    let form = PrintForm::Summary { fields, careful };
+    let bad = setup.arguments.keyword_or("BAD_PACKETS", false, boolean)?;
+    let form = PrintForm::Summary { fields, careful, bad };
     printing_element(setup, PrintOptions { form, file: Some(name), header, ..PrintOptions::default() })
 }

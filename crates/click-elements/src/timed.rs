@@ -2,11 +2,13 @@
 //! ([`ShapingPolicy`]): whoever runs the program keeps packets until they are due, and only packets that
 //! are due reach these elements. In programs whose runs have no clock they pass packets at once.
 
+use millstream_isa::AluOp;
+
 use millstream_click::arguments::{SECOND, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, COUNT, NUMBER, at, key, moot, refused_but};
-use millstream_click::packet::PacketValues;
+use millstream_click::packet::{Annotation, PacketValues};
 use millstream_click::{
     ElementSetup, Error, HandlerAccess, SettingType, ShapingPolicy, SpannedText, TokenBucketSize,
 };
@@ -190,7 +192,18 @@ fn link(setup: &mut ElementSetup<'_>) -> ElementResult {
     setup.handler("latency", HandlerAccess::Text(latency.text));
     setup.handler("bandwidth", HandlerAccess::Text(said.text));
     waits(setup, pace);
-    Ok(Box::new(PacedUnqueue))
+    Ok(Box::new(LinkEnd))
+}
+
+/// Passes packets that have come over a link, whose time is now.
+struct LinkEnd;
+
+impl ElementCodegen for LinkEnd {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let now = code.fine_time();
+        let stamp = code.with(AluOp::Add, now, 1);
+        code.out(0, packet.with(Annotation::Time, stamp));
+    }
 }
 
 /// INTERVAL, which is some time.

@@ -1,5 +1,6 @@
 //! VLAN tags. Source: IEEE 802.1Q.
 
+use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use millstream_click::arguments::{boolean, unsigned};
@@ -36,7 +37,7 @@ pub(super) const CLASSES: &[ElementClass] = &[
 ];
 
 /// The usual type of tags.
-const TAG: u64 = 0x8100;
+pub(super) const TAG: u64 = 0x8100;
 
 fn ethertype(setup: &mut ElementSetup<'_>) -> Result<u16, Error> {
     Ok(setup.arguments.keyword_or("ETHERTYPE", TAG, |text| unsigned(text, 0xffff))? as u16)
@@ -44,10 +45,20 @@ fn ethertype(setup: &mut ElementSetup<'_>) -> Result<u16, Error> {
 
 /// Source of a tag.
 #[derive(Clone, Copy)]
-enum TagSource {
+pub(super) enum TagSource {
     /// The annotation.
     Annotation,
     Always(SettingValue),
+}
+
+impl TagSource {
+    /// The tag for a packet.
+    pub(super) fn value(self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> Value {
+        match self {
+            TagSource::Annotation => packet.note(Annotation::Tag),
+            TagSource::Always(tag) => code.setting(tag),
+        }
+    }
 }
 
 /// Puts a tag behind the addresses.
@@ -60,10 +71,7 @@ struct VlanEncap {
 
 impl ElementCodegen for VlanEncap {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
-        let tag = match self.tag {
-            TagSource::Annotation => packet.note(Annotation::Tag),
-            TagSource::Always(tag) => code.setting(tag),
-        };
+        let tag = self.tag.value(code, packet);
         if let Some(native) = self.native {
             let id = code.with(AluOp::And, tag, 0xfff);
             code.check_int(Cond::Ne, id, native, |code| code.out(0, packet));
@@ -107,17 +115,27 @@ fn settable(setup: &mut ElementSetup<'_>, tag: u16) -> SettingValue {
     SettingValue::Live(of)
 }
 
-fn encap(setup: &mut ElementSetup<'_>) -> ElementResult {
+/// The source of the tag that the arguments VLAN_TCI, VLAN_PCP and VLAN_ID name.
+pub(super) fn tag_source(setup: &mut ElementSetup<'_>) -> Result<TagSource, Error> {
     let whole = setup.arguments.next("VLAN_TCI");
     let annotated = whole.as_ref().is_some_and(|text| text.text == "ANNO");
     let always = tag(setup, whole.filter(|_| !annotated))?;
-    let native = match setup.arguments.keyword("NATIVE_VLAN") {
-        Some(text) if text.text == "-1" => None,
-        Some(text) => Some(unsigned(&text, 0xfff)? as i64),
-        None => Some(0),
-    };
+    Ok(if annotated { TagSource::Annotation } else { TagSource::Always(settable(setup, always)) })
+}
+
+/// The VLAN whose packets have no tag: 0 unless a text says otherwise; none for -1.
+pub(super) fn native_vlan(text: Option<SpannedText>) -> Result<Option<i64>, Error> {
+    match text {
+        Some(text) if text.text == "-1" => Ok(None),
+        Some(text) => Ok(Some(unsigned(&text, 0xfff)? as i64)),
+        None => Ok(Some(0)),
+    }
+}
+
+fn encap(setup: &mut ElementSetup<'_>) -> ElementResult {
+    let tag = tag_source(setup)?;
+    let native = native_vlan(setup.arguments.keyword("NATIVE_VLAN"))?;
     let kind = ethertype(setup)?;
-    let tag = if annotated { TagSource::Annotation } else { TagSource::Always(settable(setup, always)) };
     Ok(Box::new(VlanEncap { kind, tag, native }))
 }
 

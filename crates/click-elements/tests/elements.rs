@@ -522,3 +522,38 @@ fn red_needs_a_queue_and_passes_packets_while_it_is_empty() {
     assert_eq!(errors(&text("-> Queue -> Unqueue")), []);
     assert_eq!(run(&text("-> Queue -> Unqueue"), &vec![vec![0; 60]; 50]).sent.len(), 50);
 }
+
+#[test]
+fn a_hub_sends_to_all_other_ports() {
+    let out = run(
+        "FromDevice(a) -> h :: Hub -> ToDPDKDevice(0); Idle -> [1] h [1] -> ToDPDKDevice(1); \
+         Idle -> [2] h [2] -> ToDPDKDevice(2);",
+        &[datagram()],
+    );
+    assert_eq!(out.sent, [(1, datagram()), (2, datagram())]);
+}
+
+#[test]
+fn a_tagged_header_comes_and_goes() {
+    let out = run(
+        "FromDevice(a) -> Strip(14) -> EtherVLANEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2, VLAN_ID 5) \
+         -> t :: Tee -> ToDPDKDevice(0); t [1] -> StripEtherVLANHeader -> ToDPDKDevice(1);",
+        &[datagram()],
+    );
+    let inner = &datagram()[14..];
+    let tagged = [&hex("020202020202 010101010101 8100 0005 0800")[..], inner].concat();
+    assert_eq!(out.sent, [(0, tagged), (1, inner.to_vec())]);
+}
+
+#[test]
+fn packets_leave_by_a_fixed_output_or_that_of_a_message() {
+    let out = run(
+        "FromDevice(a) -> s :: StaticSwitch(1); s [0] -> Discard; s [1] -> Strip(14) -> Truncate(28) \
+         -> Strip(20) -> ICMPIPEncap(1.0.0.1, 1.0.0.2, echo-reply, IDENTIFIER 7) -> ToDPDKDevice(0);",
+        &[datagram()],
+    );
+    let [(0, sent)] = &out.sent[..] else { panic!("{:?}", out.sent) };
+    assert_eq!((sent.len(), sent[9], &sent[20..22], &sent[24..26]), (36, 1, &[0, 0][..], &[0, 7][..]));
+    assert_eq!((sum(&sent[..20]), sum(&sent[20..])), (0xffff, 0xffff));
+    assert_eq!(sent[28..], datagram()[34..42]);
+}

@@ -160,7 +160,6 @@ fn addresses_times_and_routes_of_ipv6_are_checked() {
     insta::assert_snapshot!(errors("Idle -> ICMP6Error(::1, 9, 0) -> Discard"), @"`9`: 9 is no type of errors or redirects [errors are 1 to 4, a redirect is 137]");
     insta::assert_snapshot!(errors("TimedSource(1 year) -> Discard"), @"`1 year`: `1 year` is not a time like 5, 0.5s or 10ms");
     insta::assert_snapshot!(errors("FastUDPFlows(RATE 0, LIMIT -1, LENGTH 60, SRCETH 1:1:1:1:1:1, SRCIP 1.1.1.1, DSTETH 1:1:1:1:1:1, DSTIP 1.1.1.1, FLOWS 0, FLOWSIZE 1) -> Discard"), @"`0`: there must be a flow at least");
-    insta::assert_snapshot!(errors("Idle -> StoreIPAddress(src) -> Discard"), @"`src`: src and dst of `StoreIPAddress` are not supported [an offset is, with a checksum that is set afterwards]");
     insta::assert_snapshot!(errors("FromDPDKRing(FROM_PROC a) -> Discard"), @"`FromDPDKRing(FROM_PROC a)`: a ring needs FROM_PROC and TO_PROC");
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use millstream_click::{Error, flatten, parse};
-use millstream_click_elements::{compile, reference};
+use millstream_click_elements::{LIBRARY, compile, reference};
 
 #[test]
 fn the_page_is_what_the_classes_say() {
@@ -29,6 +29,14 @@ fn every_class_and_argument_says_what_becomes_of_it() {
     for about in abouts {
         assert!(about.ends_with('.') && about.len() > 15, "{about:?}");
     }
+}
+
+#[test]
+fn no_class_is_declared_twice() {
+    let mut names: Vec<&str> = LIBRARY.all().map(|class| class.name).collect();
+    names.sort_unstable();
+    let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    assert_eq!(twice, [""; 0]);
 }
 
 fn compiled(text: &str) -> Result<(), Vec<Error>> {

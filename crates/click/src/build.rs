@@ -490,6 +490,12 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         self.store(Size::Dw, address, 0, after);
     }
 
+    /// Adds one to a counter of the element's state.
+    pub fn count_by_one(&mut self, offset: u32) {
+        let one = self.int(1);
+        self.count(offset, one);
+    }
+
     /// Sets a number of the element's state.
     pub fn set(&mut self, offset: u32, number: Value) {
         let address = self.state(offset);
@@ -871,6 +877,27 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     fn leave_for(&mut self, output: u32, target: ElementPort, packet: PacketValues) {
         self.keep_for(target, packet);
         self.send(output, packet);
+    }
+
+    /// Ends with the packet on output 0, as the first of those that wait there, if packets do.
+    pub fn out_in_front(&mut self, packet: PacketValues) {
+        let from = ElementPort { element: self.element, port: 0 };
+        let lane = self.compiler.target(from).and_then(|to| Some((to, self.compiler.lane(to)?)));
+        match lane {
+            // The front of a lane is the output behind that of the lane.
+            Some((to, output)) => self.leave_for(output + 1, to, packet),
+            None => self.out(0, packet),
+        }
+    }
+
+    /// Ends with the packet put aside until whoever runs the program hands it back: it goes on at an input
+    /// that the element has declared for this.
+    pub fn wait_at(&mut self, port: u32, packet: PacketValues) {
+        let to = self.input(port);
+        match self.compiler.lane(to) {
+            Some(output) => self.leave_for(output, to, packet),
+            None => self.drop(packet, "unconnected"),
+        }
     }
 
     /// The handle of a packet that was held, which is not null behind this: that goes to `none`.

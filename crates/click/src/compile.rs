@@ -11,23 +11,24 @@
 use std::borrow::Cow;
 
 use millstream_ir::{Block, BlockCall, Cond, Module, Op, Prov, Type, Value, Width};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ablation::Ablations;
 use crate::arguments::{AddressNames, ElementArguments, NameTable};
 use crate::bpf_program::ReadObject;
 use crate::build::ElementBuilder;
 use crate::class::{ElementClass, ElementCodegen, ElementLibrary};
-use crate::error::Error;
+use crate::error::{ConfigSpan, Error, ErrorStage};
 use crate::graph::{Element, ElementPort, Graph};
 use crate::graph_compiler::{ByName, GraphCompiler};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters};
 use crate::layout::{self, MetadataLayout};
-use crate::packet::{HOST, NOTES, PacketValues, TYPES};
+use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
 use crate::program::{ClickProgram, DropCounter, ElementInfo, GraphSource};
 use crate::queueing::ElementQueue;
-use crate::script::{ScriptCall, ScriptStep};
-use crate::{default_handlers, queue_search, resolve};
+use crate::resolve::{self, PushPullResolver};
+use crate::script::{ScriptCall, ScriptKind, ScriptStep};
+use crate::{default_handlers, queue_search};
 
 pub(crate) mod published;
 pub(crate) mod setup;
@@ -59,11 +60,20 @@ pub fn compile(
     general: Ablations,
 ) -> Result<ClickProgram, Vec<Error>> {
     let classes = resolve::classes(library, graph)?;
-    resolve::ports(graph, &classes)?;
+    let connecting = |error: Error| error.at_stage(ErrorStage::Connecting);
+    resolve::ports(graph, &classes)
+        .map_err(|errors| errors.into_iter().map(connecting).collect::<Vec<_>>())?;
     let mut shared = SharedSetup { timed: general.time, ..SharedSetup::default() };
     shared.declared.timed = general.time;
+    let mut ways = PushPullResolver::new(graph, &classes);
+    shared.pulled =
+        (0..classes.len()).map(|element| ways.pulls(false, ElementPort { element, port: 0 })).collect();
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
-    shared.handlers.extend(default_handlers::handlers(library, graph, &classes));
+    let mut default = default_handlers::handlers(library, graph, &classes);
+    let own: FxHashSet<(&str, &str)> =
+        shared.handlers.iter().map(|handler| (handler.element.as_str(), &*handler.name)).collect();
+    default.retain(|handler| !own.contains(&(handler.element.as_str(), &*handler.name)));
+    shared.handlers.extend(default);
     known_calls(graph, &shared)?;
     shared.emit_settings_map();
     let SharedSetup {
@@ -98,6 +108,15 @@ pub fn compile(
         (values, general, writable(&handlers, &calls)),
         (&sources, targets.len(), inputs),
     );
+    if compiler.kept.bytes > layout::RESERVED {
+        let bytes = compiler.kept.bytes;
+        let message = format!(
+            "packets that wait would keep {bytes} bytes of annotations, of {} at most",
+            layout::RESERVED
+        );
+        let span = graph.elements.first().map_or(ConfigSpan::default(), |element| element.span);
+        return Err(vec![Error::new(span, message)]);
+    }
     compiler.number(&mut waits);
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
@@ -142,7 +161,8 @@ fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
     let mut errors = Vec::new();
     for call in &shared.calls {
         let Some(script) = shared.scripts.get(call.script) else { continue };
-        let Some(ScriptStep::Write(text, _)) = script.steps.first() else { continue };
+        let first = script.steps.first().filter(|_| script.kind != ScriptKind::Packet);
+        let Some(ScriptStep::Write(text, _)) = first else { continue };
         let name = text.split_whitespace().next().unwrap_or_default();
         let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
         let is_of = |whole: &str| whole == element || whole.ends_with(&format!("/{element}"));
@@ -167,7 +187,7 @@ fn overflow(lane: &ElementQueue) -> Option<DropCounter> {
 }
 
 fn named(element: &Element) -> ElementInfo {
-    ElementInfo { name: format!("`{} :: {}`", element.name, element.class), span: element.span }
+    ElementInfo { name: format!("`{}`", element.declaration()), span: element.span }
 }
 
 fn behaviours(
@@ -200,7 +220,7 @@ fn behaviours(
         let made = made.and_then(|behaviour| arguments.finish().map(|()| behaviour));
         match made {
             Ok(behaviour) => all.push(behaviour),
-            Err(e) => errors.push(e),
+            Err(e) => errors.push(e.at_stage(ErrorStage::Configuring(element.declaration()))),
         }
     }
     if errors.is_empty() { Ok(all) } else { Err(errors) }
@@ -238,13 +258,12 @@ fn written<'g>(
     write_function(&mut first, behaviours, sources);
     let resumed: Vec<(ElementPort, Block)> =
         first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
-    let kept = match general.annotations {
-        true => {
-            let all: Vec<usize> = (0..NOTES).collect();
-            MetadataLayout::packed(&all, resumed.len(), FxHashMap::default())
-        }
-        false => layout::live_annotations(&first.func, &resumed, &first.held),
-    };
+    let mut kept = layout::live_annotations(&first.func, &resumed, &first.held);
+    if general.annotations {
+        let is_live = |note: &usize| kept.notes.iter().any(|(live, ..)| live == note);
+        let all: Vec<usize> = (0..NOTES).filter(|note| *note < USUAL_NOTES || is_live(note)).collect();
+        kept = MetadataLayout::packed(&all, resumed.len(), FxHashMap::default());
+    }
     if kept.notes.is_empty() {
         return first;
     }
@@ -286,6 +305,7 @@ fn write_entry(compiler: &mut GraphCompiler<'_>, sources: &[(ElementPort, GraphS
     let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
     let packet = PacketValues::of(&[
         handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero, zero, zero,
+        zero, zero,
     ]);
     match sources {
         // All packets go on at this input: no test is needed.

@@ -158,9 +158,10 @@ fn without_comments(text: &str) -> (String, usize) {
     let (mut out, mut at, mut done) = (String::new(), 0, 0);
     let mut lead = None;
     while at < bytes.len() {
-        let next = step(bytes, at).min(bytes.len());
+        let is_directive = is_line_directive(text, at);
+        let next = if is_directive { line_end(bytes, at) } else { step(bytes, at).min(bytes.len()) };
         let comment = bytes[at] == b'/' && next > at + 1;
-        if comment {
+        if comment || is_directive {
             out.push_str(&text[done..at]);
             out.push(' ');
             done = next;
@@ -171,6 +172,21 @@ fn without_comments(text: &str) -> (String, usize) {
     }
     out.push_str(&text[done..]);
     (out.trim().to_owned(), lead.unwrap_or(0))
+}
+
+/// Returns true if a line begins here that a preprocessor has put in: `# NUMBER "FILE"`.
+fn is_line_directive(text: &str, at: usize) -> bool {
+    let begins = at == 0 || text.as_bytes().get(at - 1) == Some(&b'\n');
+    let rest = text.get(at..).and_then(|rest| rest.strip_prefix('#')).map(str::trim_start);
+    begins
+        && rest.is_some_and(|rest| {
+            rest.strip_prefix("line ").unwrap_or(rest).starts_with(|c: char| c.is_ascii_digit())
+        })
+}
+
+/// Place of the end of a line.
+fn line_end(bytes: &[u8], at: usize) -> usize {
+    bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| at + end)
 }
 
 /// First of the characters that represent bytes of a file that is not UTF-8; the byte is added. They are at

@@ -16,6 +16,18 @@ impl ConfigSpan {
     }
 }
 
+/// Step at which an error is found. Click's driver words its messages by it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum ErrorStage {
+    /// The text is read, and classes are looked up.
+    #[default]
+    Reading,
+    /// An element reads its arguments: its name and class, as `NAME :: CLASS`.
+    Configuring(String),
+    /// Elements are connected.
+    Connecting,
+}
+
 /// An error, with its position and help.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -30,12 +42,29 @@ pub struct Error {
     pub help: Option<String>,
     /// Another place that the error is about, and what is there.
     pub note: Option<Box<(ConfigSpan, String)>>,
+    /// Step at which it is found.
+    pub stage: ErrorStage,
+    /// Position of the element that it is about, if Click's driver would name that instead.
+    pub element: Option<ConfigSpan>,
 }
 
 impl Error {
     /// An error at a place.
     pub fn new(span: ConfigSpan, message: impl Into<String>) -> Error {
-        Error { message: message.into(), span, label: "here".into(), help: None, note: None }
+        let (label, stage) = ("here".into(), ErrorStage::Reading);
+        Error { message: message.into(), span, label, help: None, note: None, stage, element: None }
+    }
+
+    /// The same, about the element that is declared here.
+    #[must_use]
+    pub fn about(self, element: ConfigSpan) -> Error {
+        Error { element: Some(element), ..self }
+    }
+
+    /// The same, found at this step.
+    #[must_use]
+    pub fn at_stage(self, stage: ErrorStage) -> Error {
+        Error { stage, ..self }
     }
 
     /// Adds help.

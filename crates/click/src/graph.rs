@@ -18,6 +18,13 @@ pub struct Element {
     pub span: ConfigSpan,
 }
 
+impl Element {
+    /// Its name and class, as `NAME :: CLASS`.
+    pub fn declaration(&self) -> String {
+        format!("{} :: {}", self.name, self.class)
+    }
+}
+
 /// A port of an element, by the element's place in [`Graph::elements`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ElementPort {

@@ -21,6 +21,8 @@ pub const SETTINGS: &str = "click.settings";
 pub enum HandlerAccess {
     /// 64 bits of the state, at this byte.
     Number(u32),
+    /// True if 64 bits of the state, at this byte, are zero.
+    IsZero(u32),
     /// Writing sets these words of the state and the contents of these arrays to zero.
     Zero {
         /// Their offsets in the state.
@@ -42,6 +44,8 @@ pub enum HandlerAccess {
     Ratio(StateRatio),
     /// 64 bits of the settings, at this byte, which may be written.
     Setting(u32, SettingType),
+    /// An argument of the element, as `NAME VALUE`, whose value is a setting.
+    Argument(String, u32),
     /// Some bits of a setting.
     Bits(SettingBits),
     /// Writing gives these settings these values.
@@ -207,6 +211,8 @@ pub enum TableFormat {
     },
     /// Flows of a rewriter, two entries each.
     Flows,
+    /// Counts of aggregates.
+    Aggregates,
 }
 
 /// Operation on the entries of a table.
@@ -228,6 +234,8 @@ pub enum TableOperation {
     Several,
     /// All are removed.
     Clear,
+    /// All are written to a file, or with `-` to standard output.
+    Save,
 }
 
 impl TableOperation {

@@ -18,7 +18,7 @@ use millstream_ir::{Block, Function, Inst, Op, Prov, Size, Type, Value, ValueDef
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::ElementPort;
-use crate::packet::{FIRST_NOTE, NOTE_NAMES, NOTE_SIZES, NOTES, TYPES};
+use crate::packet::{FIRST_NOTE, NOTE_NAMES, NOTE_SIZES, NOTES, TYPES, USUAL_NOTES};
 
 /// Use of an annotation by a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,14 +70,14 @@ const FIELDS: [i32; 5] = [0, 4, 8, 12, 16];
 
 /// Bytes at the beginning of each buffer that packets never use, wherever their heads are moved to:
 /// `sizeof(struct xdp_frame)`. The data that is kept is at their end.
-const RESERVED: u32 = 40;
+pub(crate) const RESERVED: u32 = 40;
 const _: () = {
     let (mut all, mut note) = (4, 0);
-    while note < NOTES {
+    while note < USUAL_NOTES {
         all += NOTE_SIZES[note].bytes();
         note += 1;
     }
-    assert!(all <= RESERVED, "there is room for all annotations and the number of an input");
+    assert!(all <= RESERVED, "the usual annotations and the number of an input must fit");
 };
 /// Size of the kept data is a multiple of this, so that it begins where a word may begin.
 const WORD: u32 = 4;

@@ -52,7 +52,7 @@ pub use bpf_program::{BpfElementProgram, ProgramHook, ReadObject};
 pub use compile::compile;
 pub use compile::setup::ElementSetup;
 pub use config::{SpannedText, decoded, unquote, words};
-pub use error::{ConfigSpan, Error, nearest};
+pub use error::{ConfigSpan, Error, ErrorStage, nearest};
 pub use flatten::flatten;
 pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
 pub use handlers::{
@@ -69,8 +69,8 @@ pub use program::{
     QUEUE, STATE, SourceControl, SourceEnd,
 };
 pub use queueing::{
-    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, ShapingPolicy,
-    SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
+    ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED,
+    ShapingPolicy, SourceHold, SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
 };
 pub use reference::reference;
 pub use script::{

@@ -36,6 +36,10 @@ pub enum Annotation {
     Skipped,
     /// The aggregate that it belongs to; 0 for none.
     Aggregate,
+    /// One nanosecond more than its time, which may be negative; 0 for the time at which it came.
+    Time,
+    /// Bytes that were cut off behind.
+    Cut,
 }
 
 /// The four words of a destination of IPv6.
@@ -50,7 +54,10 @@ pub const BROADCAST: i64 = 1;
 pub const MULTICAST: i64 = 2;
 
 /// Number of annotations.
-pub const NOTES: usize = 14;
+pub const NOTES: usize = 16;
+
+/// Annotations that are kept together while a packet waits, whatever a configuration reads: the first so many.
+pub const USUAL_NOTES: usize = Annotation::Time as usize;
 
 /// Their names, in order.
 pub const NOTE_NAMES: [&str; NOTES] = [
@@ -68,6 +75,8 @@ pub const NOTE_NAMES: [&str; NOTES] = [
     "VLAN tag",
     "skipped bytes",
     "aggregate",
+    "time",
+    "bytes cut off",
 ];
 
 /// The place of the first one in [`TYPES`].
@@ -83,6 +92,8 @@ pub const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::I64,
     Type::I64,
     Type::I1,
+    Type::I64,
+    Type::I64,
     Type::I64,
     Type::I64,
     Type::I64,
@@ -111,6 +122,8 @@ pub const NOTE_SIZES: [Size; NOTES] = [
     Size::W,
     Size::H,
     Size::H,
+    Size::W,
+    Size::Dw,
     Size::W,
 ];
 

@@ -7,13 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::summary::{PacketNotes, SummaryField, summary_line};
+use crate::summary::{PacketNotes, SummaryField, bad_header, summary_line};
 
 /// The event array with the records of all elements.
 pub const PRINTS: &str = "click.prints";
 
 /// Numbers in front of the bytes, 64 bits each, in the machine's order: see `PrintRecord`.
-pub const WORDS: usize = 8;
+pub const WORDS: usize = 10;
 /// Value for the network header if there is none.
 pub const NO_NETWORK: i64 = i64::MIN;
 
@@ -21,6 +21,7 @@ pub const NO_NETWORK: i64 = i64::MIN;
 const IP: usize = 20;
 const IP6: usize = 40;
 const ARP: usize = 8;
+const ETHER: usize = 14;
 const ETHER_ARP: usize = 28;
 
 /// Form in which the bytes of packets are printed.
@@ -86,6 +87,8 @@ pub enum PrintForm {
     Arp {
         /// When the packet came.
         timestamp: bool,
+        /// The Ethernet addresses in front of the message.
+        ether: bool,
     },
     /// `ToIPSummaryDump`.
     Summary {
@@ -93,6 +96,8 @@ pub enum PrintForm {
         fields: Vec<SummaryField>,
         /// True if packets that are cut off have a line in front that says so.
         careful: bool,
+        /// True if packets whose headers are wrong have a line in front that says what is.
+        bad: bool,
     },
 }
 
@@ -119,6 +124,10 @@ struct PrintRecord<'r> {
     paint: u64,
     tag: u64,
     aggregate: u32,
+    /// Bytes that were cut off before.
+    cut: usize,
+    /// Its time in nanoseconds, if it is not that of the record.
+    time: Option<i64>,
     /// Offset of the packet in `bytes`.
     data: usize,
     /// Bytes of the packet and, if its network header is in front of it, from that on.
@@ -130,11 +139,13 @@ fn parsed(record: &[u8]) -> Option<(usize, PrintRecord<'_>)> {
     let (words, bytes) = record.split_at_checked(8 * WORDS)?;
     let word = |at: usize| words[8 * at..].first_chunk().map_or(0, |word| i64::from_ne_bytes(*word));
     let [number, cpu, distance, length, data, paint, tag, aggregate] = [0, 1, 2, 3, 4, 5, 6, 7].map(word);
+    let (cut, stamp) = (usize::try_from(word(8)).ok()?, word(9));
+    let time = (stamp != 0).then(|| stamp.wrapping_sub(1));
     let data = usize::try_from(data).ok()?;
     let network = if distance == NO_NETWORK { None } else { data.checked_add_signed(distance as isize) };
     let length = usize::try_from(length).ok()?;
     let (cpu, paint, tag, aggregate) = (cpu as u64, paint as u64, tag as u64, aggregate as u32);
-    let record = PrintRecord { cpu, network, length, paint, tag, aggregate, data, bytes };
+    let record = PrintRecord { cpu, network, length, paint, tag, aggregate, cut, time, data, bytes };
     Some((usize::try_from(number).ok()?, record))
 }
 
@@ -146,17 +157,22 @@ pub fn printed<'p>(
 ) -> Option<(&'p PacketPrinter, Vec<u8>)> {
     let (number, record) = parsed(record)?;
     let printer = printers.get(number)?;
+    let time = record.time.unwrap_or(i64::try_from(time).unwrap_or(i64::MAX));
     Some((printer, printer.text(&record, time)?))
 }
 
 /// A time as seconds, with microseconds, or nanoseconds where these are needed.
-fn seconds(time: u64) -> String {
-    let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
-    if rest % 1_000 == 0 { format!("{seconds}.{:06}", rest / 1_000) } else { format!("{seconds}.{rest:09}") }
+pub(crate) fn seconds_text(time: i64) -> String {
+    let (sign, whole) = (if time < 0 { "-" } else { "" }, time.unsigned_abs());
+    let (seconds, rest) = (whole / 1_000_000_000, whole % 1_000_000_000);
+    match rest % 1_000 {
+        0 => format!("{sign}{seconds}.{:06}", rest / 1_000),
+        _ => format!("{sign}{seconds}.{rest:09}"),
+    }
 }
 
 impl PacketPrinter {
-    fn text(&self, record: &PrintRecord<'_>, time: u64) -> Option<Vec<u8>> {
+    fn text(&self, record: &PrintRecord<'_>, time: i64) -> Option<Vec<u8>> {
         let labelled = |separator: &str| {
             let mut text = self.label.clone();
             if !text.is_empty() {
@@ -173,7 +189,7 @@ impl PacketPrinter {
                     separator = ": ";
                 }
                 if timestamp {
-                    text.extend(format!("{separator}{}", seconds(time)).bytes());
+                    text.extend(format!("{separator}{}", seconds_text(time)).bytes());
                     separator = ": ";
                 }
                 text.extend(format!("{separator}{:4}", record.length).bytes());
@@ -212,28 +228,38 @@ impl PacketPrinter {
                 }
                 Some(text)
             }
-            &PrintForm::Arp { timestamp } => {
+            &PrintForm::Arp { timestamp, ether: shown } => {
                 let network = record.network?;
                 let mut text = labelled(": ");
                 if timestamp {
-                    text.extend(format!("{}: ", seconds(time)).bytes());
+                    text.extend(format!("{}: ", seconds_text(time)).bytes());
+                }
+                let header = network.checked_sub(ETHER).and_then(|start| record.bytes.get(start..));
+                if let Some(header) = header.filter(|header| shown && header.len() >= ETHER) {
+                    text.extend(format!("{} > {}: ", ether(&header[6..12]), ether(&header[..6])).bytes());
                 }
                 text.extend(arp(record.bytes.get(network..).unwrap_or_default())?.bytes());
                 Some(text)
             }
-            PrintForm::Summary { fields, careful } => Some(record.summary(fields, *careful, time)),
+            PrintForm::Summary { fields, careful, bad } => {
+                Some(record.summary(fields, (*careful, *bad), time))
+            }
         }
     }
 }
 
 impl<'r> PrintRecord<'r> {
     /// A line of a summary, or two.
-    fn summary(&self, fields: &[SummaryField], careful: bool, time: u64) -> Vec<u8> {
+    fn summary(&self, fields: &[SummaryField], (careful, bad): (bool, bool), time: i64) -> Vec<u8> {
         let packet = self.network.and_then(|network| self.bytes.get(network..));
         let is_cut = packet.is_some_and(|packet| {
-            packet.first().is_some_and(|first| first >> 4 == 4) && packet.len() < usize::from(half(packet, 2))
+            packet.first().is_some_and(|first| first >> 4 == 4)
+                && packet.len() + self.cut < usize::from(half(packet, 2))
         });
         let mut text = if careful && is_cut { b"!bad truncated IP length\n".to_vec() } else { Vec::new() };
+        if bad && let Some(what) = bad_header(packet) {
+            text.extend(format!("!bad {what}\n").bytes());
+        }
         let about = PacketNotes { time, paint: self.paint as u8, aggregate: self.aggregate };
         text.extend(summary_line(fields, packet, &about));
         text
@@ -371,10 +397,10 @@ impl IpPacket<'_> {
     }
 }
 
-fn ip(form: &IpForm, record: &PrintRecord<'_>, network: usize, time: u64) -> Vec<u8> {
+fn ip(form: &IpForm, record: &PrintRecord<'_>, network: usize, time: i64) -> Vec<u8> {
     let mut text = String::new();
     if form.timestamp {
-        text += &format!("{}: ", seconds(time));
+        text += &format!("{}: ", seconds_text(time));
     }
     if form.aggregate {
         text += &format!("#{}", record.aggregate);
@@ -795,7 +821,9 @@ mod tests {
         }
         let mut message =
             vec![0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2];
-        let of = |message: &[u8]| text(PrintForm::Arp { timestamp: false }, "", &record(Some(0), message), 0);
+        let of = |message: &[u8]| {
+            text(PrintForm::Arp { timestamp: false, ether: false }, "", &record(Some(0), message), 0)
+        };
         assert_eq!(of(&message).as_deref(), Some("arp who-has 1.0.0.2 tell 1.0.0.1"));
         message[7] = 2;
         assert_eq!(of(&message).as_deref(), Some("arp reply 1.0.0.1 is-at 02-02-02-02-02-02"));
@@ -819,7 +847,7 @@ mod tests {
                         let record = record(Some(network), &whole[..cut]);
                         let _ = text(PrintForm::Ip(form), "", &record, 0);
                         let _ = text(PrintForm::Ip6(Some(9)), "", &record, 0);
-                        let _ = text(PrintForm::Arp { timestamp: true }, "", &record, 0);
+                        let _ = text(PrintForm::Arp { timestamp: true, ether: true }, "", &record, 0);
                         let _ = text(packet(PayloadFormat::Hex, -1), "", &record[..record.len().min(60)], 0);
                     }
                 }

@@ -8,7 +8,7 @@ use crate::class::ElementClass;
 use crate::graph::{ElementPort, Graph};
 use crate::queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingDeclarations,
-    QueueingNetwork,
+    QueueingNetwork, RESUMED, ShapingPolicy, SourceHold, TimingParameter,
 };
 use crate::resolve::PushPullResolver;
 
@@ -30,27 +30,34 @@ pub(crate) fn find(
         ways: PushPullResolver::new(graph, classes),
         lanes: Vec::new(),
         inputs: FxHashMap::default(),
+        fronts: Vec::new(),
         seen: FxHashSet::default(),
         fed: Vec::new(),
     };
     graph.connections.iter().for_each(|c| *search.pullers.entry(c.from).or_default() += 1);
     let mut elements: Vec<usize> = declared.paces.keys().copied().collect();
     elements.sort_unstable();
-    let turns: Vec<PullScheduler> =
-        elements.iter().map(|&element| search.turns(ElementPort { element, port: 0 }, element, 0)).collect();
+    let turns: Vec<PullScheduler> = elements.iter().map(|&element| search.served(element)).collect();
     let server = |(&element, turns): (&usize, PullScheduler)| QueueServer {
         element: graph.elements[element].name.clone(),
         pace: declared.paces[&element],
         turns,
         feeds: search.fed.iter().find(|(from, _)| *from == element).map(|(_, lane)| *lane),
     };
-    let servers = elements.iter().zip(turns).map(server).collect();
+    let mut servers: Vec<QueueServer> = elements.iter().zip(turns).map(server).collect();
+    for &element in &declared.detours {
+        let turns = search.lane(ElementPort { element, port: RESUMED }, element, None);
+        let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));
+        let pace = ShapingPolicy::Upto { limit, base, active: TimingParameter::Fixed(1) };
+        servers.push(QueueServer { element: graph.elements[element].name.clone(), pace, turns, feeds: None });
+    }
     let senders = declared.senders.clone();
     let pulls = if declared.timed { search.pulls(sources) } else { Vec::new() };
-    let waits =
-        QueueingNetwork { servers, lanes: search.lanes, senders, pulls, kept: 0, clocked: declared.clocked };
+    let holds = search.holds(sources);
+    let (lanes, clocked) = (search.lanes, declared.clocked);
+    let waits = QueueingNetwork { servers, lanes, senders, pulls, holds, kept: 0, clocked };
     let mut inputs: Vec<(usize, ElementPort)> =
-        search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
+        search.inputs.into_iter().map(|(input, lane)| (lane, input)).chain(search.fronts).collect();
     inputs.sort_unstable();
     (waits, inputs.into_iter().map(|(_, input)| input).collect())
 }
@@ -74,6 +81,8 @@ struct QueueSearch<'s> {
     ways: PushPullResolver,
     lanes: Vec<ElementQueue>,
     inputs: FxHashMap<ElementPort, usize>,
+    /// Lanes that are the fronts of others, with their inputs.
+    fronts: Vec<(usize, ElementPort)>,
     /// Schedulers that were looked into: each has its place once.
     seen: FxHashSet<usize>,
     /// Elements of time that another one pulls from, by which lane.
@@ -81,6 +90,60 @@ struct QueueSearch<'s> {
 }
 
 impl QueueSearch<'_> {
+    /// Turns that an element of time pulls from: one input, or several that it pulls nothing from.
+    fn served(&mut self, element: usize) -> PullScheduler {
+        match self.ports[element].0 {
+            0 | 1 => self.turns(ElementPort { element, port: 0 }, element, 0),
+            inputs => {
+                let turns = (0..inputs).map(|port| self.turns(ElementPort { element, port }, element, 0));
+                PullScheduler::First(turns.collect())
+            }
+        }
+    }
+
+    /// Sources that look at queues, with the lanes that their packets go to. Source: Click's
+    /// `Notifier::downstream_full_signal`.
+    fn holds(&self, sources: &[usize]) -> Vec<SourceHold> {
+        let looks = |(_, element): &(usize, &usize)| self.classes[**element].name == "InfiniteSource";
+        let lanes = |(source, element): (usize, &usize)| {
+            let lanes = self.full_lanes(*element)?;
+            (!lanes.is_empty()).then_some(SourceHold { source, lanes })
+        };
+        sources.iter().enumerate().filter(looks).filter_map(lanes).collect()
+    }
+
+    /// Lanes of the queues that packets of an element are pushed to; `None` if they may go elsewhere.
+    fn full_lanes(&self, element: usize) -> Option<Vec<usize>> {
+        let (mut lanes, mut open, mut seen) = (Vec::new(), vec![element], FxHashSet::default());
+        while let Some(element) = open.pop() {
+            if !seen.insert(element) {
+                continue;
+            }
+            let next: Vec<ElementPort> = self
+                .graph
+                .connections
+                .iter()
+                .filter_map(|c| (c.from.element == element).then_some(c.to))
+                .collect();
+            match self.declared.queues.get(&element) {
+                Some(queue) if !queue.notifies => return None,
+                Some(_) => {
+                    let name = &self.graph.elements[element].name;
+                    let own = (0..self.lanes.len()).filter(|lane| self.lanes[*lane].element == *name);
+                    let before = lanes.len();
+                    lanes.extend(own);
+                    // A queue without a lane is never full.
+                    if lanes.len() == before {
+                        return None;
+                    }
+                }
+                None if next.is_empty() => return None,
+                None => open.extend(next.iter().map(|port| port.element)),
+            }
+        }
+        Some(lanes)
+    }
+
     /// Turns that an input pulls from, for the element `of`.
     fn turns(&mut self, mut input: ElementPort, of: usize, depth: u32) -> PullScheduler {
         // A way that leads back to itself has no end.
@@ -194,8 +257,14 @@ impl QueueSearch<'_> {
             let element = self.graph.elements[element].name.clone();
             // Positions are known when the code is generated.
             let (numbered, notes) = (ByteRange::default(), Vec::new());
-            self.lanes.push(ElementQueue { element, queue, number: 0, numbered, notes });
-            self.lanes.len() - 1
+            let lane = ElementQueue { element, queue, front_of: None, number: 0, numbered, notes };
+            self.lanes.push(lane.clone());
+            let own = self.lanes.len() - 1;
+            if queue.is_some_and(|queue| queue.mixed) {
+                self.lanes.push(ElementQueue { queue: None, front_of: Some(own), ..lane });
+                self.fronts.push((own + 1, input));
+            }
+            own
         });
         PullScheduler::Lane(lane)
     }

@@ -104,6 +104,8 @@ pub struct ElementQueue {
     pub element: String,
     /// Properties that only queues have.
     pub queue: Option<QueueProperties>,
+    /// The lane whose first packets its packets become, if it holds none itself.
+    pub front_of: Option<usize>,
     /// Number in the code of the place where its packets go on.
     pub number: u32,
     /// Position of that number in the data that is kept of a packet.
@@ -129,6 +131,10 @@ pub struct QueueProperties {
     pub capacity: TimingParameter,
     /// True if a full one drops its first packet.
     pub front: bool,
+    /// True if sources that look at it wait while it is full.
+    pub notifies: bool,
+    /// True if packets may be put in front of its first one.
+    pub mixed: bool,
     /// Offset in the state.
     pub length: u32,
     /// Offset in the state.
@@ -163,6 +169,18 @@ pub struct QueueServer {
     pub feeds: Option<usize>,
 }
 
+/// The input, not part of the graph, at which packets go on that have waited for a script.
+pub const RESUMED: u32 = u32::MAX - 1;
+
+/// A source that sends nothing while all queues are full that its packets go to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceHold {
+    /// Its place in [`crate::ClickProgram::sources`].
+    pub source: usize,
+    /// The lanes.
+    pub lanes: Vec<usize>,
+}
+
 /// Places where packets of a program wait.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueingNetwork {
@@ -175,6 +193,8 @@ pub struct QueueingNetwork {
     /// Sources that are pulled by turns; a lane of [`PullScheduler`] is an index of
     /// [`crate::ClickProgram::sources`] here.
     pub pulls: Vec<PullScheduler>,
+    /// Sources that wait for queues.
+    pub holds: Vec<SourceHold>,
     /// Bytes that are kept of a packet.
     pub kept: u32,
     /// True if elements that hold no packets use the clock.
@@ -196,6 +216,8 @@ pub(crate) struct QueueingDeclarations {
     /// Of schedulers with tickets.
     pub(crate) tickets: FxHashMap<usize, Vec<u64>>,
     pub(crate) senders: Vec<SourceTiming>,
+    /// Elements whose packets wait at their input [`RESUMED`].
+    pub(crate) detours: Vec<usize>,
     pub(crate) clocked: bool,
     /// True if runs have a clock.
     pub(crate) timed: bool,

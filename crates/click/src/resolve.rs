@@ -78,7 +78,7 @@ fn counts(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<Error> {
                 continue;
             }
             if let Some(free) = (0..count.max(least)).find(|port| !used.contains(port)) {
-                let message = format!("'{name} :: {}' {side} {free} unused", element.class);
+                let message = format!("'{}' {side} {free} unused", element.declaration());
                 errors.push(Error::new(element.span, message));
             }
         }
@@ -111,6 +111,8 @@ impl PushPullResolver {
                     let set = this.fresh();
                     this.sets.insert((output, at), set);
                     match processing(class, output, port) {
+                        // No packet passes it from an input to an output.
+                        PortProcessing::Agnostic if class.name == "Idle" => {}
                         PortProcessing::Agnostic => {
                             let with = *agnostic.get_or_insert(set);
                             this.join(set, with);
@@ -191,18 +193,18 @@ impl PushPullResolver {
             let set = self.sets[&(true, c.from)];
             let root = self.root(set);
             let pull = matches!(self.ways[root], Some((PortProcessing::Pull, _)));
-            let name = |port: ElementPort| {
-                let element = &graph.elements[port.element];
-                format!("{} :: {}", element.name, element.class)
-            };
+            let element = |port: ElementPort| &graph.elements[port.element];
+            let name = |port: ElementPort| element(port).declaration();
             if !pull && outputs.insert(c.from, c.to).is_some() {
                 let message = format!("illegal reuse of '{}' push output {}", name(c.from), c.from.port);
-                errors.push(Error::new(c.span, message).help("a `Tee` sends copies to several elements"));
+                let error = Error::new(c.span, message).about(element(c.from).span);
+                errors.push(error.help("a `Tee` sends copies to several elements"));
             }
             if pull && inputs.insert(c.to, c.from).is_some() {
                 let message = format!("illegal reuse of '{}' pull input {}", name(c.to), c.to.port);
                 errors.push(
                     Error::new(c.span, message)
+                        .about(element(c.to).span)
                         .help("a scheduler such as `RoundRobinSched` pulls from several"),
                 );
             }

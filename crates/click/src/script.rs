@@ -23,12 +23,14 @@ pub struct Script {
 }
 
 /// A script that runs whenever code says so, which counts how often that is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScriptCall {
     /// Offset of that count in the state.
     pub due: u32,
     /// Its place in [`crate::ClickProgram::scripts`].
     pub script: usize,
+    /// The array that gets the value of each run, if code waits for it, and its number of entries.
+    pub results: Option<(String, u32)>,
 }
 
 /// When a script runs.
@@ -44,12 +46,14 @@ pub enum ScriptKind {
     Proxy,
     /// When the process receives a signal.
     Signal,
+    /// For each packet, which waits for the output that the script returns.
+    Packet,
 }
 
 impl ScriptKind {
     /// Returns true if a script runs only when something calls it.
     pub fn is_called(self) -> bool {
-        matches!(self, ScriptKind::Passive | ScriptKind::Proxy | ScriptKind::Signal)
+        matches!(self, ScriptKind::Passive | ScriptKind::Proxy | ScriptKind::Signal | ScriptKind::Packet)
     }
 }
 
@@ -180,17 +184,16 @@ fn kind(text: &SpannedText) -> Result<(ScriptKind, Vec<i32>), Error> {
         "PASSIVE" => ScriptKind::Passive,
         "DRIVER" => ScriptKind::Driver,
         "PROXY" => ScriptKind::Proxy,
-        other => {
-            match &words(text)[..] {
-                [word, signals @ ..] if word.text == "SIGNAL" && !signals.is_empty() => {
-                    return Ok((ScriptKind::Signal, signals.iter().map(signal).collect::<Result<_, _>>()?));
-                }
-                _ => {
-                    return Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
-                    .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY, SIGNAL with the names of signals"));
-                }
+        "PACKET" => ScriptKind::Packet,
+        other => match &words(text)[..] {
+            [word, signals @ ..] if word.text == "SIGNAL" && !signals.is_empty() => {
+                return Ok((ScriptKind::Signal, signals.iter().map(signal).collect::<Result<_, _>>()?));
             }
-        }
+            _ => {
+                return Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
+                    .help("those that are: ACTIVE, PASSIVE, DRIVER, PROXY, PACKET, SIGNAL with the names of signals"));
+            }
+        },
     };
     Ok((kind, Vec::new()))
 }

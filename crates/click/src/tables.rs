@@ -4,6 +4,9 @@
 //! Routes are a map of longest prefixes with gateway and output, answers one with Ethernet addresses. No
 //! element writes them; if nothing else may, there is room for their initial entries only.
 
+use std::fmt;
+use std::net::Ipv4Addr;
+
 use millstream_ir::{Map, MapDecl};
 use millstream_isa::MapType;
 
@@ -27,6 +30,17 @@ pub struct RouteEntry<A> {
     pub gateway: A,
     /// The output.
     pub output: u32,
+}
+
+impl fmt::Display for RouteEntry<u32> {
+    /// The route as the handler `table` has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gateway = match self.gateway {
+            0 => "-".to_owned(),
+            gateway => Ipv4Addr::from(gateway).to_string(),
+        };
+        write!(f, "{}/{}\t{gateway}\t{}", Ipv4Addr::from(self.address), self.bits, self.output)
+    }
 }
 
 /// Handlers of a table of routes, as Click's `IPRouteTable` has them.

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::click;
 use crate::exit::Exit;
+use crate::wrap::{columns, wrap};
 
 /// Flags of `millstream layout`.
 #[derive(Debug, clap::Args)]
@@ -222,8 +223,8 @@ fn text(d: &LayoutReport) -> String {
     let r = &d.descriptor;
     let _ = writeln!(
         out,
-        "{} bytes each, {} of them for what is fetched ahead; {} are written when a packet comes; \
-         a batch of {BATCH} has cache lines: {}\n\
+        "{} bytes each, {} of them for prefetching; {} are written when a packet comes;\n\
+         cache lines of a batch of {BATCH}: {}\n\
          with all fields: {} bytes, {} written, cache lines: {}",
         r.stride, r.notes, r.received, r.lines, r.whole_stride, r.whole_received, r.whole_lines
     );
@@ -243,7 +244,8 @@ fn text(d: &LayoutReport) -> String {
         out.push('\n');
     }
     if !d.dead.is_empty() {
-        let _ = writeln!(out, "dead: {}", d.dead.join(", "));
+        let dead = wrap(&format!("dead: {}", d.dead.join(", ")), columns(), 2);
+        let _ = writeln!(out, "{}", dead.join("\n"));
     }
     match &d.waiting {
         None => out.push_str("\nno packet is queued: annotations are in registers\n"),

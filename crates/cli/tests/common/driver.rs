@@ -73,7 +73,74 @@ fn errors_are_lines_with_their_places() {
         error(twice),
         "b:7: redeclaration of element 'x'\n<stdin>:1: element 'x' previously declared here\n"
     );
-    assert_eq!(error("Idle -> p :: Print"), "<stdin>:1: 'p :: Print' output 0 unused\n");
+    let unused = "<stdin>:1: 'p :: Print' output 0 unused\nRouter could not be initialized!\n";
+    assert_eq!(error("Idle -> p :: Print"), unused);
+    let (code, _, said) = click(&["-e", "Idle -> h :: Hub(3)"], "");
+    let wrong = "config:1: While configuring 'h :: Hub':\n  `Hub` has no further argument\n\
+        Router could not be initialized!\n";
+    assert_eq!((code, said.as_str()), (Some(2), wrong));
+}
+
+/// Standard output of a configuration in simulated time.
+fn simulated(text: &str) -> String {
+    let (code, out, said) = click(&["--simtime"], text);
+    assert_eq!(code, Some(0), "{said}");
+    out
+}
+
+#[test]
+fn a_script_chooses_the_output_of_each_packet() {
+    let text = "InfiniteSource(LIMIT 5, STOP true) \
+        -> s :: Script(TYPE PACKET, init n 0, set n $(add $n 1), return $(mod $n 2)) -> c :: Counter -> Discard; \
+        s [1] -> d :: Counter -> Discard";
+    assert_eq!(click(&["-h", "c.count", "-h", "d.count"], text).1, "c.count:\n2\n\nd.count:\n3\n\n");
+}
+
+#[test]
+fn queues_hold_what_nothing_pulls_and_sources_wait_for_them() {
+    let text = "s :: InfiniteSource -> q :: Queue(10) -> Idle; \
+        Script(wait 1, print $(s.count) $(q.length) $(q.drops), write q.capacity 4, wait 1, \
+            print $(q.length), stop)";
+    assert_eq!(simulated(text), "10 10 0\n4\n");
+    let held = "InfiniteSource(LIMIT 3) -> q :: Queue -> r :: ReplayUnqueue(STOP 1, ACTIVE false) \
+        -> c :: Counter -> Discard; \
+        Script(wait 1, print $(q.length) $(c.count), write r.active true, wait 1, \
+            print $(q.length) $(c.count), stop)";
+    assert_eq!(simulated(held), "3 0\n0 3\n");
+}
+
+#[test]
+fn the_earliest_packet_leaves_first_and_one_for_the_front_before_others() {
+    let files = Files::new("driver-sorted");
+    let summary = |name: &str, lines: &str| {
+        let path = files.0.join(name);
+        std::fs::write(&path, format!("!data timestamp ip_id\n{lines}")).expect("written");
+        path.display().to_string()
+    };
+    let (odd, even) = (summary("odd", "1 1\n3 3\n"), summary("even", "2 2\n4 4\n"));
+    let text = format!(
+        "FromIPSummaryDump({odd}, STOP true) -> Queue -> t :: TimeSortedSched; \
+         FromIPSummaryDump({even}, STOP true) -> Queue -> [1] t -> Unqueue \
+         -> ToIPSummaryDump(-, FIELDS ip_id, HEADER false)"
+    );
+    assert_eq!(simulated(&text), "1\n2\n3\n4\n");
+    let mixed = "InfiniteSource(DATA abcd, LIMIT 1) -> q :: MixedQueue -> u :: Unqueue(ACTIVE false) \
+        -> Print(x, CONTENTS ASCII) -> Discard; b :: InfiniteSource(DATA ABCD, LIMIT 1, ACTIVE false) -> [1] q; \
+        Script(wait 1, write b.active true, wait 1, write u.active true, wait 1, stop)";
+    let printed = click(&["--simtime"], mixed).2;
+    assert_eq!(printed, "x:    4 |  ABCD\nx:    4 |  abcd\n");
+}
+
+#[test]
+fn optimizers_leave_the_configuration_to_the_compiler() {
+    let text = "Idle -> c :: Classifier(12/0800, -) -> Discard; c [1] -> Discard";
+    let flat = wrapper("click-flatten", Path::new("/tmp"), &[], text).stdout;
+    for name in ["click-align", "click-fastclassifier", "click-devirtualize"] {
+        let out = wrapper(name, Path::new("/tmp"), &[], text);
+        assert_eq!((out.status.code(), &out.stdout), (Some(0), &flat), "{name}");
+    }
+    let program = " 0  12/08000000%ffff0000  yes->[0]  no->[1]\nsafe length 14\nalignment offset 0\n";
+    assert_eq!(click(&["-qh", "c.program"], text).1, program);
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub(crate) const NUMBERED: &[(&str, u32)] = &[
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 const ICMP: u32 = 1;
-const PORTS: &[(&str, u32)] = &[
+pub(crate) const PORTS: &[(&str, u32)] = &[
     ("echo", 7),
     ("discard", 9),
     ("daytime", 13),

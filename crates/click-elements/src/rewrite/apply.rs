@@ -11,12 +11,12 @@ use millstream_click::packet::Annotation;
 impl IpRewriter {
     /// Changes the packet as the entry says, and sends it on.
     pub(super) fn apply(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext) {
-        let params: Vec<Value> = (0..6).map(|_| code.number_param(passage.apply)).collect();
-        let (entry, destination) = (MappingEntry::of(&params), params[5]);
+        let params: Vec<Value> = (0..7).map(|_| code.number_param(passage.apply)).collect();
+        let (entry, destination, paint) = (MappingEntry::of(&params), params[5], params[6]);
         let header = passage.header;
         code.set_raw(8, header, 12, entry.to.addresses);
         adjust(code, header, 10, entry.sums[0]);
-        let packet = passage.packet.with(Annotation::Destination, destination);
+        let packet = passage.packet.with(Annotation::Destination, destination).with(Annotation::Paint, paint);
         let on = code.block();
         match self.flows.kind {
             FlowKeyKind::Ports => segment(code, passage, &entry, on),

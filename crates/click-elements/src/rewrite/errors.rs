@@ -9,7 +9,7 @@ use millstream_isa::{AluOp, Cond};
 
 use super::{
     ECHO, FlowKeyKind, FlowTuple, ICMP, LOW, MappedAddresses, MappingEntry, RewriterFlows, TCP, UDP, changes,
-    exchanged, reversed, with_identifier,
+    exchanged, reply_annotation, reply_paint, reversed, with_identifier,
 };
 use crate::ip::{header, header_length};
 use millstream_click::arguments::{boolean, unsigned};
@@ -45,17 +45,20 @@ struct IcmpRewriter {
     /// do.
     rewriters: Vec<(String, Option<u32>)>,
     annotates: bool,
+    /// True if errors get the paint that answers of the flow have.
+    paints: bool,
     outputs: u32,
 }
 
 fn errors(setup: &mut ElementSetup<'_>) -> ElementResult {
     let annotates = setup.arguments.keyword_or("DST_ANNO", true, boolean)?;
+    let paints = reply_annotation(setup)?;
     let text = setup.arguments.need("MAPS")?;
     let rewriters: Vec<_> = words(&text).iter().map(|word| named(setup, word)).collect::<Result<_, _>>()?;
     if rewriters.is_empty() {
         return Err(Error::new(text.span, "no rewriter is named"));
     }
-    Ok(Box::new(IcmpRewriter { rewriters, annotates, outputs: setup.outputs }))
+    Ok(Box::new(IcmpRewriter { rewriters, annotates, paints, outputs: setup.outputs }))
 }
 
 /// `ELEMENT` or `ELEMENT:OUTPUT`.
@@ -151,19 +154,19 @@ impl IcmpRewriter {
         QuotedPacket { header, transport, protocol, answers: FlowTuple { ports, ..answers }, depth }
     }
 
-    /// Looks the answers up in a rewriter's flows; goes to `found` with the original addresses and ports and
-    /// the output, or to `missing`.
+    /// Looks the answers up in a rewriter's flows; goes to `found` with the original addresses and ports, the
+    /// output and the paint, or to `missing`.
     fn look_up(
         &self,
         code: &mut ElementBuilder<'_, '_>,
         (flows, first): (RewriterFlows, Option<u32>),
-        carried: &QuotedPacket,
+        (carried, own): (&QuotedPacket, Value),
         (found, missing): (Block, Block),
     ) {
         let QuotedPacket { answers, protocol, depth, .. } = *carried;
         let zero = code.int(0);
         let (needs, key_protocol) = match flows.kind {
-            FlowKeyKind::Ports => (Some(PORTS), protocol),
+            FlowKeyKind::Ports => (Some(PORTS), flows.key_protocol(code, protocol)),
             FlowKeyKind::Echoes => (Some(IDENTIFIER), code.int(ICMP)),
             FlowKeyKind::Pairs | FlowKeyKind::Hosts => (None, zero),
         };
@@ -176,6 +179,7 @@ impl IcmpRewriter {
             let flow = FlowTuple { addresses: side.of(code, answers.addresses), ports };
             let next = code.block();
             let entry = flows.current(code, flow, (key_protocol, now), next, next);
+            let paint = if self.paints { reply_paint(code, entry, own) } else { own };
             let entry = MappingEntry::read(code, entry);
             let addresses = side.whole(code, entry.to.addresses, answers.addresses);
             let ports = if needs.is_some() { entry.to.ports } else { answers.ports };
@@ -183,7 +187,7 @@ impl IcmpRewriter {
                 Some(first) => code.with(AluOp::Add, entry.output, i64::from(first)),
                 None => zero,
             };
-            code.jump(found, &[addresses, ports, output]);
+            code.jump(found, &[addresses, ports, output, paint]);
             code.switch_to_block(next);
         }
         code.jump(missing, &[]);
@@ -302,12 +306,13 @@ impl ElementCodegen for IcmpRewriter {
         code.switch_to_block(error);
         let carried = self.carried(code, packet, message);
         let found = code.block();
-        let [addresses, ports, output] = [0; 3].map(|_| code.number_param(found));
+        let [addresses, ports, output, paint] = [0; 4].map(|_| code.number_param(found));
+        let own = packet.note(Annotation::Paint);
         for (name, first) in &self.rewriters {
             // `errors` has checked that the element exists and is a rewriter.
             let Some(flows) = code.published_by::<RewriterFlows>(name) else { continue };
             let missing = code.block();
-            self.look_up(code, (flows, *first), &carried, (found, missing));
+            self.look_up(code, (flows, *first), (&carried, own), (found, missing));
             code.switch_to_block(missing);
         }
         self.unmapped(code, packet, "no_mapping");
@@ -323,7 +328,7 @@ impl ElementCodegen for IcmpRewriter {
         let on = code.block();
         change_behind(code, packet, (message, &carried), (of_addresses, ports), on);
         code.switch_to_block(on);
-        let packet = packet.with(Annotation::Destination, destination);
+        let packet = packet.with(Annotation::Destination, destination).with(Annotation::Paint, paint);
         for port in 1..self.outputs {
             code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
         }

@@ -10,6 +10,7 @@
 use millstream_ir::{Prov, Size, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
+use super::sack::renumber_sacks;
 use super::{
     FlowTuple, InputSpec, IpRewriter, LOW, MappingEntry, RewriteContext, RewriterFlows, changes, exchanged,
     reversed,
@@ -101,6 +102,37 @@ fn behind(code: &mut ElementBuilder<'_, '_>, number: Value, other: Value) -> Val
     code.compare(Cond::Lt, less, half)
 }
 
+/// Growth of a stream: the byte from which on it is longer, by how much before that byte and behind it.
+pub(super) struct StreamGrowth {
+    from: Value,
+    before: Value,
+    after: Value,
+}
+
+impl StreamGrowth {
+    fn read(code: &mut ElementBuilder<'_, '_>, entry: Value) -> StreamGrowth {
+        let [from, before, after] = [0, 8, 16].map(|offset| code.wide(entry, offset));
+        StreamGrowth { from, before, after }
+    }
+
+    /// The new number of a byte that is sent.
+    fn sent(&self, code: &mut ElementBuilder<'_, '_>, number: Value) -> Value {
+        let is_behind = behind(code, number, self.from);
+        let delta = code.select(is_behind, self.after, self.before);
+        let new = code.add(number, delta);
+        code.with(AluOp::And, new, ALL)
+    }
+
+    /// The number that a byte that is acknowledged was sent with.
+    pub(super) fn acknowledged(&self, code: &mut ElementBuilder<'_, '_>, number: Value) -> Value {
+        let compared = code.sub(number, self.after);
+        let is_behind = behind(code, compared, self.from);
+        let delta = code.select(is_behind, self.after, self.before);
+        let new = code.sub(number, delta);
+        code.with(AluOp::And, new, ALL)
+    }
+}
+
 /// Gives a segment that comes through the rewriter of a control connection the sequence numbers of the other
 /// side: those of its own bytes if its stream was changed, those that it acknowledges if the other one was.
 pub(super) fn renumber(
@@ -117,29 +149,26 @@ pub(super) fn renumber(
     let whole = code.at(passage.transport, 20);
     code.check(Cond::Le, whole, passage.packet.end, |code| code.jump(on, &[]));
     let back = reversed(code, to);
-    let flags = code.byte(passage.transport, 13);
-    let acknowledges = code.with(AluOp::And, flags, 0x10);
     for (flow, offset, own) in [(flow, 4, true), (back, 8, false)] {
         let next = code.block();
-        if !own {
-            code.check_int(Cond::Ne, acknowledges, 0, |code| code.jump(next, &[]));
-        }
         let key = stream(code, flow);
         let entry = code.find(deltas, &key);
         code.check_int(Cond::Ne, entry, 0, |code| code.jump(next, &[]));
-        let [from, before, after] = [0, 8, 16].map(|offset| code.wide(entry, offset));
+        let growth = StreamGrowth::read(code, entry);
         let number = code.word(passage.transport, offset);
-        let compared = if own { number } else { code.sub(number, before) };
-        let is_behind = behind(code, compared, from);
-        let delta = code.select(is_behind, after, before);
-        let new = if own { code.add(number, delta) } else { code.sub(number, delta) };
-        let new = code.with(AluOp::And, new, ALL);
+        let new = match own {
+            true => growth.sent(code, number),
+            false => growth.acknowledged(code, number),
+        };
         let (old, raw) = (code.raw(4, passage.transport, offset), code.swapped(32, new));
         let words = changes(code, old, raw, 2);
         let sum = code.raw(2, passage.transport, 16);
         let sum = exchanged(code, sum, &words);
         code.set_raw(2, passage.transport, 16, sum);
         code.set_word(passage.transport, offset, new);
+        if !own {
+            renumber_sacks(code, passage, &growth);
+        }
         code.jump(next, &[]);
         code.switch_to_block(next);
     }
@@ -287,7 +316,8 @@ impl FtpPortMapper {
         let (now, tcp) = (code.time(), code.int(TCP));
         let (known, new, on, zero) = (code.block(), code.block(), code.block(), code.int(0));
         let to = FlowTuple { addresses: code.number_param(on), ports: code.number_param(on) };
-        let key = RewriterFlows::key(flow, tcp);
+        let key_protocol = rewriter.flows.key_protocol(code, tcp);
+        let key = RewriterFlows::key(flow, key_protocol);
         let entry = code.find(&rewriter.flows.table, &key);
         code.branch(Cond::Ne, entry, zero, known, new);
         code.switch_to_block(known);
@@ -295,15 +325,8 @@ impl FtpPortMapper {
         let found = MappingEntry::read(code, entry);
         code.jump(on, &[found.to.addresses, found.to.ports]);
         code.switch_to_block(new);
-        let passage = RewriteContext {
-            packet,
-            header,
-            transport: header,
-            protocol: tcp,
-            key_protocol: tcp,
-            now,
-            apply: on,
-        };
+        let passage =
+            RewriteContext { packet, header, transport: header, protocol: tcp, key_protocol, now, apply: on };
         let made = rewriter.install(code, &passage, flow, pattern, outputs);
         code.jump(on, &[made.to.addresses, made.to.ports]);
         code.switch_to_block(on);
@@ -320,6 +343,8 @@ impl FtpPortMapper {
         to: FlowTuple,
     ) {
         let before = code.length(packet);
+        let begin = code.plus(packet.note(Annotation::Network), payload);
+        let said_bytes = code.sub(packet.end, begin);
         let room = code.int(GROWTH);
         let longer = code.lengthened(packet, room);
         let header = longer.note(Annotation::Network);
@@ -361,7 +386,12 @@ impl FtpPortMapper {
         let after = code.length(packet);
         let growth = code.sub(after, before);
         let flow = FlowTuple { addresses: code.raw(8, header, 12), ports: code.raw(4, transport, 0) };
-        let (key, number) = (stream(code, flow), code.word(transport, 4));
+        // The bytes of the command and those that replace them are not told apart: the last one of the command
+        // is the first that counts.
+        let (key, begin) = (stream(code, flow), code.word(transport, 4));
+        let last = code.with(AluOp::Sub, said_bytes, 1);
+        let number = code.add(begin, last);
+        let number = code.with(AluOp::And, number, ALL);
         let (known, new, on) = (code.block(), code.block(), code.block());
         let entry = code.find(&self.deltas, &key);
         code.branch(Cond::Ne, entry, zero, known, new);

@@ -1,5 +1,7 @@
 //! Arguments of a rewriter: the treatment of packets that belong to no flow.
 
+use std::fmt;
+
 use super::FlowKeyKind;
 use super::mapper::{self, PatternMapper};
 use super::spec::{RewritePattern, flow_spec};
@@ -21,13 +23,55 @@ pub(super) enum InputSpec {
     Mapped(PatternMapper),
 }
 
-/// Reads the specification of an input.
-pub(super) fn spec(
+/// Reads the specifications of all inputs. The error names each that is wrong, as Click does.
+pub(super) fn input_specs(
     setup: &mut ElementSetup<'_>,
     kind: FlowKeyKind,
-    input: usize,
-    argument: &SpannedText,
-) -> Result<InputSpec, Error> {
+    specs: &[SpannedText],
+) -> Result<Vec<InputSpec>, Error> {
+    let (mut inputs, mut errors) = (Vec::new(), Vec::new());
+    for (at, text) in specs.iter().enumerate() {
+        match spec(setup, at, text) {
+            Ok(input) => inputs.push(input),
+            Err(error) => errors.push((at, error)),
+        }
+    }
+    let lines: Vec<String> =
+        errors.iter().map(|(at, error)| format!("input spec {at}: {}", error.message)).collect();
+    if let Some((_, first)) = errors.into_iter().next() {
+        return Err(Error { message: lines.join("\n"), ..first });
+    }
+    for (input, text) in inputs.iter().zip(specs) {
+        input.patterns().iter().try_for_each(|pattern| pattern.fits(kind, setup, text))?;
+    }
+    Ok(inputs)
+}
+
+impl InputSpec {
+    /// Patterns of flows that begin.
+    fn patterns(&self) -> Vec<&RewritePattern> {
+        match self {
+            InputSpec::Drop | InputSpec::Pass(_) => Vec::new(),
+            InputSpec::Flow { pattern, .. } => vec![pattern],
+            InputSpec::Mapped(mapper) => mapper.patterns.iter().map(|(pattern, _)| pattern).collect(),
+        }
+    }
+}
+
+impl fmt::Display for InputSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InputSpec::Drop => f.write_str("<drop>"),
+            InputSpec::Pass(_) => f.write_str("<nochange>"),
+            InputSpec::Flow { pattern, .. } if *pattern == RewritePattern::default() => f.write_str("<keep>"),
+            InputSpec::Flow { pattern, .. } => pattern.fmt(f),
+            InputSpec::Mapped(_) => f.write_str("<mapper>"),
+        }
+    }
+}
+
+/// Reads the specification of an input.
+fn spec(setup: &mut ElementSetup<'_>, input: usize, argument: &SpannedText) -> Result<InputSpec, Error> {
     let all = words(argument);
     let wrong = || {
         Error::new(
@@ -49,11 +93,11 @@ pub(super) fn spec(
         }
         ["pattern" | "xpattern", .., _, _] if all.len() >= 4 => {
             let own = format!("{}.{input}", setup.element.name);
-            let (pattern, outputs) = flow_spec(setup, kind, &own, argument, &all[1..])?;
+            let (pattern, outputs) = flow_spec(setup, &own, argument, &all[1..])?;
             Ok(InputSpec::Flow { pattern, outputs })
         }
         [name] => match mapper::named(setup, name) {
-            Some(named) => Ok(InputSpec::Mapped(mapper::read(setup, kind, &named)?)),
+            Some(named) => Ok(InputSpec::Mapped(mapper::read(setup, &named)?)),
             None => Err(wrong()),
         },
         _ => Err(wrong()),

@@ -6,7 +6,6 @@
 use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
-use super::FlowKeyKind;
 use super::spec::{RewritePattern, flow_spec};
 use crate::basic::nothing;
 use millstream_click::arguments::unsigned;
@@ -50,17 +49,13 @@ pub(super) fn named(setup: &ElementSetup<'_>, name: &str) -> Option<Element> {
     setup.named(name).filter(|element| is_mapper(&element.class)).cloned()
 }
 
-/// Reads the patterns of a mapper for a rewriter of a kind.
-pub(super) fn read(
-    setup: &mut ElementSetup<'_>,
-    kind: FlowKeyKind,
-    mapper: &Element,
-) -> Result<PatternMapper, Error> {
+/// Reads the patterns of a mapper.
+pub(super) fn read(setup: &mut ElementSetup<'_>, mapper: &Element) -> Result<PatternMapper, Error> {
     let empty = |what: &str| Error::new(mapper.span, format!("`{}` has no {what}", mapper.name));
     if mapper.class == ROUND_ROBIN.name {
         let all = mapper.arguments.iter().enumerate();
         let patterns = all
-            .map(|(at, text)| flow_spec(setup, kind, &format!("{}.{at}", mapper.name), text, &words(text)))
+            .map(|(at, text)| flow_spec(setup, &format!("{}.{at}", mapper.name), text, &words(text)))
             .collect::<Result<Vec<_>, Error>>()?;
         if patterns.is_empty() {
             return Err(empty("patterns"));
@@ -84,7 +79,7 @@ pub(super) fn read(
         let mut all = words(text);
         let missing = || Error::new(text.span, "expected a pattern, outputs, and the number of the server");
         let id = unsigned(&all.pop().ok_or_else(missing)?, 65_535)?;
-        patterns.push(flow_spec(setup, kind, &format!("{}.{at}", mapper.name), text, &all)?);
+        patterns.push(flow_spec(setup, &format!("{}.{at}", mapper.name), text, &all)?);
         points.extend((0..nodes).map(|node| (point(seed << 32 | id << 16 | node, 0), at)));
     }
     points.sort_unstable();

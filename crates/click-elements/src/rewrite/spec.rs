@@ -1,5 +1,8 @@
 //! Patterns of rewriters: the new form of a flow.
 
+use std::fmt;
+use std::net::Ipv4Addr;
+
 use super::FlowKeyKind;
 use millstream_click::arguments::{ip, prefix, unsigned};
 use millstream_click::{ElementSetup, Error, SpannedText};
@@ -14,6 +17,8 @@ pub(super) struct RewritePattern {
     /// The first source port, and the number of further ones to choose from.
     pub(super) source_port: Option<(u16, u16)>,
     pub(super) destination_port: Option<u16>,
+    /// True if it is written with ports, be they given or not.
+    pub(super) has_ports: bool,
     pub(super) choice: AllocationOrder,
     /// Offset of the next port to be tried.
     pub(super) next: u32,
@@ -65,7 +70,6 @@ pub(super) enum AllocationOrder {
 /// name of a pattern without one.
 pub(super) fn flow_spec(
     setup: &mut ElementSetup<'_>,
-    kind: FlowKeyKind,
     own: &str,
     argument: &SpannedText,
     all: &[SpannedText],
@@ -85,7 +89,6 @@ pub(super) fn flow_spec(
     };
     let next = setup.shared_number(&format!("pattern {name}"));
     let pattern = RewritePattern { next, ..self::pattern(setup, argument, words)? };
-    pattern.fits(kind, setup, argument)?;
     Ok((pattern, [output(forward)?, output(reply)?]))
 }
 
@@ -105,9 +108,10 @@ fn pattern(
         }
     };
     let given = |text: &SpannedText| text.text != "-";
-    let mut found = RewritePattern::default();
+    let mut found = RewritePattern { has_ports: words.len() > 2, ..RewritePattern::default() };
     if given(source) {
-        let (first, more, choice) = sources(setup, source)?;
+        let bad = |error: Error| worded("bad source address", error);
+        let (first, more, choice) = sources(setup, source).map_err(bad)?;
         if more > 0 && source_port.is_some() {
             return Err(Error::new(source.span, "a pattern with ports has one source address")
                 .help("several addresses to choose from are SADDR DADDR: `1.0.0.1-1.0.0.9 -`"));
@@ -115,20 +119,58 @@ fn pattern(
         (found.source, found.more_sources, found.choice) = (Some(first), more, choice);
     }
     if given(destination) {
-        found.destination = Some(ip(destination, setup.arguments.names)?);
+        let address = ip(destination, setup.arguments.names);
+        found.destination = Some(address.map_err(|error| worded("bad destination address", error))?);
     }
     let port = |text: &SpannedText| Ok::<u16, Error>(unsigned(text, 65_535)? as u16);
     if let Some(text) = source_port.filter(|text| given(text)) {
         let (range, choice) = chosen(&text.text);
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let part = |part: &str| port(&SpannedText { text: part.to_owned(), span: text.span });
+        let bad = |error: Error| worded("bad source port", error);
+        let part = |part: &str| port(&SpannedText { text: part.to_owned(), span: text.span }).map_err(bad);
         let (first, last) = (part(first)?, part(last)?);
         let more = last.checked_sub(first);
-        let more = more.ok_or_else(|| Error::new(text.span, "the range of ports goes backwards"))?;
+        let more = more.ok_or_else(|| bad(Error::new(text.span, "the range of ports goes backwards")))?;
         (found.source_port, found.choice) = (Some((first, more)), choice);
     }
-    found.destination_port = destination_port.filter(|text| given(text)).map(port).transpose()?;
+    let port = destination_port.filter(|text| given(text)).map(port).transpose();
+    found.destination_port = port.map_err(|error| worded("bad destination port", error))?;
     Ok(found)
+}
+
+/// An error in Click's words; its own are the help.
+fn worded(message: &str, error: Error) -> Error {
+    let help = match &error.help {
+        Some(help) => format!("{}: {help}", error.message),
+        None => error.message.clone(),
+    };
+    Error { message: message.to_owned(), help: Some(help), ..error }
+}
+
+impl fmt::Display for RewritePattern {
+    /// The pattern as the handler `patterns` has it: `SADDR SPORT DADDR DPORT`, or without ports.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = |address: Option<u32>| {
+            address.map_or_else(|| "-".to_owned(), |address| Ipv4Addr::from(address).to_string())
+        };
+        let source = match (self.source, self.more_sources) {
+            (Some(first), more @ 1..) => {
+                format!("{}-{}", Ipv4Addr::from(first), Ipv4Addr::from(first.saturating_add(more)))
+            }
+            (source, _) => address(source),
+        };
+        let destination = address(self.destination);
+        if !self.has_ports {
+            return write!(f, "{source} {destination}");
+        }
+        let port = match self.source_port {
+            None => "-".to_owned(),
+            Some((first, 0)) => first.to_string(),
+            Some((first, more)) => format!("{first}-{}", u32::from(first) + u32::from(more)),
+        };
+        let other = self.destination_port.map_or_else(|| "-".to_owned(), |port| port.to_string());
+        write!(f, "{source} {port} {destination} {other}")
+    }
 }
 
 /// A range, and the choice by the letter behind it.
@@ -169,7 +211,12 @@ fn sources(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<(u32, u32, Al
 
 impl RewritePattern {
     /// Checks that a rewriter of this kind can do it.
-    fn fits(&self, kind: FlowKeyKind, setup: &ElementSetup<'_>, argument: &SpannedText) -> Result<(), Error> {
+    pub(super) fn fits(
+        &self,
+        kind: FlowKeyKind,
+        setup: &ElementSetup<'_>,
+        argument: &SpannedText,
+    ) -> Result<(), Error> {
         let class = &setup.element.class;
         let wrong = |what: &str| Err(Error::new(argument.span, format!("`{class}` {what}")));
         let has_ports = self.source_port.is_some() || self.destination_port.is_some();

@@ -58,6 +58,8 @@ pub(crate) struct SharedSetup {
     pub(super) calls: Vec<ScriptCall>,
     pub(super) values: PublishedValues,
     pub(super) element: usize,
+    /// Elements whose input 0 pulls.
+    pub(super) pulled: Vec<bool>,
     /// True if runs have a clock; and the declarations of elements about it.
     pub(super) timed: bool,
     pub(super) declared: QueueingDeclarations,
@@ -110,9 +112,15 @@ impl ElementSetup<'_> {
         at
     }
 
-    /// A handler of the element.
+    /// A handler of the element; the first one of a name counts.
     pub fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: HandlerAccess) {
-        self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
+        let (element, name) = (&self.element.name, name.into());
+        let mut all = self.shared.handlers.iter().rev();
+        // Those of the element are the last ones.
+        let is_known = all.by_ref().take_while(|h| h.element == *element).any(|h| h.name == name);
+        if !is_known {
+            self.shared.handlers.push(Handler { element: element.clone(), name, access });
+        }
     }
 
     /// A number that the handler of this name reads and, where somebody may, writes.
@@ -266,11 +274,24 @@ impl ElementSetup<'_> {
             signals: Vec::new(),
             steps,
         };
-        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len() });
+        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len(), results: None });
         self.shared.scripts.push(script);
         self.require_clock();
         self.require_single_worker("what it counts is that of one worker");
         Ok(due)
+    }
+
+    /// Has a script run for each packet, which code counts in the state, at the offset given back. Values of
+    /// the runs go to an array, one after the other, from its beginning again behind its end. Packets of the
+    /// element wait for their values ([`crate::build::ElementBuilder::wait_at`]).
+    pub fn script_of_packets(&mut self, script: Script, results: (String, u32)) -> u32 {
+        let due = self.number();
+        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len(), results: Some(results) });
+        self.shared.scripts.push(script);
+        self.shared.declared.detours.push(self.shared.element);
+        self.require_clock();
+        self.require_single_worker("its script runs for one packet after the other");
+        due
     }
 
     /// Returns true if a script writes one of these handlers of the element.
@@ -287,6 +308,11 @@ impl ElementSetup<'_> {
     pub fn require_single_worker(&mut self, why: &str) {
         let message = format!("`{}` is for one worker: {why}", self.element.class);
         self.shared.alone.push(Error::new(self.element.span, message));
+    }
+
+    /// Returns true if the element pulls packets from its input 0.
+    pub fn is_pulled(&self) -> bool {
+        self.shared.pulled.get(self.shared.element).copied().unwrap_or(false)
     }
 
     /// Returns true if runs of the program have a clock.

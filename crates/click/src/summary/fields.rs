@@ -23,6 +23,8 @@ pub enum SummaryField {
     FragmentOffset,
     /// Length of the IP packet.
     Length,
+    /// Options of IP.
+    IpOptions,
     /// Protocol, by number or letter.
     Protocol,
     /// Length of the IP header.
@@ -79,6 +81,10 @@ pub enum SummaryField {
     IcmpNextMtu,
     /// The bytes behind the headers, quoted.
     Payload,
+    /// Their MD5 digest, as letters.
+    PayloadDigest,
+    /// Their MD5 digest in hexadecimal.
+    PayloadDigestHex,
     /// Their number.
     PayloadLength,
     /// Number of bytes of the IP packet that are there.
@@ -106,6 +112,7 @@ pub(super) const NAMES: &[(&str, SummaryField)] = &[
     ("ip_frag", Field::Fragment),
     ("ip_fragoff", Field::FragmentOffset),
     ("ip_len", Field::Length),
+    ("ip_opt", Field::IpOptions),
     ("ip_proto", Field::Protocol),
     ("ip_hl", Field::HeaderLength),
     ("ip_id", Field::Identification),
@@ -134,6 +141,8 @@ pub(super) const NAMES: &[(&str, SummaryField)] = &[
     ("icmp_seq", Field::IcmpSequence),
     ("icmp_nextmtu", Field::IcmpNextMtu),
     ("payload", Field::Payload),
+    ("payload_md5", Field::PayloadDigest),
+    ("payload_md5_hex", Field::PayloadDigestHex),
     ("payload_len", Field::PayloadLength),
     ("ip_capture_len", Field::CaptureLength),
     ("count", Field::Count),
@@ -190,6 +199,8 @@ pub struct SummarySource {
     pub fields: Vec<SummaryField>,
     /// Addresses and ports, source first, and the protocol, of packets that do not say them.
     pub flow: SummaryFlow,
+    /// True if packets come at their times, and not as fast as they are taken.
+    pub timing: bool,
     /// True if a line with a count of packets is as many packets.
     pub multiple: bool,
 }
@@ -235,8 +246,10 @@ impl SummaryFlow {
     }
 }
 
-/// Bytes in front of a packet that was made of a line: its paint and its aggregate, in network order.
-pub const SUMMARY_PREFIX: usize = 8;
+/// Bytes in front of a packet that was made of a line, in network order: its paint, its aggregate, the number
+/// of bytes that its line leaves out, 4 bytes each; and, in 8 bytes, one nanosecond more than its time, or 0
+/// if it has none.
+pub const SUMMARY_PREFIX: usize = 20;
 
 /// Types of ICMP messages by their names. Source: ipsumdump(1).
 pub(super) const ICMP_TYPES: &[(&str, u8)] = &[
@@ -279,12 +292,12 @@ pub(super) const ICMP_CODES: &[(u8, &str, u8)] = &[
 /// Letters of the flags of TCP, lowest bit first.
 pub(super) const TCP_FLAGS: &[u8; 9] = b"FSRPAUECN";
 
-/// Protocol by number or letter.
+/// Protocol by number, letter or name.
 pub(super) fn protocol(text: &str) -> Option<u8> {
     match text {
-        "T" => Some(6),
-        "U" => Some(17),
-        "I" => Some(1),
+        "T" | "tcp" | "TCP" => Some(6),
+        "U" | "udp" | "UDP" => Some(17),
+        "I" | "icmp" | "ICMP" => Some(1),
         number => number.parse().ok(),
     }
 }

@@ -4,6 +4,8 @@
 //! Source: ToIPSummaryDump(n), FromIPSummaryDump(n), version 1.3 of the format.
 
 mod fields;
+mod ip_options;
+mod md5;
 mod packet;
 mod read;
 mod tcp_options;
@@ -11,7 +13,7 @@ mod write;
 
 pub use fields::{SUMMARY_PREFIX, SummaryField, SummaryFlow, SummaryInput, SummarySource, summary_header};
 pub use read::{SummaryPacket, SummaryReader};
-pub(crate) use write::{PacketNotes, summary_line};
+pub(crate) use write::{PacketNotes, bad_header, summary_line};
 
 #[cfg(test)]
 mod tests {
@@ -23,6 +25,7 @@ mod tests {
             input: SummaryInput::Text(String::new()),
             fields: Vec::new(),
             flow: SummaryFlow { protocol: 6, ..SummaryFlow::default() },
+            timing: false,
             multiple: true,
         };
         let mut reader = SummaryReader::new(&source);
@@ -32,7 +35,8 @@ mod tests {
         let packet = reader.line(last).expect("read").expect("a packet");
         let paint = u32::from_be_bytes(*packet.bytes.first_chunk().expect("a prefix"));
         let aggregate = u32::from_be_bytes(*packet.bytes[4..].first_chunk().expect("a prefix"));
-        let about = write::PacketNotes { time: packet.time.unwrap_or(0), paint: paint as u8, aggregate };
+        let time = packet.time.unwrap_or(0) as i64;
+        let about = write::PacketNotes { time, paint: paint as u8, aggregate };
         let bytes = &packet.bytes[SUMMARY_PREFIX..];
         String::from_utf8(summary_line(of, Some(bytes), &about)).expect("text")
     }

@@ -12,11 +12,17 @@ pub(super) struct PacketFields {
     /// Flags and offset of a fragment.
     pub(super) fragment: u16,
     pub(super) length: Option<u16>,
+    /// Bytes of the IP header, behind whose first 20 are zeros: the end of options.
+    pub(super) header_length: u8,
+    /// Options of IP, in words.
+    pub(super) ip_options: Vec<u8>,
     pub(super) sequence: u32,
     pub(super) acknowledgement: u32,
     pub(super) flags: u16,
     /// Options of TCP, in words.
     pub(super) tcp_options: Vec<u8>,
+    /// Bytes of the TCP header, if the line says them.
+    pub(super) tcp_length: Option<u8>,
     pub(super) window: u16,
     pub(super) urgent: u16,
     pub(super) udp_length: Option<u16>,
@@ -25,13 +31,17 @@ pub(super) struct PacketFields {
     /// The two halves behind the checksum of an ICMP message.
     pub(super) icmp_rest: [u16; 2],
     pub(super) payload: Vec<u8>,
+    /// True if the packet ends with the payload, whatever its length.
+    pub(super) is_cut: bool,
 }
 
-const HEADER: usize = 20;
+/// Bytes of an IP header without options, and at most.
+pub(super) const HEADER: usize = 20;
+pub(super) const LONGEST_HEADER: usize = 60;
 
 impl PacketFields {
-    /// The packet, with right checksums.
-    pub(super) fn packet(&self) -> Vec<u8> {
+    /// The packet, with right checksums, and how many bytes of its length are not there.
+    pub(super) fn packet(&self) -> (Vec<u8>, u32) {
         let mut carried = self.transport();
         // A payload is all behind IP, TCP and UDP: of ICMP it is the whole message.
         match self.protocol {
@@ -39,20 +49,26 @@ impl PacketFields {
             1 => carried[..self.payload.len()].copy_from_slice(&self.payload),
             _ => carried.extend_from_slice(&self.payload),
         }
-        let length = self.length.map_or(HEADER + carried.len(), usize::from);
-        if length > HEADER + carried.len() {
-            carried.resize(length - HEADER, 0);
+        let header = usize::from(self.header_length).max(HEADER + self.ip_options.len());
+        let header = header.clamp(HEADER, LONGEST_HEADER) & !3;
+        let length = self.length.map_or(header + carried.len(), usize::from);
+        let mut left_out = length.saturating_sub(header + carried.len());
+        if !self.is_cut {
+            carried.resize(carried.len() + std::mem::take(&mut left_out), 0);
         }
         self.complete(&mut carried);
+        carried.truncate(length.saturating_sub(header));
         let length = u16::try_from(length).unwrap_or(u16::MAX);
-        let mut packet = vec![0x45, self.service];
+        let mut packet = vec![0x40 | (header / 4) as u8, self.service];
         packet.extend([length, self.id, self.fragment].map(u16::to_be_bytes).as_flattened());
         packet.extend([self.hops, self.protocol, 0, 0]);
         packet.extend(self.addresses.map(u32::to_be_bytes).as_flattened());
+        packet.extend(&self.ip_options);
+        packet.resize(header, 0);
         let sum = complement(&packet, 0);
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
         packet.extend(carried);
-        packet
+        (packet, left_out as u32)
     }
 
     /// The transport header, without length and checksum; none in later fragments.
@@ -64,10 +80,15 @@ impl PacketFields {
         match self.protocol {
             6 => {
                 let numbers = [self.sequence, self.acknowledgement].map(u32::to_be_bytes).concat();
-                let words = 5 + self.tcp_options.len() as u16 / 4;
+                let mut options = self.tcp_options.clone();
+                if let Some(length) = self.tcp_length {
+                    let length = usize::from(length).clamp(HEADER, LONGEST_HEADER) & !3;
+                    options.resize(options.len().max(length - HEADER), 0);
+                }
+                let words = 5 + options.len() as u16 / 4;
                 let rest =
                     [words << 12 | self.flags, self.window, 0, self.urgent].map(u16::to_be_bytes).concat();
-                [ports, numbers, rest, self.tcp_options.clone()].concat()
+                [ports, numbers, rest, options].concat()
             }
             17 => [ports, vec![0; 4]].concat(),
             1 => {

@@ -3,8 +3,8 @@
 use super::fields::{
     ICMP_CODES, ICMP_TYPES, SummaryField as Field, SummaryFlow, SummarySource, TCP_FLAGS, protocol,
 };
-use super::packet::PacketFields;
-use super::tcp_options;
+use super::packet::{HEADER, LONGEST_HEADER, PacketFields};
+use super::{ip_options, tcp_options};
 use crate::config::unquote;
 
 /// A packet that a line describes.
@@ -167,7 +167,14 @@ fn time(text: &str) -> Option<(u64, u64)> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = fraction.bytes().all(|byte| byte.is_ascii_digit());
     let fraction = format!("{:0<9.9}", fraction);
-    Some((seconds.parse().ok()?, fraction.parse().ok().filter(|_| digits)?))
+    let seconds = if seconds.is_empty() && digits { 0 } else { seconds.parse().ok()? };
+    Some((seconds, fraction.parse().ok().filter(|_| digits)?))
+}
+
+/// Bytes of a header, in words of four.
+fn header_length(text: &str) -> Option<u8> {
+    number(text)
+        .filter(|length: &u8| (HEADER..=LONGEST_HEADER).contains(&usize::from(*length)) && length % 4 == 0)
 }
 
 fn flags(text: &str) -> Option<u16> {
@@ -221,7 +228,10 @@ impl LinePacket {
             Field::SourcePort => to.ports[0] = number(text)?,
             Field::DestinationPort => to.ports[1] = number(text)?,
             Field::Fragment | Field::FragmentOffset => self.set_fragment(field, text, old_offsets)?,
-            Field::Payload => to.payload = text.chars().map(|c| u32::from(c) as u8).collect(),
+            Field::Payload => {
+                to.payload = text.chars().map(|c| u32::from(c) as u8).collect();
+                to.is_cut = true;
+            }
             Field::PayloadLength => self.payload_length = Some(number(text)?),
             Field::Count => self.count = number(text)?,
             Field::Direction | Field::Link => {
@@ -233,9 +243,12 @@ impl LinePacket {
             }
             Field::Aggregate => self.aggregate = number(text)?,
             // These follow from the others.
-            Field::HeaderLength | Field::Checksum | Field::TcpOffset | Field::CaptureLength => {
+            Field::Checksum | Field::CaptureLength => {
                 number::<u64>(text)?;
             }
+            Field::IpOptions => to.ip_options = ip_options::parse(text)?,
+            Field::HeaderLength => to.header_length = header_length(text)?,
+            Field::TcpOffset => to.tcp_length = Some(header_length(text)?),
             _ => return self.set_transport(field, text),
         }
         Some(())
@@ -317,7 +330,10 @@ impl LinePacket {
             return Err(format!("a line may be {MOST_PACKETS} packets"));
         }
         let time = self.seconds.map(|seconds| seconds.saturating_mul(1_000_000_000) + self.nanoseconds);
-        let prefix = [self.paint, self.aggregate].map(u32::to_be_bytes).concat();
-        Ok(SummaryPacket { time, bytes: [prefix, self.fields.packet()].concat(), count: self.count.max(1) })
+        let (packet, left_out) = self.fields.packet();
+        let stamp = time.map_or(0, |time| time.saturating_add(1)).to_be_bytes();
+        let prefix = [self.paint, self.aggregate, left_out].map(u32::to_be_bytes).concat();
+        let bytes = [&prefix[..], &stamp, &packet].concat();
+        Ok(SummaryPacket { time, bytes, count: self.count.max(1) })
     }
 }

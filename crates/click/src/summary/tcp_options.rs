@@ -91,7 +91,7 @@ fn bytes_of(option: &str) -> Option<Vec<u8>> {
             } else if let Some(shift) = said("wscale") {
                 with(SCALE, vec![shift.parse().ok()?])
             } else if let Some(block) = said("sack") {
-                with(SACK, pair(block, '-')?)
+                with(SACK, pair(block, '-').or_else(|| pair(block, ':'))?)
             } else if let Some(times) = said("ts") {
                 with(TIMESTAMP, pair(times, ':')?)
             } else {

@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 
 use super::fields::{ICMP_CODES, ICMP_TYPES, SummaryField as Field, TCP_FLAGS};
-use super::tcp_options;
+use super::{ip_options, md5, tcp_options};
+use crate::printing::seconds_text;
 
 /// Facts about a packet that are not in its bytes.
 pub(crate) struct PacketNotes {
-    /// Nanoseconds.
-    pub(crate) time: u64,
+    /// Nanoseconds, which may be negative.
+    pub(crate) time: i64,
     pub(crate) paint: u8,
     pub(crate) aggregate: u32,
 }
@@ -77,6 +78,21 @@ impl<'p> PacketHeaders<'p> {
     }
 }
 
+/// The header of a packet that is wrong or not all there, if there is one; `packet` begins with the IP
+/// header.
+pub(crate) fn bad_header(packet: Option<&[u8]>) -> Option<&'static str> {
+    let Some(packet) = packet else { return Some("no IP header") };
+    let Some(headers) = PacketHeaders::of(packet) else {
+        return Some(if packet.len() < 20 { "truncated IP" } else { "IP header" });
+    };
+    let is_first = half(packet, 6).is_some_and(|fragment| fragment & 0x1fff == 0);
+    match headers.protocol {
+        TCP if is_first && headers.transport.len() < 20 => Some("truncated TCP"),
+        UDP if is_first && headers.transport.len() < 8 => Some("truncated UDP"),
+        _ => None,
+    }
+}
+
 /// The line about a packet, without its end; `packet` begins with the IP header.
 pub(crate) fn summary_line(fields: &[Field], packet: Option<&[u8]>, about: &PacketNotes) -> Vec<u8> {
     let headers = packet.and_then(PacketHeaders::of);
@@ -87,7 +103,9 @@ pub(crate) fn summary_line(fields: &[Field], packet: Option<&[u8]>, about: &Pack
         }
         let text = of_notes(*field, about).or_else(|| match (field, &headers) {
             (_, None) => None,
-            (Field::Payload, Some(headers)) => return_payload(headers),
+            (Field::Payload, Some(headers)) => Some(quoted(payload(headers))),
+            (Field::PayloadDigest, Some(headers)) => Some(md5::letters_text(payload(headers))),
+            (Field::PayloadDigestHex, Some(headers)) => Some(md5::hex_text(payload(headers))),
             (field, Some(headers)) => of_headers(*field, headers),
         });
         line.extend_from_slice(text.as_deref().unwrap_or("-").as_bytes());
@@ -96,10 +114,9 @@ pub(crate) fn summary_line(fields: &[Field], packet: Option<&[u8]>, about: &Pack
 }
 
 fn of_notes(field: Field, about: &PacketNotes) -> Option<String> {
-    let (seconds, rest) = (about.time / 1_000_000_000, about.time % 1_000_000_000);
+    let (seconds, rest) = (about.time.div_euclid(1_000_000_000), about.time.rem_euclid(1_000_000_000));
     Some(match field {
-        Field::Timestamp if rest % 1000 == 0 => format!("{seconds}.{:06}", rest / 1000),
-        Field::Timestamp => format!("{seconds}.{rest:09}"),
+        Field::Timestamp => seconds_text(about.time),
         Field::Seconds => seconds.to_string(),
         Field::Microseconds => (rest / 1000).to_string(),
         Field::AllMicroseconds => (about.time / 1000).to_string(),
@@ -128,6 +145,10 @@ fn of_headers(field: Field, headers: &PacketHeaders<'_>) -> Option<String> {
             ICMP => "I".to_owned(),
             other => other.to_string(),
         }),
+        Field::IpOptions => {
+            let end = usize::from(ip[0] & 15) * 4;
+            ip.get(20..end).map(ip_options::text)
+        }
         Field::HeaderLength => Some((usize::from(ip[0] & 15) * 4).to_string()),
         Field::Identification => number(half(ip, 4)),
         Field::Service => byte(1),
@@ -205,33 +226,25 @@ fn of_icmp(field: Field, headers: &PacketHeaders<'_>) -> Option<String> {
     }
 }
 
-/// The bytes behind all headers, quoted as Click quotes strings.
-fn return_payload(headers: &PacketHeaders<'_>) -> Option<String> {
+/// The bytes behind all headers.
+fn payload<'p>(headers: &PacketHeaders<'p>) -> &'p [u8] {
     let header = usize::from(headers.ip[0] & 15) * 4;
     let end = headers.ip.len().min(header + headers.carried);
-    let payload = headers.ip.get(header + headers.transport_length()..end).unwrap_or_default();
+    headers.ip.get(header + headers.transport_length()..end).unwrap_or_default()
+}
+
+/// Bytes quoted as Click quotes strings.
+fn quoted(payload: &[u8]) -> String {
     let mut text = String::from("\"");
-    let mut in_hex = false;
     for byte in payload {
-        let plain = match byte {
-            b'\n' => Some("\\n".to_owned()),
-            b'\r' => Some("\\r".to_owned()),
-            b'\t' => Some("\\t".to_owned()),
-            b'"' | b'\\' | b'$' => Some(format!("\\{}", char::from(*byte))),
-            32..=126 => Some(char::from(*byte).to_string()),
-            _ => None,
+        text += &match byte {
+            b'\n' => "\\n".to_owned(),
+            b'\r' => "\\r".to_owned(),
+            b'\t' => "\\t".to_owned(),
+            b'"' | b'\\' | b'$' => format!("\\{}", char::from(*byte)),
+            32..=126 => char::from(*byte).to_string(),
+            _ => format!("\\{byte:03o}"),
         };
-        match plain {
-            Some(plain) => {
-                text += if std::mem::take(&mut in_hex) { ">" } else { "" };
-                text += &plain;
-            }
-            None => {
-                text += if std::mem::replace(&mut in_hex, true) { "" } else { "\\<" };
-                text += &format!("{byte:02X}");
-            }
-        }
     }
-    text += if in_hex { ">\"" } else { "\"" };
-    Some(text)
+    text + "\""
 }

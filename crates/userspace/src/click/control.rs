@@ -247,6 +247,8 @@ impl ActiveConfiguration {
         if !self.scripted(engine, ScriptRunner::run_due)? {
             return Ok(false);
         }
+        // Scripts may have sent signals, which come before time goes on.
+        self.answer_signals(engine)?;
         for at in 0..self.program.ends.len() {
             let SourceEnd { source, script } = self.program.ends[at];
             if attention.flows(source) {

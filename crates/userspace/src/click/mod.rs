@@ -12,6 +12,7 @@ mod interfaces;
 mod io;
 mod live;
 mod report;
+mod run_graph;
 mod source_map;
 mod summary;
 mod synthetic_source;
@@ -31,11 +32,9 @@ use millstream_click::{
 use millstream_click_elements::{capture_files, compile_for};
 use millstream_ir::Map;
 use millstream_isa::MapType;
-use millstream_native::io::WorkerHooks;
-use millstream_native::io::graph::{GraphRunStats, GraphSources, SentPacket, run_graph_by, run_graph_while};
+use millstream_native::io::graph::GraphSources;
 use millstream_native::io::idle_sources::IdleSources;
-use millstream_native::io::pipeline::run_graph_pipelined;
-use millstream_native::io::timed::{TimedQueues, TimedQueuesConfig, run_graph_timed};
+use millstream_native::io::timed::TimedQueues;
 use millstream_native::{NativeEngine, NativeOptions, PrefixStats};
 use millstream_object::EntryProgram as Described;
 use millstream_plan::fingerprint;
@@ -45,14 +44,14 @@ use self::control::{ActiveConfiguration, HandlerSocket, SwapOptions};
 use self::driver::{ControlPort, DriverArgs, FlatArgs, RunClock};
 use self::gates::SourceGates;
 pub use self::io::{SourcePackets, random_frames, source_packets};
+use self::run_graph::{RunGraph, RunPace, RunResult};
 use self::source_map::SourceMap;
 use crate::capture;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::input;
-use crate::native::live::StopCondition;
 use crate::native::port_options::{self, MetadataMode};
-use crate::native::{CodegenArgs, bind, is_llvm_missing, tables};
+use crate::native::{CodegenArgs, is_llvm_missing, tables};
 use crate::output;
 use crate::plan::PlanArgs;
 use crate::privileges::RequiredPrivileges;
@@ -116,7 +115,12 @@ impl ClickRunArgs {
         // Click's driver waits, unless it simulates. Captures have their own times, for which it does not
         // wait.
         let waits = self.driver.driver && !self.driver.simtime;
-        let has_files = program.sources.iter().any(|source| matches!(source, GraphSource::File(_)));
+        let is_file = |source: &GraphSource| match source {
+            GraphSource::File(_) => true,
+            GraphSource::Summary(summary) => !summary.timing,
+            _ => false,
+        };
+        let has_files = program.sources.iter().any(is_file);
         RunPace { replayed, real: self.real_time || waits && !has_files, leaps: !replayed && !waits }
     }
 
@@ -447,27 +451,25 @@ pub(crate) fn execute(
         Err(code) => return Ok(code),
     };
     let by_interfaces = ports.is_some() || interfaces.is_some();
-    let RunPace { replayed, real, leaps } = args.pace(&program, by_interfaces || engine.workers() > 1);
+    let pace = args.pace(&program, by_interfaces || engine.workers() > 1);
     let kept = kept(&args.taking, ports.is_some(), interfaces.is_some())?;
     let packets = packets_of(args, &program, &gates, ports.as_ref(), interfaces.as_ref())?;
     let of_files = || io::CaptureSinks::open(&packets, &program);
     let sinks = if interfaces.is_some() { io::CaptureSinks::none() } else { of_files()? };
     let feeds: Vec<_> = packets.iter().map(io::SourcePackets::feed).collect();
     let streams: Vec<_> = packets.iter().map(io::SourcePackets::origin).collect();
-    let (batch, size) = (engine.batch(), engine.batch() as usize);
     let control = listening(args, control_ports, engine, options)?;
     let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
     let mut at_work =
         ActiveConfiguration::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
-    let take = |p: SentPacket<'_>| sinks.take(&p);
     let scripted = at_work.has_scripts();
     let attention = IdleSources::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
     // A script that cannot print ends the run.
     let mut failed = None;
-    let mut serve = |engine: &mut NativeEngine, queues: &mut TimedQueues| {
+    let serve = |engine: &mut NativeEngine, queues: &mut TimedQueues| {
         queueing::publish_stats(&at_work.program, engine, queues);
-        let on = if scripted { at_work.scripts(engine, &attention, leaps) } else { Ok(true) };
+        let on = if scripted { at_work.scripts(engine, &attention, pace.leaps) } else { Ok(true) };
         queues.set_alarm(at_work.due());
         let on = on.unwrap_or_else(|e| {
             failed = Some(e);
@@ -478,13 +480,6 @@ pub(crate) fn execute(
         queueing::apply_settings(&at_work.program, engine, queues);
         on
     };
-    // Scripts begin before any packet comes: by the clock of replays, where these have one.
-    let begun = replayed || serve(engine, &mut queues);
-    let is_asked = scripted || control.is_some();
-    let mut none = TimedQueues::new(&TimedQueuesConfig::default());
-    let untimed = |engine: &mut NativeEngine| serve(engine, &mut none);
-    let asked = |serve| is_asked.then_some(serve);
-    let (mut lost, mut taken) = (None, None);
     let sources = GraphSources {
         feeds: &feeds,
         gates: gates.all(),
@@ -492,38 +487,10 @@ pub(crate) fn execute(
         attention: scripted.then_some(&attention),
         pulls: &pulls,
     };
-    let ran = match (engine.workers(), &mut ports, interfaces) {
-        _ if !begun => Ok(GraphRunStats::none(feeds.len(), outputs)),
-        (_, Some(ports), _) => {
-            let until = StopCondition::begin(args.packets, None);
-            let ran = ports.run_graph(engine, (batch, kept), &until, asked(untimed));
-            lost = Some(ports.lost());
-            ran
-        }
-        (_, None, Some(interfaces)) => {
-            taken = interfaces.open_ports();
-            let asked = is_asked.then_some(serve);
-            let (ran, before) = interfaces.run(engine, batch, args.packets, &mut queues, asked)?;
-            lost = Some(before);
-            Ok(ran)
-        }
-        _ if stages => {
-            let crew = WorkerHooks { enter: &bind };
-            run_graph_pipelined(engine, sources, outputs, size, &crew, &take, asked(untimed))
-        }
-        _ if replayed => {
-            let tables = io::timetables(&packets);
-            let take = |p: SentPacket<'_>, time: u64| sinks.take_at(&p, time);
-            let serve =
-                |engine: &mut NativeEngine, queues: &mut TimedQueues| !is_asked || serve(engine, queues);
-            run_graph_timed(engine, (sources, &tables), &mut queues, (outputs, size), real, take, serve)
-        }
-        (1, None, None) => run_graph_while(engine, sources, outputs, size, take, untimed),
-        _ => {
-            run_graph_by(engine, sources, outputs, size, &WorkerHooks { enter: &bind }, &take, asked(untimed))
-        }
-    };
-    let ran = ran.into_diagnostic()?;
+    let is_asked = scripted || control.is_some();
+    let graph = RunGraph { args, sources, sinks: &sinks, packets: &packets, outputs, stages, kept, is_asked };
+    let ends = (ports.as_mut(), interfaces, &mut queues);
+    let result = graph.run(engine, ends, &pace, serve)?;
     at_work.finish(engine).into_diagnostic()?;
     failed.map_or(Ok(()), Err).into_diagnostic()?;
     queueing::publish_stats(&at_work.program, engine, &mut queues);
@@ -534,6 +501,7 @@ pub(crate) fn execute(
     }
     let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);
+    let RunResult { ran, lost, taken } = result;
     let document =
         report::ClickReport::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
     printed(&document, args.json, scripted)?;
@@ -594,16 +562,6 @@ fn packets_of(
             io::open(&args.io(Some(program)), program, (args.packets(), args.driver.driver), gates)
         }
     }
-}
-
-/// Clock of a run.
-struct RunPace {
-    /// True if packets are replayed by their times.
-    replayed: bool,
-    /// True if the time between replayed packets passes.
-    real: bool,
-    /// True if the time of scripts jumps when nothing else goes on.
-    leaps: bool,
 }
 
 /// Prints the result of a run: to standard error if standard output is that of scripts.

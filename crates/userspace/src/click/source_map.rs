@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Severity, WrapErr};
 use millstream_click::ast::Statement;
-use millstream_click::{ConfigSpan, Error, decoded, parse};
+use millstream_click::{ConfigSpan, Error, ErrorStage, decoded, parse};
 
 use super::config_input::{ConfigInput, ConfigSource};
 use crate::diagnostics::{self, TextExcerpt};
@@ -133,8 +133,24 @@ impl SourceMap {
     pub(super) fn warn(&self, warning: &Error) {
         match (self.quiet, self.plain) {
             (true, _) => {}
+            (false, true) if warning.stage != ErrorStage::Reading => {
+                errln!("{}", self.plain_lines(warning).join("\n"));
+            }
             (false, true) => errln!("{}: warning: {}", self.place(warning.span), warning.message),
             (false, false) => diagnostics::emit(&self.report(warning, Severity::Warning)),
+        }
+    }
+
+    /// Lines of an error as Click words them.
+    fn plain_lines(&self, error: &Error) -> Vec<String> {
+        let place = self.place(error.element.unwrap_or(error.span));
+        match &error.stage {
+            ErrorStage::Configuring(element) => {
+                let head = format!("{place}: While configuring '{element}':");
+                let lines = error.message.lines().map(|line| format!("  {line}"));
+                std::iter::once(head).chain(lines).collect()
+            }
+            ErrorStage::Reading | ErrorStage::Connecting => vec![format!("{place}: {}", error.message)],
         }
     }
 
@@ -143,10 +159,14 @@ impl SourceMap {
         if self.plain {
             let mut lines = Vec::new();
             for error in errors {
-                lines.push(format!("{}: {}", self.place(error.span), error.message));
+                lines.extend(self.plain_lines(error));
                 lines.extend(
                     error.note.as_deref().map(|(span, note)| format!("{}: {note}", self.place(*span))),
                 );
+            }
+            // Click says so of configurations that it could read.
+            if errors.iter().any(|error| error.stage != ErrorStage::Reading) {
+                lines.push("Router could not be initialized!".to_owned());
             }
             return ExitError::plain(lines.join("\n"), Exit::Input).into();
         }

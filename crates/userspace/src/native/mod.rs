@@ -700,7 +700,25 @@ pub(crate) fn template_lines(templates: &[TableTemplate]) -> String {
 pub(crate) fn schedule_line(schedule: &CompiledSchedule) -> String {
     let fetched = schedule.tables.iter().filter(|table| table.fetched);
     let fetched: String = fetched.map(|t| format!("\nlook-ups in {} fetched: {}", t.table, t.why)).collect();
-    format!("schedule {}: {}{fetched}\n", schedule.schedule, schedule.why)
+    let settings = settings_lines(&schedule.schedule.to_string());
+    format!("schedule: {}\n{settings}{fetched}\n", schedule.why)
+}
+
+/// Settings between commas on lines of at most 80 columns.
+fn settings_lines(settings: &str) -> String {
+    const COLUMNS: usize = 80;
+    const INDENT: &str = "    ";
+    let (mut out, mut column) = (INDENT.to_owned(), INDENT.len());
+    for (at, setting) in settings.split_inclusive(',').enumerate() {
+        if at > 0 && column + setting.len() > COLUMNS {
+            out.push('\n');
+            out.push_str(INDENT);
+            column = INDENT.len();
+        }
+        out.push_str(setting);
+        column += setting.len();
+    }
+    out
 }
 
 fn compiled(timings: &CompileTimings) -> NativeCompileTimes {

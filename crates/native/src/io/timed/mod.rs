@@ -45,6 +45,8 @@ pub struct PacketQueueConfig {
     pub capacity: Option<u64>,
     /// True if a full lane drops its first packet, not the new one.
     pub front: bool,
+    /// The lane whose first packets its packets become; a full one drops its last packet for them.
+    pub front_of: Option<usize>,
     /// The graph's number for the place where its packets go on.
     pub number: u32,
     /// The bytes of that number in the kept data of a packet.
@@ -73,6 +75,8 @@ pub struct TimedQueuesConfig {
     pub lanes: Vec<PacketQueueConfig>,
     /// Servers, which take packets from the lanes.
     pub servers: Vec<QueueServiceConfig>,
+    /// Sources that send nothing while all of these lanes are full.
+    pub holds: Vec<(usize, Vec<usize>)>,
     /// Bytes that the code keeps in the buffer of a waiting packet.
     pub kept: usize,
 }
@@ -131,6 +135,7 @@ struct QueueService {
 pub struct TimedQueues {
     lanes: Vec<PacketQueue>,
     servers: Vec<QueueService>,
+    holds: Vec<(usize, Vec<usize>)>,
     kept: usize,
     spare: Vec<Vec<u8>>,
     /// Beginning of time: ticks count from there.
@@ -148,6 +153,7 @@ impl TimedQueues {
         let mut room = TimedQueues {
             lanes: Vec::new(),
             servers: Vec::new(),
+            holds: Vec::new(),
             kept: 0,
             spare: Vec::new(),
             origin: 0,
@@ -182,6 +188,7 @@ impl TimedQueues {
         };
         self.servers = spec.servers.iter().map(server).collect();
         self.lanes = spec.lanes.iter().map(lane).collect();
+        self.holds.clone_from(&spec.holds);
         self.kept = spec.kept;
         self.changed = true;
     }
@@ -202,11 +209,29 @@ impl TimedQueues {
         }
     }
 
-    /// Sets the capacity of a lane from now on. (Packets beyond it stay.)
+    /// Sets the capacity of a lane from now on. The latest packets beyond it are dropped.
     pub fn set_capacity(&mut self, lane: usize, capacity: Option<u64>) {
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.spec.capacity = capacity;
+        let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.spec.capacity != capacity) else {
+            return;
+        };
+        lane.spec.capacity = capacity;
+        let most = capacity.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        while lane.waiting.len() > most {
+            let Some(last) = lane.waiting.pop_back() else { break };
+            reuse(&mut self.spare, last.bytes);
+            lane.dropped += 1;
+            self.changed = true;
         }
+    }
+
+    /// Returns true if a source sends nothing for now, since all queues that it looks at are full.
+    pub(super) fn is_held(&self, source: usize) -> bool {
+        let is_full = |lane: &usize| {
+            self.lanes
+                .get(*lane)
+                .is_some_and(|lane| lane.spec.capacity.is_some_and(|most| lane.waiting.len() as u64 >= most))
+        };
+        self.holds.iter().any(|(of, lanes)| *of == source && lanes.iter().all(is_full))
     }
 
     /// Number of waiting packets.
@@ -260,18 +285,26 @@ impl TimedQueues {
             return;
         };
         self.changed = true;
+        let (lane, is_first) = into.spec.front_of.map_or((lane, false), |of| (of, true));
+        let Some(into) = self.lanes.get_mut(lane) else { return };
         let capacity = into.spec.capacity.unwrap_or(u64::MAX);
         if into.waiting.len() as u64 >= capacity {
             into.dropped += 1;
-            if !into.spec.front {
-                return;
-            }
-            let Some(first) = into.waiting.pop_front() else { return };
-            reuse(&mut self.spare, first.bytes);
+            let gone = match (is_first, into.spec.front) {
+                (true, _) => into.waiting.pop_back(),
+                (false, true) => into.waiting.pop_front(),
+                (false, false) => None,
+            };
+            let Some(gone) = gone else { return };
+            reuse(&mut self.spare, gone.bytes);
         }
         let mut own = self.spare.pop().unwrap_or_default();
         own.extend_from_slice(bytes);
-        into.waiting.push_back(QueuedPacket { bytes: own, carried, source, number, came: self.now, lane });
+        let packet = QueuedPacket { bytes: own, carried, source, number, came: self.now, lane };
+        match is_first {
+            true => into.waiting.push_front(packet),
+            false => into.waiting.push_back(packet),
+        }
         into.highest = into.highest.max(into.waiting.len() as u64);
     }
 

@@ -236,7 +236,9 @@ fn next(
     let mut arrival: Option<(u64, usize)> = None;
     let mut pulled = vec![Vec::new(); pulls.len()];
     for (source, line) in lines.iter_mut().enumerate() {
-        let comes = line.next(sources.until(source), sources.rate(source), now)?.map(|at| (at, source));
+        // A source that is held goes on from the time at which it may.
+        let until = if room.is_held(source) { 0 } else { sources.until(source) };
+        let comes = line.next(until, sources.rate(source), now)?.map(|at| (at, source));
         sources.report_poll(source, 0, comes.is_some(), line.supply.peek(sources.until(source))?.is_some());
         match pulls.iter().position(|pull| pull.sources.contains(&source)) {
             // A source without times of its own has packets at any time.
