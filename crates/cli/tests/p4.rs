@@ -1,6 +1,10 @@
 //! `millstream p4`: programs, P4Info and tests.
 
 mod common;
+#[path = "p4/acceptance.rs"]
+mod acceptance;
+#[path = "p4/interfaces.rs"]
+mod interfaces;
 
 use std::process::{Command, Output};
 

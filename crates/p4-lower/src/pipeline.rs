@@ -3,6 +3,9 @@
 use millstream_ir::{Func, Map};
 use num_bigint::BigUint;
 
+/// Port of dropped packets in v1model.
+pub const DROP_PORT: u64 = 511;
+
 /// Architecture of a program: it decides what happens between the functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Architecture {

@@ -19,7 +19,8 @@ mod v1model;
 
 pub use entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 pub use executor::{ExecutorError, ExecutorLookup, InterpreterExecutor, SwitchExecutor, UnicastOutcome};
+pub use millstream_p4_lower::DROP_PORT;
 pub use switch::{
-    DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent,
+    MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent,
 };
 pub use trace::{TraceEvent, TracedAction};

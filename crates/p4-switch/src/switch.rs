@@ -16,8 +16,6 @@ use crate::entries::{EntryError, entry_key, entry_value, group_value, value_set_
 use crate::executor::{ExecutorError, SwitchExecutor};
 use crate::trace::TraceEvent;
 
-/// Port of dropped packets.
-pub const DROP_PORT: u64 = 511;
 /// Most runs of a pipeline that one packet may cause.
 pub(crate) const MOST_RUNS: usize = 1024;
 
