@@ -56,9 +56,9 @@ const KEYS: [(&str, u32); 7] = [
     ("flags", 8),
 ];
 /// Rules, of as many sets of masks as a kernel program's table may have.
-const RULES: usize = 4000;
+const RULES: usize = 3000;
 const MASKS: u64 = 48;
-const PACKETS: usize = 400;
+const PACKETS: usize = 300;
 
 /// Values of a packet, from few, so that rules meet packets.
 fn values(random: &mut Rng) -> [u32; 7] {

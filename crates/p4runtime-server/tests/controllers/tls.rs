@@ -27,7 +27,7 @@ async fn version(address: &str, tls: ClientTlsConfig) -> Result<String, String> 
     let endpoint = Channel::from_shared(address.to_owned()).map_err(|error| error.to_string())?;
     let endpoint = endpoint.tls_config(tls).map_err(|error| error.to_string())?;
     let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
-    let answer = Client::new(channel).capabilities(CapabilitiesRequest {}).await;
+    let answer = Client::new(channel).capabilities(CapabilitiesRequest::default()).await;
     answer.map(|answer| answer.into_inner().p4runtime_api_version).map_err(|error| error.to_string())
 }
 
