@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millstream_ir::Func;
 use millstream_p4_lower::{
     ActionChoice, EVENT_DIGEST, EVENT_MESSAGE, EntrySpec, LoweredProgram, ObjectKind, ObjectSpec, Pipeline,
-    StateField, TableSpec,
+    SourceLine, StateField, TableSpec,
 };
 
 use num_bigint::BigUint;
@@ -108,6 +108,8 @@ pub struct Switch<E> {
     pub(crate) clock: Option<SwitchClock>,
     /// Events of packets, while they are traced.
     pub(crate) trace: Option<Vec<TraceEvent>>,
+    /// Line that marked the traced packet to be dropped.
+    pub(crate) drop_line: Option<SourceLine>,
 }
 
 impl<E: SwitchExecutor> Switch<E> {
@@ -128,6 +130,7 @@ impl<E: SwitchExecutor> Switch<E> {
             time: 0,
             clock: None,
             trace: None,
+            drop_line: None,
         };
         for object in &program.pipeline.objects {
             switch.write_initial(object)?;

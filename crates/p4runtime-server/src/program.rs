@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_p4::{CompileOptions, CompiledProgram, SourceLoader, compile};
-use millstream_p4_lower::{LoweredProgram, lower};
+use millstream_p4_lower::{LowerOptions, LoweredProgram, lower_with};
 use millstream_p4runtime::entities::{PipelineError, PipelineIndex};
 use millstream_p4runtime::proto::config::v1::P4Info;
 use millstream_p4runtime::{InfoError, ProgramDescription, describe_program};
@@ -79,6 +79,8 @@ pub fn encode_config(program: &CompiledProgram, options: &CompileOptions) -> Vec
 pub struct ControlProgram {
     /// Code.
     pub lowered: Arc<LoweredProgram>,
+    /// The same with marks for a trace.
+    pub(crate) traced: Arc<LoweredProgram>,
     /// P4Info, and entries that the program states.
     pub description: ProgramDescription,
     /// P4Info by ids.
@@ -103,10 +105,13 @@ impl ControlProgram {
             return Err(ProgramError::Rejected(errors.join("\n")));
         }
         let description = describe_program(program)?;
-        let lowered =
-            lower(program).map_err(|error| ProgramError::Rejected(error.render(&program.sources)))?;
+        let lower_as = |traces| {
+            let lowered = lower_with(program, LowerOptions { traces, ..LowerOptions::default() });
+            lowered.map(Arc::new).map_err(|error| ProgramError::Rejected(error.render(&program.sources)))
+        };
+        let (lowered, traced) = (lower_as(false)?, lower_as(true)?);
         let index = Arc::new(PipelineIndex::new(&description.info)?);
-        Ok(ControlProgram { lowered: Arc::new(lowered), description, index, config })
+        Ok(ControlProgram { lowered, traced, description, index, config })
     }
 
     /// Reads the device config of a controller: P4 source, or what [`encode_config`] wrote.

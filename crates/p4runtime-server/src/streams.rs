@@ -166,12 +166,7 @@ impl ControllerStreams {
     }
 
     /// Checks that a writer is the primary controller of its role.
-    pub(crate) fn check_writer(
-        &self,
-        device: u64,
-        role: &str,
-        election: Option<u128>,
-    ) -> Result<(), Status> {
+    pub(crate) fn check_writer(&self, device: u64, role: &str, election: Option<u128>) -> Result<(), Status> {
         self.check_device(device)?;
         match self.primary(role) {
             Some((_, primary)) if Some(primary) == election => Ok(()),
@@ -254,12 +249,16 @@ mod tests {
         assert_eq!(status(&mut of_a), [0]);
         streams.arbitrate(b, &update(3)).unwrap();
         assert_eq!((status(&mut of_a), status(&mut of_b)), (vec![], vec![6]));
-        assert!(streams.check_writer(1, "", Some(5)).is_ok() && streams.check_writer(1, "", Some(3)).is_err());
+        assert!(
+            streams.check_writer(1, "", Some(5)).is_ok() && streams.check_writer(1, "", Some(3)).is_err()
+        );
         streams.arbitrate(b, &update(7)).unwrap();
         assert_eq!((status(&mut of_a), status(&mut of_b)), (vec![6], vec![0]));
         streams.close(b);
         assert_eq!(status(&mut of_a), [5]);
-        assert!(streams.check_writer(1, "", Some(5)).is_err() && streams.check_writer(1, "", Some(7)).is_err());
+        assert!(
+            streams.check_writer(1, "", Some(5)).is_err() && streams.check_writer(1, "", Some(7)).is_err()
+        );
     }
 
     #[test]

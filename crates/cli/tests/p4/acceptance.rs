@@ -20,7 +20,8 @@ fn remarks(report: &Value) -> Vec<String> {
 
 #[test]
 fn the_programs_pass_their_tests_interpreted_and_natively() {
-    let report = json(&millstream(&["p4", "test", PROGRAMS, "--on", "interpreter,optimized,native", "--json"]));
+    let report =
+        json(&millstream(&["p4", "test", PROGRAMS, "--on", "interpreter,optimized,native", "--json"]));
     assert_eq!(remarks(&report), [""; 0]);
     assert!(report["passed"].as_u64().unwrap() >= 33, "{report:#}");
 }
@@ -83,8 +84,18 @@ fn mask(random: &mut Rng, width: u32) -> u32 {
     }
 }
 
+/// Masks of a rule that looks at three keys at least, so that none meets all packets.
+fn masks_of_rule(random: &mut Rng) -> [u32; 7] {
+    loop {
+        let masks = KEYS.map(|(_, width)| mask(random, width));
+        if masks.iter().filter(|mask| **mask != 0).count() >= 3 {
+            return masks;
+        }
+    }
+}
+
 fn rules(random: &mut Rng) -> Vec<Rule> {
-    let masks: Vec<[u32; 7]> = (0..MASKS).map(|_| KEYS.map(|(_, width)| mask(random, width))).collect();
+    let masks: Vec<[u32; 7]> = (0..MASKS).map(|_| masks_of_rule(random)).collect();
     let rule = |priority| {
         let (values, masks) = (values(random), masks[random.below(MASKS) as usize]);
         let mut keys = [(0, 0); 7];
@@ -120,7 +131,8 @@ fn firewall_test() -> String {
     let mut text = "add bridge destination:0x080000000222 forward(port:2)\n".to_owned();
     for rule in &rules {
         let _ = write!(text, "add rules {}", rule.priority);
-        for ((name, width), (value, mask)) in KEYS.iter().zip(&rule.keys).filter(|(_, (_, mask))| *mask != 0) {
+        for ((name, width), (value, mask)) in KEYS.iter().zip(&rule.keys).filter(|(_, (_, mask))| *mask != 0)
+        {
             let bit = |at: u32| match (mask >> at & 1, value >> at & 1) {
                 (0, _) => '*',
                 (_, 0) => '0',
@@ -141,7 +153,7 @@ fn firewall_test() -> String {
             let _ = writeln!(text, "expect 2 {frame} $");
         }
     }
-    assert!((PACKETS / 8..PACKETS * 7 / 8).contains(&allowed), "{allowed}");
+    assert!((PACKETS / 50..PACKETS * 49 / 50).contains(&allowed), "{allowed}");
     text
 }
 

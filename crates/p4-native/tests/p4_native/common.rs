@@ -7,7 +7,7 @@ use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4_lower::{LoweredProgram, lower};
 use millstream_p4_native::NativeExecutor;
 
-use crate::comparison::Comparison;
+use crate::comparison::{Comparison, EngineLimits};
 
 /// Files of the machine, and one program that is text.
 struct TestLoader(Option<String>);
@@ -27,7 +27,7 @@ pub(crate) fn native_comparison(
     samples: Vec<Vec<u8>>,
 ) -> Result<Comparison<NativeExecutor>, String> {
     let native = NativeExecutor::new(program).map_err(|error| error.to_string())?;
-    Comparison::new(program, (program, native), samples, 0)
+    Comparison::new(program, (program, native), samples, EngineLimits::default())
 }
 
 /// Compiles and lowers a file, or the text of `test.p4`.

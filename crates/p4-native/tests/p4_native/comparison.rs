@@ -12,8 +12,8 @@ use millstream_p4_switch::{
 use millstream_rng::Rng;
 use num_bigint::BigUint;
 
-/// Error number of a table that is full: `-ENOSPC`.
-const NO_ROOM: i64 = -28;
+/// Error numbers of a table that is full: `-ENOSPC` and `-E2BIG`.
+const NO_ROOM: [i64; 2] = [-28, -7];
 /// Keys of a map that are compared.
 const MOST_KEYS: usize = 256;
 
@@ -24,8 +24,16 @@ pub(crate) struct Comparison<E> {
     other: Switch<E>,
     random: Rng,
     samples: Vec<Vec<u8>>,
+    limits: EngineLimits,
+}
+
+/// Limits of an engine that the interpreter does not have.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EngineLimits {
     /// Bytes of the shortest packet.
-    least: usize,
+    pub(crate) least: usize,
+    /// Tables may be full earlier.
+    pub(crate) has_less_room: bool,
 }
 
 /// Numbers of compared packets.
@@ -43,12 +51,12 @@ impl<E: SwitchExecutor> Comparison<E> {
         program: &Arc<LoweredProgram>,
         (other, executor): (&Arc<LoweredProgram>, E),
         samples: Vec<Vec<u8>>,
-        least: usize,
+        limits: EngineLimits,
     ) -> Result<Comparison<E>, String> {
         let other = Switch::new(other.clone(), executor).map_err(|error| error.to_string())?;
         let interpreter = Switch::new(program.clone(), InterpreterExecutor::new(program.clone()));
         let interpreter = interpreter.map_err(|error| error.to_string())?;
-        Ok(Comparison { program: program.clone(), interpreter, other, random: Rng::new(1), samples, least })
+        Ok(Comparison { program: program.clone(), interpreter, other, random: Rng::new(1), samples, limits })
     }
 
     /// Sends packets, and changes entries meanwhile.
@@ -60,7 +68,7 @@ impl<E: SwitchExecutor> Comparison<E> {
                 self.request()?;
             }
             let (port, mut packet) = (self.random.below(8), self.packet(round));
-            packet.resize(packet.len().max(self.least), 0);
+            packet.resize(packet.len().max(self.limits.least), 0);
             let expected = self.interpreter.receive(port, &packet);
             if is_out_of_fuel(&expected) {
                 break;
@@ -232,8 +240,10 @@ impl<E: SwitchExecutor> Comparison<E> {
         interpreted: impl FnOnce(&mut Switch<InterpreterExecutor>) -> Result<(), SwitchError>,
     ) -> Result<(), String> {
         let given = other(&mut self.other);
-        // An engine may have less room than the interpreter; then neither has the entry.
-        if matches!(given, Err(SwitchError::Executor(ExecutorError::Map(error))) if error == NO_ROOM) {
+        // Without room in one, neither has the entry.
+        if self.limits.has_less_room
+            && matches!(given, Err(SwitchError::Executor(ExecutorError::Map(error))) if NO_ROOM.contains(&error))
+        {
             return Ok(());
         }
         let expected = interpreted(&mut self.interpreter);

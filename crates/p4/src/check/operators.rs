@@ -210,11 +210,6 @@ impl TypeChecker<'_> {
             self.error(span, "division by zero");
             return None;
         }
-        // As the reference compiler: fixed widths have no operator that divides by an unknown value.
-        if matches!(operator, Divide | Remainder) && !right.is_known {
-            self.error(span, "division needs a divisor that is known when the program is compiled");
-            return None;
-        }
         let (left_constant, right_constant) = (left.constant.as_ref()?, right.constant.as_ref()?);
         let folded = match class(operator) {
             OperatorClass::Set => return None,

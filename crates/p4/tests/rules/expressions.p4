@@ -44,7 +44,6 @@ const int a = 1 / 0;
 const bit<8> b = 8w1 % 0;
 const int c = -1 / 2;
 const int<8> d = 8s4 / 8s2;
-control d(inout bit<8> x, in bit<8> y) { apply { x = x / 3; x = x % y; } }
 //// rejected numbers without limit
 const int a = 1 << 100000;
 //// rejected slices

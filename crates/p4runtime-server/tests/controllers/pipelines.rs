@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action;
 use millstream_p4runtime::proto::v1::{
     ForwardingPipelineConfig, GetForwardingPipelineConfigRequest, SetForwardingPipelineConfigRequest, Uint128,
 };
-use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4runtime_server::{ControlProgram, encode_config};
 use tonic::{Code, Status};
 
@@ -120,7 +120,9 @@ fn a_config_with_its_files_is_json_that_names_its_version() {
     let value: serde_json::Value = serde_json::from_slice(&config).unwrap();
     assert_eq!(value["millstream_p4_config"], 1);
     ControlProgram::from_config(&config).unwrap();
-    let other = String::from_utf8(config).unwrap().replace("\"millstream_p4_config\":1", "\"millstream_p4_config\":2");
+    let other = String::from_utf8(config)
+        .unwrap()
+        .replace("\"millstream_p4_config\":1", "\"millstream_p4_config\":2");
     assert!(ControlProgram::from_config(other.as_bytes()).is_err());
 }
 

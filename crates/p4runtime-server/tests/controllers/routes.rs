@@ -32,7 +32,8 @@ fn port(number: usize, is_changed: bool) -> u8 {
 fn route(names: &Names, number: usize, kind: Type) -> Update {
     let prefix = field_match::Lpm { value: address(number).to_vec(), prefix_len: 24 };
     let value = vec![port(number, kind == Type::Modify)];
-    let call = Action { action_id: names.action("forward"), params: vec![action::Param { param_id: 1, value }] };
+    let call =
+        Action { action_id: names.action("forward"), params: vec![action::Param { param_id: 1, value }] };
     let entry = TableEntry {
         table_id: names.table("routes"),
         r#match: vec![FieldMatch {
@@ -118,6 +119,9 @@ fn routes_are_loaded_while_packets_run_and_none_is_lost_or_stale() {
         println!("routes: {routes}, packets: {sent}");
         assert!(sent > 0);
         let sizes = switch.handle.control(|switch| switch.table_sizes()).unwrap();
-        assert!(sizes.iter().any(|(name, size)| name.ends_with("routes") && *size == routes as u64), "{sizes:?}");
+        assert!(
+            sizes.iter().any(|(name, size)| name.ends_with("routes") && *size == routes as u64),
+            "{sizes:?}"
+        );
     });
 }

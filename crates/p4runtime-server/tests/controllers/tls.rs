@@ -19,7 +19,9 @@ fn read(name: &str) -> Vec<u8> {
 }
 
 fn authority() -> ClientTlsConfig {
-    ClientTlsConfig::new().domain_name("localhost").ca_certificate(Certificate::from_pem(read("authority.pem")))
+    ClientTlsConfig::new()
+        .domain_name("localhost")
+        .ca_certificate(Certificate::from_pem(read("authority.pem")))
 }
 
 /// Asks the server for its version.
@@ -45,7 +47,8 @@ fn serve(switch: &TestSwitch, files: TlsFiles) -> (String, oneshot::Sender<()>) 
 fn controllers_are_served_over_tls_and_need_a_certificate_where_an_authority_is_named() {
     run(async {
         let switch = TestSwitch::start(Some(PROGRAM));
-        let files = TlsFiles { certificate: path("server.pem"), key: path("server.key"), client_authorities: None };
+        let files =
+            TlsFiles { certificate: path("server.pem"), key: path("server.key"), client_authorities: None };
         let (address, _stop) = serve(&switch, files.clone());
         assert_eq!(version(&address, authority()).await.unwrap(), "1.4.1");
         version(&address, ClientTlsConfig::new().domain_name("localhost")).await.unwrap_err();

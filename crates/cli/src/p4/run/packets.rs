@@ -8,6 +8,7 @@ use miette::{IntoDiagnostic, Result};
 use millstream_kernel::{LONGEST_FRAME, PacketSocket};
 use millstream_lab::os;
 use millstream_lab::pcap::CaptureReader;
+use millstream_p4_switch::TraceCondition;
 use millstream_p4runtime_server::SwitchHandle;
 
 use super::ports::{OpenDevice, SwitchPort, SwitchPorts, open_interface};
@@ -30,6 +31,8 @@ pub(super) struct PacketMover {
     pub(super) ends: AtomicBool,
     /// Interval of packets that are traced; none are without it.
     pub(super) trace: Option<u64>,
+    /// Conditions that a traced packet has to meet.
+    pub(super) conditions: Vec<TraceCondition>,
     /// Packets so far.
     pub(super) moved: AtomicU64,
 }
@@ -45,8 +48,8 @@ impl PacketMover {
             false => (switch.receive(port.number, data), Vec::new()),
         });
         let (moved, events) = moved.map_or((None, Vec::new()), |(moved, events)| (Some(moved), events));
-        for event in events {
-            outln!("packet {number}: {event}");
+        if self.conditions.iter().all(|condition| condition.is_met(&events)) {
+            events.iter().for_each(|event| outln!("packet {number}: {event}"));
         }
         match moved {
             Some(Ok(moved)) => {
