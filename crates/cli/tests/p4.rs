@@ -1,6 +1,10 @@
 //! `millstream p4`: programs, P4Info and tests.
 
+#[path = "p4/acceptance.rs"]
+mod acceptance;
 mod common;
+#[path = "p4/interfaces.rs"]
+mod interfaces;
 
 use std::process::{Command, Output};
 
@@ -221,16 +225,30 @@ fn a_switch_moves_the_packets_of_capture_files_and_traces_them() {
     let written = std::fs::read(&output).unwrap();
     assert_eq!(&written[40..], KNOWN);
     let trace = text(&ran.stdout);
+    let line_of = |words: &str| 1 + BRIDGE.lines().position(|line| line.contains(words)).unwrap();
+    let state = format!("packet 0: state start ({program}:{})", line_of("state start"));
+    let dropped = format!(
+        "packet 1: dropped: `egress_spec` is the drop port behind ingress ({program}:{})",
+        line_of("mark_to_drop")
+    );
     for line in [
+        &*state,
+        &*dropped,
         "packet 0: port 1: 16 bytes came in",
         "packet 0: end of parser, valid headers: headers.ethernet",
         "packet 0: table Forwarding.stations: hdr.ethernet.dst=0x20000000002: hit, Forwarding.forward(port=0x2)",
         "packet 0: port 2: 16 bytes leave",
         "packet 1: table Forwarding.stations: hdr.ethernet.dst=0x20000000003: miss",
         "packet 1: table Forwarding.stations: default, Forwarding.drop()",
-        "packet 1: dropped: `egress_spec` is the drop port behind ingress",
     ] {
         assert!(trace.lines().any(|own| own == line), "{line}\n{trace}");
+    }
+    // The same natively, and of packets that meet a condition alone.
+    for (condition, wanted) in [("dropped", "packet 1: "), ("ethernet.dst=02:00:00:00:00:02", "packet 0: ")] {
+        let run = ["p4", "run", &program, "-i", &ports[0], "--runtime-json", &entries, "--on", "native"];
+        let ran = millstream(&[&run[..], &["--trace", "1", "--trace-if", condition]].concat());
+        let own: Vec<&str> = trace.lines().filter(|line| line.starts_with(wanted)).collect();
+        assert_eq!(text(&ran.stdout).lines().collect::<Vec<_>>(), own, "{}", text(&ran.stderr));
     }
     let wrong = file(&files, "wrong.json", &ENTRIES.replace("stations", "station"));
     let ran = millstream(&["p4", "run", &program, "-i", &ports[0], "--runtime-json", &wrong]);

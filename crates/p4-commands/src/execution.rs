@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millstream_p4_lower::LoweredProgram;
 use millstream_p4_native::NativeExecutor;
 use millstream_p4_switch::{InterpreterExecutor, SwitchExecutor};
-use millstream_passes::{PassPipeline, PassSession, TargetInfo};
+use millstream_passes::{PassError, PassPipeline, PassSession, TargetInfo};
 
 /// Execution of a switch that runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -16,6 +16,18 @@ pub(super) enum SwitchExecution {
     Optimized,
     /// Native code, by LLVM 19
     Native,
+}
+
+/// The program after the static passes; the IR's verifier checks each of them if `verifies`.
+///
+/// # Errors
+/// If a pass breaks the program.
+pub(super) fn optimize(program: &LoweredProgram, verifies: bool) -> Result<Arc<LoweredProgram>, PassError> {
+    let mut program = program.clone();
+    let mut session = PassSession::new(TargetInfo::native());
+    session.verify = verifies;
+    PassPipeline::default_o2().run(&mut program.module, &mut session)?;
+    Ok(Arc::new(program))
 }
 
 /// Makes the engine of a program.
@@ -29,12 +41,8 @@ pub(super) fn make_executor(
     match on {
         SwitchExecution::Interpreter => Ok(Box::new(InterpreterExecutor::new(Arc::clone(program)))),
         SwitchExecution::Optimized => {
-            let mut optimized = LoweredProgram::clone(program);
-            let mut session = PassSession::new(TargetInfo::native());
-            PassPipeline::default_o2()
-                .run(&mut optimized.module, &mut session)
-                .map_err(|error| error.to_string())?;
-            Ok(Box::new(InterpreterExecutor::new(Arc::new(optimized))))
+            let optimized = optimize(program, false).map_err(|error| error.to_string())?;
+            Ok(Box::new(InterpreterExecutor::new(optimized)))
         }
         SwitchExecution::Native => match NativeExecutor::new(program) {
             Ok(executor) => Ok(Box::new(executor)),

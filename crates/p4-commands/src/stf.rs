@@ -12,10 +12,10 @@ use millstream_p4_lower::{LoweredProgram, lower, lower_with};
 use millstream_p4_native::NativeExecutor;
 use millstream_p4_switch::stf::{StfCommand, StfLine, parse_stf, run_stf};
 use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchExecutor};
-use millstream_passes::{PassError, PassPipeline, PassSession, TargetInfo};
 use serde::Serialize;
 
 use super::PreprocessorArgs;
+use super::execution::optimize;
 use crate::exit::Exit;
 use crate::privileges::RequiredPrivileges;
 
@@ -252,7 +252,7 @@ impl PreparedTest {
             TestExecution::Interpreter => {
                 run_on(Arc::clone(program), InterpreterExecutor::new(Arc::clone(program)), commands)
             }
-            TestExecution::Optimized => match optimized(program) {
+            TestExecution::Optimized => match optimize(program, true) {
                 Ok(program) => run_on(Arc::clone(&program), InterpreterExecutor::new(program), commands),
                 Err(error) => (StfVerdict::Failed, Some(error.to_string())),
             },
@@ -264,14 +264,6 @@ impl PreparedTest {
             TestExecution::Tc => run_in_kernel(checked, KernelHook::Tc, commands)?,
         })
     }
-}
-
-fn optimized(program: &LoweredProgram) -> Result<Arc<LoweredProgram>, PassError> {
-    let mut program = program.clone();
-    let mut session = PassSession::new(TargetInfo::native());
-    session.verify = true;
-    PassPipeline::default_o2().run(&mut program.module, &mut session)?;
-    Ok(Arc::new(program))
 }
 
 fn run_on<E: SwitchExecutor>(program: Arc<LoweredProgram>, executor: E, commands: &[StfLine]) -> StfOutcome {

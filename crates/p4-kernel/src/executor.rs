@@ -210,7 +210,7 @@ impl SwitchExecutor for KernelExecutor {
     fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>> {
         match self.tables.get(&map) {
             Some(table) => {
-                let name = table.kernel_key(key)?;
+                let Some(name) = table.kernel_key(key) else { return table.value(key) };
                 let mut value = self.maps.get(&table.maps().entries)?.lookup(&name).ok()??;
                 value.truncate(table.maps().priority as usize);
                 Some(value)

@@ -27,16 +27,38 @@ struct TableEntry {
     parts: Vec<MaskedKey>,
 }
 
-/// Entries of a table, and what the kernel's maps hold of them.
+/// A mask that entries have.
+struct UsedMask {
+    number: usize,
+    /// Ranks of its entries, and how many parts have each.
+    ranks: BTreeMap<u64, u32>,
+}
+
+/// Entries of a table, and what the kernel's maps hold of them. The time of a change does not depend on the
+/// number of entries.
 pub(crate) struct TupleTable {
     maps: TupleMaps,
     key_size: usize,
     entries: BTreeMap<Vec<u8>, TableEntry>,
-    /// Masks by number; `None` is free.
-    numbers: Vec<Option<Vec<u8>>>,
-    /// Keys and values in the kernel's hash map.
-    written: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
+    masks: BTreeMap<Vec<u8>, UsedMask>,
+    /// Numbers of masks that are in use.
+    numbers: Vec<bool>,
+    /// Values by rank for each key of the kernel's hash map, which holds that of the greatest rank.
+    candidates: FxHashMap<Vec<u8>, BTreeMap<u64, Vec<u8>>>,
+    /// Elements of the kernel's array of masks.
+    written: Vec<Vec<u8>>,
     made: u32,
+}
+
+fn failed(error: &millstream_kernel::KernelError) -> ExecutorError {
+    match error.errno() {
+        Some(number) => ExecutorError::Map(-i64::from(number)),
+        None => ExecutorError::Fault(error.to_string()),
+    }
+}
+
+fn find(maps: &FxHashMap<Map, KernelMap>, map: Map) -> Result<&KernelMap, ExecutorError> {
+    maps.get(&map).ok_or(ExecutorError::NoMap(map))
 }
 
 impl TupleTable {
@@ -46,8 +68,10 @@ impl TupleTable {
             maps,
             key_size,
             entries: BTreeMap::new(),
-            numbers: vec![None; MOST_MASKS as usize],
-            written: BTreeMap::new(),
+            masks: BTreeMap::new(),
+            numbers: vec![false; MOST_MASKS as usize],
+            candidates: FxHashMap::default(),
+            written: Vec::new(),
             made: 0,
         }
     }
@@ -60,18 +84,24 @@ impl TupleTable {
         self.entries.keys().cloned().collect()
     }
 
-    /// Key in the hash map of the first part of an entry.
-    pub(crate) fn kernel_key(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let (value, mask) = self.entries.get(name)?.parts.first()?;
-        let number = self.numbers.iter().position(|known| known.as_ref() == Some(mask))?;
-        Some(self.hash_key(number, value))
+    /// Value of an entry as it was set.
+    pub(crate) fn value(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.entries.get(name).map(|entry| entry.value.clone())
     }
 
-    fn hash_key(&self, number: usize, value: &[u8]) -> Vec<u8> {
-        let mut key = (number as u64).to_le_bytes().to_vec();
+    /// Key in the hash map of the first part of an entry; none if an entry of a greater rank has it.
+    pub(crate) fn kernel_key(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let entry = self.entries.get(name)?;
+        let key = self.hash_key(entry.parts.first()?)?;
+        let (rank, _) = self.candidates.get(&key)?.last_key_value()?;
+        (*rank == entry.rank).then_some(key)
+    }
+
+    fn hash_key(&self, (value, mask): &MaskedKey) -> Option<Vec<u8>> {
+        let mut key = (self.masks.get(mask)?.number as u64).to_le_bytes().to_vec();
         key.extend_from_slice(value);
         key.resize(ENTRY_PREFIX as usize + self.key_size.next_multiple_of(8), 0);
-        key
+        Some(key)
     }
 
     /// Inserts or replaces an entry.
@@ -81,110 +111,157 @@ impl TupleTable {
         name: &[u8],
         value: &[u8],
     ) -> Result<(), ExecutorError> {
-        let entry = PriorityEntry::decode(name, self.key_size);
-        let entry = entry.ok_or(ExecutorError::Map(-i64::from(EINVAL)))?;
-        let rank = match self.entries.get(name) {
-            Some(old) => old.rank,
+        let (rank, parts, is_new) = match self.entries.get(name) {
+            Some(old) => (old.rank, old.parts.clone(), false),
             None => {
+                let entry = PriorityEntry::decode(name, self.key_size);
+                let entry = entry.ok_or(ExecutorError::Map(-i64::from(EINVAL)))?;
                 self.made += 1;
-                u64::from(entry.priority) << 32 | u64::from(u32::MAX - self.made)
+                let rank = u64::from(entry.priority) << 32 | u64::from(u32::MAX - self.made);
+                (rank, parts_of(&entry), true)
             }
         };
-        let parts = parts_of(&entry);
-        let new = TableEntry { value: value.to_vec(), rank, parts };
-        let old = self.entries.insert(name.to_vec(), new);
-        let result = self.write(maps);
-        if result.is_err() {
-            match old {
-                Some(old) => self.entries.insert(name.to_vec(), old),
-                None => self.entries.remove(name),
-            };
+        if is_new {
+            self.add_masks(&parts, rank)?;
         }
-        result
+        let keys: Vec<Vec<u8>> = parts.iter().filter_map(|part| self.hash_key(part)).collect();
+        for key in &keys {
+            self.candidates.entry(key.clone()).or_default().insert(rank, value.to_vec());
+        }
+        // An entry is there before its mask is looked at.
+        let written = self.write_keys(maps, &keys).and_then(|()| self.write_masks(maps));
+        if let Err(error) = written {
+            self.take_back(maps, (&keys, &parts), (name, rank));
+            return Err(error);
+        }
+        self.entries.insert(name.to_vec(), TableEntry { value: value.to_vec(), rank, parts });
+        Ok(())
     }
 
-    /// Removes an entry.
+    /// Makes the maps as they were in front of a change that the kernel refused.
+    fn take_back(
+        &mut self,
+        maps: &FxHashMap<Map, KernelMap>,
+        (keys, parts): (&[Vec<u8>], &[MaskedKey]),
+        (name, rank): (&[u8], u64),
+    ) {
+        let old = self.value(name);
+        for key in keys {
+            let values = self.candidates.entry(key.clone()).or_default();
+            match &old {
+                Some(old) => _ = values.insert(rank, old.clone()),
+                None => _ = values.remove(&rank),
+            }
+        }
+        if old.is_none() {
+            self.remove_masks(parts, rank);
+        }
+        // What was written before the refusal can be written again; a second refusal changes nothing.
+        _ = self.write_masks(maps);
+        for key in keys {
+            _ = self.write_keys(maps, std::slice::from_ref(key));
+        }
+    }
+
+    /// Removes an entry: first its mask, then the entry.
     pub(crate) fn delete(
         &mut self,
         maps: &FxHashMap<Map, KernelMap>,
         name: &[u8],
     ) -> Result<(), ExecutorError> {
-        match self.entries.remove(name) {
-            Some(_) => self.write(maps),
-            None => Err(ExecutorError::Map(-i64::from(ENOENT))),
+        let entry = self.entries.remove(name).ok_or(ExecutorError::Map(-i64::from(ENOENT)))?;
+        let keys: Vec<Vec<u8>> = entry.parts.iter().filter_map(|part| self.hash_key(part)).collect();
+        for key in &keys {
+            if let Some(values) = self.candidates.get_mut(key) {
+                values.remove(&entry.rank);
+            }
+        }
+        self.remove_masks(&entry.parts, entry.rank);
+        self.write_masks(maps)?;
+        self.write_keys(maps, &keys)
+    }
+
+    /// Gives the masks of an entry numbers, or none of them.
+    fn add_masks(&mut self, parts: &[MaskedKey], rank: u64) -> Result<(), ExecutorError> {
+        for (at, (_, mask)) in parts.iter().enumerate() {
+            if !self.masks.contains_key(mask) {
+                let Some(number) = self.numbers.iter().position(|is_used| !is_used) else {
+                    self.remove_masks(&parts[..at], rank);
+                    return Err(ExecutorError::Map(-i64::from(ENOSPC)));
+                };
+                self.numbers[number] = true;
+                self.masks.insert(mask.clone(), UsedMask { number, ranks: BTreeMap::new() });
+            }
+            if let Some(used) = self.masks.get_mut(mask) {
+                *used.ranks.entry(rank).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_masks(&mut self, parts: &[MaskedKey], rank: u64) {
+        for (_, mask) in parts {
+            let Some(used) = self.masks.get_mut(mask) else { continue };
+            if let Some(count) = used.ranks.get_mut(&rank) {
+                *count -= 1;
+                if *count == 0 {
+                    used.ranks.remove(&rank);
+                }
+            }
+            if used.ranks.is_empty() {
+                self.numbers[used.number] = false;
+                self.masks.remove(mask);
+            }
         }
     }
 
-    /// Gives each mask in use a number, and each the greatest rank of its entries.
-    fn number_masks(&mut self) -> Result<BTreeMap<Vec<u8>, (usize, u64)>, ExecutorError> {
-        let mut ranks: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-        for entry in self.entries.values() {
-            for (_, mask) in &entry.parts {
-                let rank = ranks.entry(mask.clone()).or_default();
-                *rank = (*rank).max(entry.rank);
-            }
-        }
-        for slot in &mut self.numbers {
-            if slot.as_ref().is_some_and(|mask| !ranks.contains_key(mask)) {
-                *slot = None;
-            }
-        }
-        let mut masks = BTreeMap::new();
-        for (mask, rank) in ranks {
-            let known = self.numbers.iter().position(|slot| slot.as_ref() == Some(&mask));
-            let number = known.or_else(|| self.numbers.iter().position(Option::is_none));
-            let number = number.ok_or(ExecutorError::Map(-i64::from(ENOSPC)))?;
-            self.numbers[number] = Some(mask.clone());
-            masks.insert(mask, (number, rank));
-        }
-        Ok(masks)
-    }
-
-    /// Brings the kernel's maps up to date: new entries, then masks, then entries that go.
-    fn write(&mut self, maps: &FxHashMap<Map, KernelMap>) -> Result<(), ExecutorError> {
-        let find = |map: Map| maps.get(&map).ok_or(ExecutorError::NoMap(map));
-        let (hash, array) = (find(self.maps.entries)?, find(self.maps.masks)?);
-        let masks = self.number_masks()?;
-        let mut wanted: BTreeMap<Vec<u8>, (u64, Vec<u8>)> = BTreeMap::new();
-        for entry in self.entries.values() {
-            for (value, mask) in &entry.parts {
-                let Some((number, _)) = masks.get(mask) else { continue };
-                let found = wanted.entry(self.hash_key(*number, value)).or_default();
-                if entry.rank > found.0 {
-                    *found = (entry.rank, entry.value.clone());
+    /// Makes the hash map equal to the candidates of these keys.
+    fn write_keys(
+        &mut self,
+        maps: &FxHashMap<Map, KernelMap>,
+        keys: &[Vec<u8>],
+    ) -> Result<(), ExecutorError> {
+        let hash = find(maps, self.maps.entries)?;
+        for key in keys {
+            match self.candidates.get(key).and_then(BTreeMap::last_key_value) {
+                Some((rank, value)) => {
+                    let bytes = [value.as_slice(), &rank.to_le_bytes()].concat();
+                    hash.update(key, &bytes, UpdateMode::Any).map_err(|error| failed(&error))?;
+                }
+                None => {
+                    self.candidates.remove(key);
+                    hash.delete(key).map_err(|error| failed(&error))?;
                 }
             }
         }
-        let failed = |error: millstream_kernel::KernelError| match error.errno() {
-            Some(number) => ExecutorError::Map(-i64::from(number)),
-            None => ExecutorError::Fault(error.to_string()),
-        };
-        for (key, (rank, value)) in &wanted {
-            if self.written.get(key) != Some(&(*rank, value.clone())) {
-                let bytes = [value.as_slice(), &rank.to_le_bytes()].concat();
-                hash.update(key, &bytes, UpdateMode::Any).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Writes the elements of the array of masks that changed.
+    fn write_masks(&mut self, maps: &FxHashMap<Map, KernelMap>) -> Result<(), ExecutorError> {
+        let array = find(maps, self.maps.masks)?;
+        let elements = self.mask_elements();
+        for (index, bytes) in elements.iter().enumerate() {
+            if self.written.get(index) != Some(bytes) {
+                let key = (index as u32).to_le_bytes();
+                array.update(&key, bytes, UpdateMode::Any).map_err(|error| failed(&error))?;
             }
         }
-        for (index, bytes) in self.mask_elements(&masks).into_iter().enumerate() {
-            array.update(&(index as u32).to_le_bytes(), &bytes, UpdateMode::Any).map_err(failed)?;
-        }
-        for key in self.written.keys().filter(|key| !wanted.contains_key(*key)) {
-            hash.delete(key).map_err(failed)?;
-        }
-        self.written = wanted;
+        self.written = elements;
         Ok(())
     }
 
     /// Elements of the array of masks, the greatest rank first; zeros behind the last one.
-    fn mask_elements(&self, masks: &BTreeMap<Vec<u8>, (usize, u64)>) -> Vec<Vec<u8>> {
+    fn mask_elements(&self) -> Vec<Vec<u8>> {
         let size = MASK_BYTES as usize + self.key_size.next_multiple_of(8);
-        let mut list: Vec<(&Vec<u8>, &(usize, u64))> = masks.iter().collect();
-        list.sort_by_key(|(_, (_, rank))| std::cmp::Reverse(*rank));
+        let rank = |used: &UsedMask| used.ranks.last_key_value().map_or(0, |(rank, _)| *rank);
+        let mut list: Vec<(&Vec<u8>, &UsedMask)> = self.masks.iter().collect();
+        list.sort_by_key(|(_, used)| std::cmp::Reverse(rank(used)));
         let mut elements: Vec<Vec<u8>> = list
             .into_iter()
-            .map(|(mask, (number, rank))| {
-                let mut bytes = rank.to_le_bytes().to_vec();
-                bytes.extend((*number as u64).to_le_bytes());
+            .map(|(mask, used)| {
+                let mut bytes = rank(used).to_le_bytes().to_vec();
+                bytes.extend((used.number as u64).to_le_bytes());
                 bytes.extend_from_slice(mask);
                 bytes.resize(size, 0);
                 bytes

@@ -14,7 +14,7 @@ use crate::hashes::{hash_of, random_word, wide_identity};
 use crate::keys::scalar_widths;
 use crate::lowerer::Lowerer;
 use crate::meters::{METER_SIZE, metered_units};
-use crate::pipeline::{EVENT_DIGEST, EVENT_MESSAGE, MessageSpec, ObjectKind};
+use crate::pipeline::{DROP_PORT, EVENT_DIGEST, EVENT_MESSAGE, MarkKind, MessageSpec, ObjectKind};
 use crate::portable::{call_method, make_extern, output_action};
 use crate::requests::packet_operation;
 use crate::scope::Instance;
@@ -24,8 +24,6 @@ use crate::writer::byte_string;
 
 /// `bpf_ringbuf_output`
 const RING_OUTPUT_HELPER: i32 = 130;
-/// Port of dropped packets.
-pub(crate) const DROP_PORT: u64 = 511;
 /// `DROP` among the actions of a uBPF program.
 const UBPF_DROP: u64 = 1;
 const WORD: RuntimeType = RuntimeType::Bits(32, false);
@@ -272,12 +270,14 @@ impl<'p> Lowerer<'p> {
                 let failed = self.emitter.new_block();
                 self.emitter.branch_if(truth.words[0], good, failed);
                 self.emitter.enter(failed);
+                self.mark(MarkKind::ParserError("verify".to_owned()), span);
                 let code = self.scalar(at(1)?, None)?;
                 self.stop_parser(code.words[0], span)?;
                 self.emitter.enter(good);
             }
             "static_assert" => return Ok(Operand::Scalar(Scalar::truth(self.emitter.truth(true)))),
             "mark_to_drop" => {
+                self.mark(MarkKind::Drop, span);
                 let Some(standard) = self.standard.clone() else {
                     return refuse(span, "`mark_to_drop` is not supported here");
                 };

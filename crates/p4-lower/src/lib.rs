@@ -5,8 +5,8 @@
 //! memory of a packet that runtimes and control planes need. `docs/design/p4.md` explains the design.
 //!
 //! Undefined values of the language are constant here: variables, `out` parameters and fields of invalid
-//! headers are zero until they are written; reads outside of a stack give an invalid element, and writes
-//! there are lost; reads outside of a register give zero.
+//! headers are zero until they are written, and `setInvalid` leaves fields alone; reads outside of a stack give
+//! an invalid element, and writes there are lost; reads outside of a register give zero.
 //!
 //! Architecture Invariant: no I/O, and nothing of an executor. What is not supported is refused with an error
 //! that names the construct and its place.
@@ -73,11 +73,13 @@ pub struct LowerOptions {
     pub keeps_output: bool,
     /// Most states that a parser with loops enters for a packet.
     pub most_steps: u64,
+    /// The code has [`TraceMarks`].
+    pub traces: bool,
 }
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
-        LowerOptions { keeps_output: false, most_steps: MOST_STEPS }
+        LowerOptions { keeps_output: false, most_steps: MOST_STEPS, traces: false }
     }
 }
 

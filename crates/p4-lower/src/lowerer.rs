@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::emitter::Emitter;
 use crate::error::{LowerError, Lowered, refuse};
-use crate::pipeline::{ObjectKind, ObjectSpec, Pipeline, SourceLine};
+use crate::pipeline::{MarkKind, ObjectKind, ObjectSpec, Pipeline, SourceLine, TraceMark, TraceMarks};
 use crate::scope::Scope;
 use crate::types::RuntimeType;
 use crate::values::{Place, Scalar};
@@ -238,6 +238,23 @@ impl<'p> Lowerer<'p> {
             self.pipeline.lines.push(SourceLine { path: place.path, line: place.line });
         }
         self.emitter.set_line(record);
+    }
+
+    /// Tells a trace, if the program is lowered for one, that this place was reached.
+    pub(crate) fn mark(&mut self, kind: MarkKind, span: SourceSpan) {
+        if !self.options.traces {
+            return;
+        }
+        let place = self.program.sources.place(span);
+        let mark = TraceMark { kind, line: SourceLine { path: place.path, line: place.line } };
+        let mut trace = match self.pipeline.trace.take() {
+            Some(trace) => trace,
+            None => TraceMarks { map: self.add_map("p4.trace", HASH_MAP, (4, 1), 1), marks: Vec::new() },
+        };
+        let number = self.emitter.constant(trace.marks.len() as u64);
+        self.array_element(trace.map, Some(number));
+        trace.marks.push(mark);
+        self.pipeline.trace = Some(trace);
     }
 
     pub(crate) fn global(&self, name: &str) -> Option<&'p DeclarationTree> {

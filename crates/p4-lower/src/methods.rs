@@ -85,6 +85,8 @@ fn value_method<'p>(
             return Ok(Operand::Scalar(Scalar::truth(valid)));
         }
         ("setValid", RuntimeType::Header(_)) => l.emitter.store_constant(place.address, Size::B, 1),
+        // Programs read fields behind it: on the reference switch they keep their values.
+        ("setInvalid", RuntimeType::Header(_)) => l.emitter.store_constant(place.address, Size::B, 0),
         ("setInvalid", _) => l.emitter.clear(place),
         ("push_front", RuntimeType::Stack(..)) => {
             let count = l.known_size(argument(arguments, 0, span)?)?;

@@ -12,23 +12,7 @@ use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::types::{PREFIX, RuntimeType};
-use crate::values::{Operand, Place, Scalar, Target};
-
-/// Sizes of accesses that make `bytes` bytes, largest first.
-fn pieces(bytes: u32) -> impl Iterator<Item = Size> {
-    let mut left = bytes;
-    std::iter::from_fn(move || {
-        let size = match left {
-            0 => return None,
-            1 => Size::B,
-            2 | 3 => Size::H,
-            4..=7 => Size::W,
-            _ => Size::Dw,
-        };
-        left -= size.bytes();
-        Some(size)
-    })
-}
+use crate::values::{Operand, Place, Scalar, Target, chunks};
 
 impl Emitter {
     /// Loads a number of `bytes` bytes in packet order.
@@ -40,11 +24,9 @@ impl Emitter {
             words.push(self.swapped(value, Size::Dw));
         }
         let mut top: Option<Value> = None;
-        let mut offset = 0;
-        for size in pieces(head) {
+        for (offset, size) in chunks(head) {
             let value = self.load(at.plus(offset), size);
             let value = self.swapped(value, size);
-            offset += size.bytes();
             top = Some(match top {
                 Some(before) => {
                     let moved = self.alu_with(AluOp::Lsh, before, u64::from(8 * size.bytes()));
@@ -69,16 +51,14 @@ impl Emitter {
             self.store(at.plus(head + 8 * word), Size::Dw, value);
         }
         let Some(top) = words.get((bytes / 8) as usize) else { return };
-        let (mut offset, mut left) = (0, head);
-        for size in pieces(head) {
-            left -= size.bytes();
+        for (offset, size) in chunks(head) {
+            let left = head - offset - size.bytes();
             let value = self.alu_with(AluOp::Rsh, *top, u64::from(8 * left));
             let value = match size {
                 Size::B => value,
                 _ => self.swapped(value, size),
             };
             self.store(at.plus(offset), size, value);
-            offset += size.bytes();
         }
     }
 

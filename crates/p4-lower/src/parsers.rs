@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Lowered, refuse};
 use crate::lowerer::{Lowerer, ParserFlow};
+use crate::pipeline::MarkKind;
 use crate::scope::Instance;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar};
@@ -37,6 +38,7 @@ impl<'p> Lowerer<'p> {
         let outer = self.parser.replace(flow);
         for state in states {
             self.emitter.enter(blocks[&state.name.text]);
+            self.mark(MarkKind::ParserState(state.name.text.to_string()), state.name.span);
             self.count_step(span)?;
             self.nested(|l| {
                 l.statements(&state.statements)?;
@@ -234,6 +236,7 @@ impl<'p> Lowerer<'p> {
 
     /// Ends the block: the parser stops with an error.
     fn fail_parser(&mut self, error: &str, span: SourceSpan) -> Lowered<()> {
+        self.mark(MarkKind::ParserError(error.to_owned()), span);
         let code = self.errors.get(error).copied().unwrap_or_default();
         let code = self.emitter.constant(code);
         self.stop_parser(code, span)

@@ -3,6 +3,9 @@
 use millstream_ir::{Func, Map};
 use num_bigint::BigUint;
 
+/// Port of dropped packets in v1model.
+pub const DROP_PORT: u64 = 511;
+
 /// Architecture of a program: it decides what happens between the functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Architecture {
@@ -44,6 +47,38 @@ pub struct Pipeline {
     pub errors: Vec<String>,
     /// Lines of the program: records that instructions refer to by [`millstream_ir::Function::locs`].
     pub lines: Vec<SourceLine>,
+    /// Marks of a program that was lowered for a trace.
+    pub trace: Option<TraceMarks>,
+}
+
+/// Places of which a trace tells. The code looks the number of a mark up in a map that stays empty, so that an
+/// engine that records lookups records marks, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceMarks {
+    /// The map.
+    pub map: Map,
+    /// Marks by number.
+    pub marks: Vec<TraceMark>,
+}
+
+/// A place of which a trace tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceMark {
+    /// Kind.
+    pub kind: MarkKind,
+    /// Line.
+    pub line: SourceLine,
+}
+
+/// Kinds of places of which a trace tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// The parser enters this state.
+    ParserState(String),
+    /// The parser stops with this error.
+    ParserError(String),
+    /// The packet is marked to be dropped.
+    Drop,
 }
 
 /// A message of `log_msg`.

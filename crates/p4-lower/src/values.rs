@@ -225,7 +225,7 @@ impl Emitter {
     }
 }
 
-/// Words, and what is left, of an object.
+/// Offsets and sizes of accesses that make `size` bytes, largest first.
 pub(crate) fn chunks(size: u32) -> impl Iterator<Item = (u32, Size)> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -15,11 +15,12 @@ mod receive;
 pub mod stf;
 mod switch;
 mod trace;
+mod trace_filter;
 mod v1model;
 
 pub use entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 pub use executor::{ExecutorError, ExecutorLookup, InterpreterExecutor, SwitchExecutor, UnicastOutcome};
-pub use switch::{
-    DROP_PORT, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent,
-};
+pub use millstream_p4_lower::DROP_PORT;
+pub use switch::{MirrorTarget, MulticastNode, SentPacket, Switch, SwitchClock, SwitchError, SwitchEvent};
 pub use trace::{TraceEvent, TracedAction};
+pub use trace_filter::TraceCondition;

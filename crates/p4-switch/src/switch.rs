@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millstream_ir::Func;
 use millstream_p4_lower::{
     ActionChoice, EVENT_DIGEST, EVENT_MESSAGE, EntrySpec, LoweredProgram, ObjectKind, ObjectSpec, Pipeline,
-    StateField, TableSpec,
+    SourceLine, StateField, TableSpec,
 };
 
 use num_bigint::BigUint;
@@ -16,8 +16,6 @@ use crate::entries::{EntryError, entry_key, entry_value, group_value, value_set_
 use crate::executor::{ExecutorError, SwitchExecutor};
 use crate::trace::TraceEvent;
 
-/// Port of dropped packets.
-pub const DROP_PORT: u64 = 511;
 /// Most runs of a pipeline that one packet may cause.
 pub(crate) const MOST_RUNS: usize = 1024;
 
@@ -110,6 +108,8 @@ pub struct Switch<E> {
     pub(crate) clock: Option<SwitchClock>,
     /// Events of packets, while they are traced.
     pub(crate) trace: Option<Vec<TraceEvent>>,
+    /// Line that marked the traced packet to be dropped.
+    pub(crate) drop_line: Option<SourceLine>,
 }
 
 impl<E: SwitchExecutor> Switch<E> {
@@ -130,6 +130,7 @@ impl<E: SwitchExecutor> Switch<E> {
             time: 0,
             clock: None,
             trace: None,
+            drop_line: None,
         };
         for object in &program.pipeline.objects {
             switch.write_initial(object)?;

@@ -3,7 +3,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use millstream_p4_lower::{ENTRY_GROUP, KeySpec, TableSpec, TableStorage};
+use millstream_p4_lower::{
+    ENTRY_GROUP, KeySpec, MarkKind, SourceLine, StateField, TableSpec, TableStorage, TraceMark,
+};
 use num_bigint::BigUint;
 
 use crate::executor::{ExecutorLookup, SwitchExecutor};
@@ -31,12 +33,28 @@ pub enum TraceEvent {
         /// Length.
         bytes: usize,
     },
+    /// The parser entered a state.
+    State {
+        /// Name of the state.
+        name: String,
+        /// Its line.
+        line: SourceLine,
+    },
+    /// The parser stopped.
+    ParserError {
+        /// Error, or `verify` for a condition that does not hold.
+        error: String,
+        /// Line that stopped it.
+        line: SourceLine,
+    },
     /// A function of the program ended.
     Stage {
         /// Name of the function.
         name: String,
         /// Headers that are valid behind it, as far as the switch sees them.
         headers: Vec<String>,
+        /// Names and values of their fields.
+        fields: Vec<(String, BigUint)>,
     },
     /// A table was applied.
     Table {
@@ -69,6 +87,8 @@ pub enum TraceEvent {
     Dropped {
         /// Reason.
         reason: String,
+        /// Line that marked the packet last.
+        line: Option<SourceLine>,
     },
     /// A packet left.
     Sent {
@@ -96,8 +116,12 @@ impl Display for TraceEvent {
             |action: &Option<TracedAction>| action.as_ref().map_or("no action".to_owned(), |a| a.to_string());
         match self {
             TraceEvent::Arrived { port, bytes } => write!(f, "port {port}: {bytes} bytes came in"),
-            TraceEvent::Stage { name, headers } if headers.is_empty() => write!(f, "end of {name}"),
-            TraceEvent::Stage { name, headers } => {
+            TraceEvent::State { name, line } => write!(f, "state {name} ({}:{})", line.path, line.line),
+            TraceEvent::ParserError { error, line } => {
+                write!(f, "the parser stops: {error} ({}:{})", line.path, line.line)
+            }
+            TraceEvent::Stage { name, headers, .. } if headers.is_empty() => write!(f, "end of {name}"),
+            TraceEvent::Stage { name, headers, .. } => {
                 write!(f, "end of {name}, valid headers: {}", headers.join(", "))
             }
             TraceEvent::Table { name, key, is_hit: false, .. } => {
@@ -113,7 +137,10 @@ impl Display for TraceEvent {
                 write!(f, "table {table}: default, {}", of(action))
             }
             TraceEvent::Member { table, action } => write!(f, "table {table}: member, {}", of(action)),
-            TraceEvent::Dropped { reason } => write!(f, "dropped: {reason}"),
+            TraceEvent::Dropped { reason, line: Some(line) } => {
+                write!(f, "dropped: {reason} ({}:{})", line.path, line.line)
+            }
+            TraceEvent::Dropped { reason, line: None } => write!(f, "dropped: {reason}"),
             TraceEvent::Sent { port, bytes } => write!(f, "port {port}: {bytes} bytes leave"),
         }
     }
@@ -123,6 +150,7 @@ impl<E: SwitchExecutor> Switch<E> {
     /// Traces packets from now on.
     pub fn start_trace(&mut self) {
         self.trace = Some(Vec::new());
+        self.drop_line = None;
         self.executor.record_lookups(true);
     }
 
@@ -141,22 +169,60 @@ impl<E: SwitchExecutor> Switch<E> {
 
     /// Adds the reason of a drop to the trace.
     pub(crate) fn note_drop(&mut self, reason: &str) {
-        self.note(|| TraceEvent::Dropped { reason: reason.to_owned() });
+        let line = self.drop_line.take();
+        self.note(|| TraceEvent::Dropped { reason: reason.to_owned(), line });
     }
 
     /// Adds the lookups and the end of a function to the trace.
     pub(crate) fn trace_stage(&mut self, name: &str, state: &[u8]) {
         let lookups = self.executor.take_lookups();
-        let events: Vec<TraceEvent> = lookups.iter().filter_map(|lookup| self.lookup_event(lookup)).collect();
+        let mut events: Vec<TraceEvent> = Vec::new();
+        for lookup in &lookups {
+            match self.mark_of(lookup).cloned() {
+                Some(TraceMark { kind: MarkKind::ParserState(name), line }) => {
+                    events.push(TraceEvent::State { name, line });
+                }
+                Some(TraceMark { kind: MarkKind::ParserError(error), line }) => {
+                    events.push(TraceEvent::ParserError { error, line });
+                }
+                Some(TraceMark { kind: MarkKind::Drop, line }) => self.drop_line = Some(line),
+                None => events.extend(self.lookup_event(lookup)),
+            }
+        }
+        let headers = self.valid_headers(state);
+        let fields = self.field_values(state, &headers);
+        if let Some(trace) = &mut self.trace {
+            trace.extend(events);
+            trace.push(TraceEvent::Stage { name: name.to_owned(), headers, fields });
+        }
+    }
+
+    /// The mark that a lookup stands for.
+    fn mark_of(&self, lookup: &ExecutorLookup) -> Option<&TraceMark> {
+        let marks = self.pipeline().trace.as_ref().filter(|marks| marks.map == lookup.map)?;
+        marks.marks.get(word(&lookup.key, 0)? as usize)
+    }
+
+    fn valid_headers(&self, state: &[u8]) -> Vec<String> {
         let fields = self.pipeline().state.fields.iter();
         let validities = fields.filter(|field| field.name.ends_with(VALIDITY));
         let valid =
             validities.filter(|field| state.get(field.offset as usize).is_some_and(|byte| *byte != 0));
-        let headers = valid.map(|field| field.name.trim_end_matches(VALIDITY).to_owned()).collect();
-        if let Some(trace) = &mut self.trace {
-            trace.extend(events);
-            trace.push(TraceEvent::Stage { name: name.to_owned(), headers });
-        }
+        valid.map(|field| field.name.trim_end_matches(VALIDITY).to_owned()).collect()
+    }
+
+    /// Fields of these headers.
+    fn field_values(&self, state: &[u8], headers: &[String]) -> Vec<(String, BigUint)> {
+        let is_own = |name: &str| {
+            let header = name.rsplit_once('.').map_or("", |(header, _)| header);
+            !name.ends_with(VALIDITY) && headers.iter().any(|valid| valid == header)
+        };
+        let value = |field: &StateField| {
+            let bytes = state.get(field.offset as usize..).unwrap_or_default();
+            BigUint::from_bytes_le(&bytes[..bytes.len().min(field.bits.div_ceil(8) as usize)])
+        };
+        let fields = self.pipeline().state.fields.iter().filter(|field| is_own(&field.name));
+        fields.map(|field| (field.name.clone(), value(field))).collect()
     }
 
     /// The event of a lookup; lookups of registers and counters have none.

@@ -1,8 +1,10 @@
 //! The traffic manager of v1model. The order of operations is that of the reference software switch: clone,
 //! resubmission, multicast, unicast or drop behind ingress; clone, drop, recirculation behind egress.
 
+use millstream_p4_lower::DROP_PORT;
+
 use crate::executor::{SwitchExecutor, UnicastOutcome};
-use crate::switch::{DROP_PORT, SentPacket, Switch, SwitchError, WaitingPacket, WaitingQueue};
+use crate::switch::{SentPacket, Switch, SwitchError, WaitingPacket, WaitingQueue};
 
 /// Values of `instance_type`.
 mod instance_type {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millstream_p4_lower::{MessageSpec, ObjectKind, Pipeline};
-use millstream_p4_switch::{SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor, TraceEvent};
+use millstream_p4_switch::{SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor};
 use millstream_p4runtime::entities::{
     BatchOutcome, EntityChange, EntityError, EntityPlace, EntityStore, ErrorKind, undone_batch,
 };
@@ -23,6 +23,7 @@ use crate::journal::SwitchJournal;
 use crate::live_reads::{LiveReader, counter_data};
 use crate::packet_headers::ControllerHeaders;
 use crate::program::ControlProgram;
+use crate::tracer::PacketTracer;
 use crate::words::CommandHandles;
 
 /// Entities of one answer, at most.
@@ -75,6 +76,8 @@ pub struct ControlledSwitch {
     headers: ControllerHeaders,
     last_group: u32,
     started: Instant,
+    /// Copy of the switch for traces, once a packet was traced.
+    pub(crate) tracer: Option<PacketTracer>,
 }
 
 impl ControlledSwitch {
@@ -106,6 +109,7 @@ impl ControlledSwitch {
             handles: CommandHandles::default(),
             last_group: 0,
             started,
+            tracer: None,
             program,
         };
         controlled.install_entries();
@@ -173,6 +177,7 @@ impl ControlledSwitch {
     /// Writes a batch. No packet sees a part of it.
     pub fn write(&mut self, updates: &[Update], atomicity: Atomicity) -> BatchOutcome {
         self.idle.set_time(self.now());
+        self.note_write();
         match atomicity {
             Atomicity::ContinueOnError => {
                 let mut results = Vec::with_capacity(updates.len());
@@ -307,20 +312,6 @@ impl ControlledSwitch {
             }
         }
         Ok(moved)
-    }
-
-    /// Moves a packet that came in at a port, and gives the events on its way.
-    ///
-    /// # Errors
-    /// As for [`ControlledSwitch::receive`]; the events are those until then.
-    pub fn receive_traced(
-        &mut self,
-        port: u64,
-        data: &[u8],
-    ) -> (Result<MovedPackets, SwitchError>, Vec<TraceEvent>) {
-        self.switch.start_trace();
-        let moved = self.receive(port, data);
-        (moved, self.switch.take_trace())
     }
 
     /// Moves a packet of a controller.

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_p4::{CompileOptions, CompiledProgram, SourceLoader, compile};
-use millstream_p4_lower::{LoweredProgram, lower};
+use millstream_p4_lower::{LowerOptions, LoweredProgram, lower_with};
 use millstream_p4runtime::entities::{PipelineError, PipelineIndex};
 use millstream_p4runtime::proto::config::v1::P4Info;
 use millstream_p4runtime::{InfoError, ProgramDescription, describe_program};
+use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
-/// First line of a program with its files.
-const CONFIG_TITLE: &[u8] = b"millstream p4 config 1\n";
+/// Version of the form in which a program has its files.
+const CONFIG_VERSION: u32 = 1;
 /// Name of a program that came without one.
 const UNNAMED: &str = "pipeline.p4";
 
@@ -44,6 +45,7 @@ pub enum ProgramError {
 /// A program with all files that it includes.
 #[derive(Serialize, Deserialize)]
 struct ProgramFiles {
+    millstream_p4_config: u32,
     main: String,
     search_paths: Vec<String>,
     definitions: Vec<(String, String)>,
@@ -63,14 +65,13 @@ pub fn encode_config(program: &CompiledProgram, options: &CompileOptions) -> Vec
     let files: BTreeMap<_, _> = read().map(|file| (file.path.clone(), file.text.clone())).collect();
     let main = read().next().map_or(UNNAMED.to_owned(), |file| file.path.clone());
     let all = ProgramFiles {
+        millstream_p4_config: CONFIG_VERSION,
         main,
         search_paths: options.search_paths.clone(),
         definitions: options.definitions.clone(),
         files,
     };
-    let mut bytes = CONFIG_TITLE.to_vec();
-    bytes.extend(serde_json::to_vec(&all).unwrap_or_default());
-    bytes
+    serde_json::to_vec(&all).unwrap_or_default()
 }
 
 /// A program that can be run and controlled.
@@ -78,6 +79,8 @@ pub fn encode_config(program: &CompiledProgram, options: &CompileOptions) -> Vec
 pub struct ControlProgram {
     /// Code.
     pub lowered: Arc<LoweredProgram>,
+    /// The same with marks for a trace.
+    pub(crate) traced: Arc<LoweredProgram>,
     /// P4Info, and entries that the program states.
     pub description: ProgramDescription,
     /// P4Info by ids.
@@ -102,10 +105,13 @@ impl ControlProgram {
             return Err(ProgramError::Rejected(errors.join("\n")));
         }
         let description = describe_program(program)?;
-        let lowered =
-            lower(program).map_err(|error| ProgramError::Rejected(error.render(&program.sources)))?;
+        let lower_as = |traces| {
+            let lowered = lower_with(program, LowerOptions { traces, ..LowerOptions::default() });
+            lowered.map(Arc::new).map_err(|error| ProgramError::Rejected(error.render(&program.sources)))
+        };
+        let (lowered, traced) = (lower_as(false)?, lower_as(true)?);
         let index = Arc::new(PipelineIndex::new(&description.info)?);
-        Ok(ControlProgram { lowered: Arc::new(lowered), description, index, config })
+        Ok(ControlProgram { lowered, traced, description, index, config })
     }
 
     /// Reads the device config of a controller: P4 source, or what [`encode_config`] wrote.
@@ -146,15 +152,28 @@ impl ControlProgram {
     }
 }
 
+/// Envelope that controllers for the reference switch put around its JSON.
+/// Source: `p4/tmp/p4config.proto` of PI, `P4DeviceConfig`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct DeviceEnvelope {
+    #[prost(bool, tag = "1")]
+    reassign: bool,
+    #[prost(bytes = "vec", tag = "3")]
+    device_data: Vec<u8>,
+}
+
 fn read_config(config: &[u8]) -> Result<ProgramFiles, ProgramError> {
-    if let Some(rest) = config.strip_prefix(CONFIG_TITLE) {
-        return serde_json::from_slice(rest).map_err(|_| ProgramError::NoProgram);
-    }
+    let envelope = DeviceEnvelope::decode(config).ok().filter(|envelope| !envelope.device_data.is_empty());
+    let config = envelope.as_ref().map_or(config, |envelope| &envelope.device_data);
     let text = std::str::from_utf8(config).map_err(|_| ProgramError::NoProgram)?;
     match text.trim_start().chars().next() {
-        Some('{') => Err(ProgramError::CompiledJson),
+        Some('{') => serde_json::from_str(text)
+            .ok()
+            .filter(|files: &ProgramFiles| files.millstream_p4_config == CONFIG_VERSION)
+            .ok_or(ProgramError::CompiledJson),
         None => Err(ProgramError::NoProgram),
         Some(_) => Ok(ProgramFiles {
+            millstream_p4_config: CONFIG_VERSION,
             main: UNNAMED.to_owned(),
             search_paths: Vec::new(),
             definitions: Vec::new(),

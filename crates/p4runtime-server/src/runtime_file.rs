@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_p4runtime::proto::config::v1::{P4Info, Table, match_field::MatchType};
+use millstream_p4runtime::proto::config::v1::{MatchField, P4Info, Table, match_field::MatchType};
 use millstream_p4runtime::proto::v1::write_request::Atomicity;
 use millstream_p4runtime::proto::v1::{
     Action, CloneSessionEntry, Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Replica,
@@ -179,27 +179,7 @@ fn table_update(entry: &FileEntry, info: &P4Info) -> Result<Update, String> {
     for (name, value) in &entry.conditions {
         let field = table.match_fields.iter().find(|field| field.name == *name);
         let field = field.ok_or_else(|| format!("`{}` has no key `{name}`", entry.table))?;
-        let bits = field.bitwidth.unsigned_abs();
-        let condition = match value {
-            Value::Array(pair) => {
-                let [first, second] = &pair[..] else {
-                    return Err(format!("`{name}` needs a value and a length, mask or bound"));
-                };
-                let first = parse_value(&text_of(first)?, bits, name)?;
-                match match_type(field) {
-                    MatchType::Lpm => {
-                        let length = text_of(second)?;
-                        let length = length.parse().map_err(|_| format!("`{length}` is no length"))?;
-                        FieldCondition::Prefix(first, length)
-                    }
-                    MatchType::Range => {
-                        FieldCondition::Range(first, parse_value(&text_of(second)?, bits, name)?)
-                    }
-                    _ => FieldCondition::Masked(first, parse_value(&text_of(second)?, bits, name)?),
-                }
-            }
-            single => FieldCondition::Value(parse_value(&text_of(single)?, bits, name)?),
-        };
+        let condition = condition_of(field, value)?;
         conditions.extend(field_match(field, condition)?);
     }
     Ok(update_of(
@@ -213,6 +193,29 @@ fn table_update(entry: &FileEntry, info: &P4Info) -> Result<Update, String> {
             ..TableEntry::default()
         }),
     ))
+}
+
+/// Condition of a key: a value, alone or in a list, or a value with a length, mask or bound.
+fn condition_of(field: &MatchField, value: &Value) -> Result<FieldCondition, String> {
+    let (name, bits) = (&field.name, field.bitwidth.unsigned_abs());
+    let number = |value: &Value| parse_value(&text_of(value)?, bits, name);
+    let parts = match value {
+        Value::Array(parts) => &parts[..],
+        single => std::slice::from_ref(single),
+    };
+    Ok(match (parts, match_type(field)) {
+        ([value], _) => FieldCondition::Value(number(value)?),
+        ([value, length], MatchType::Lpm) => {
+            let length = text_of(length)?;
+            let length = length.parse().map_err(|_| format!("`{length}` is no length"))?;
+            FieldCondition::Prefix(number(value)?, length)
+        }
+        ([low, high], MatchType::Range) => FieldCondition::Range(number(low)?, number(high)?),
+        ([value, mask], _) => FieldCondition::Masked(number(value)?, number(mask)?),
+        _ => {
+            return Err(format!("`{name}` needs a value, and for some kinds of keys a length, mask or bound"));
+        }
+    })
 }
 
 fn text_of(value: &Value) -> Result<String, String> {

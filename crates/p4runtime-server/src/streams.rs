@@ -23,8 +23,8 @@ pub(crate) type ControllerQueue = mpsc::Sender<Result<StreamMessageResponse, Sta
 /// A controller that took part in an election.
 struct Candidate {
     role: String,
-    /// Election id; 0 is none, and never wins.
-    election: u128,
+    /// Election id; a candidate without one never wins.
+    election: Option<u128>,
 }
 
 struct ControllerStream {
@@ -36,16 +36,16 @@ struct ControllerStream {
 pub(crate) struct ControllerStreams {
     device: u64,
     streams: BTreeMap<StreamId, ControllerStream>,
-    /// Highest election id that each role has seen.
+    /// Highest election id of a primary controller that each role has ever had.
     highest: BTreeMap<String, u128>,
     last: u64,
     /// Messages that found no place in a controller's queue.
     pub(crate) lost: u64,
 }
 
-/// Election id as a number.
-pub(crate) fn election_number(id: Option<&Uint128>) -> u128 {
-    id.map_or(0, |id| u128::from(id.high) << 64 | u128::from(id.low))
+/// Election id as a number; 0 is an election id, too.
+pub(crate) fn election_number(id: Option<&Uint128>) -> Option<u128> {
+    id.map(|id| u128::from(id.high) << 64 | u128::from(id.low))
 }
 
 impl ControllerStreams {
@@ -66,61 +66,76 @@ impl ControllerStreams {
     pub(crate) fn close(&mut self, id: StreamId) {
         let Some(closed) = self.streams.remove(&id) else { return };
         if let Some(candidate) = closed.candidate
-            && candidate.election != 0
-            && self.highest.get(&candidate.role) == Some(&candidate.election)
+            && candidate.election.is_some()
+            && self.highest.get(&candidate.role).copied() == candidate.election
         {
             self.announce(&candidate.role);
         }
     }
 
-    /// Election id of a role's primary controller, if there is one.
+    /// Primary controller of a role, if there is one, and its election id.
     fn primary(&self, role: &str) -> Option<(StreamId, u128)> {
         let highest = *self.highest.get(role)?;
-        let candidates =
-            self.streams.iter().filter_map(|(id, stream)| Some((id, stream.candidate.as_ref()?)));
-        let mut own = candidates.filter(|(_, candidate)| candidate.role == role);
-        own.find(|(_, candidate)| candidate.election == highest && highest != 0)
-            .map(|(id, c)| (*id, c.election))
+        let is_primary = |stream: &ControllerStream| {
+            let candidate = stream.candidate.as_ref();
+            candidate.is_some_and(|own| own.role == role && own.election == Some(highest))
+        };
+        let found = self.streams.iter().find(|(_, stream)| is_primary(stream));
+        found.map(|(id, _)| (*id, highest))
     }
 
     /// Takes a controller's part in an election.
     pub(crate) fn arbitrate(&mut self, id: StreamId, given: &MasterArbitrationUpdate) -> Result<(), Status> {
-        if given.device_id != self.device {
-            return Err(Status::not_found(format!(
-                "there is no device {}; this is {}",
-                given.device_id, self.device
-            )));
-        }
-        if given.role.as_ref().is_some_and(|role| role.config.is_some()) {
-            return Err(Status::unimplemented(
-                "roles with a config are not supported; all roles may do everything",
-            ));
-        }
         let role = given.role.as_ref().map(role_name).unwrap_or_default();
         let election = election_number(given.election_id.as_ref());
-        let is_other = |(other, stream): (&StreamId, &ControllerStream)| {
-            let same = |candidate: &Candidate| candidate.role == role && candidate.election == election;
-            *other != id && stream.candidate.as_ref().is_some_and(same)
-        };
-        if election != 0 && self.streams.iter().any(is_other) {
-            return Err(Status::invalid_argument("another controller of this role has the same election id"));
-        }
+        self.check_candidate(id, given, (&role, election))?;
+        let was_primary = self.is_primary(id);
         let Some(stream) = self.streams.get_mut(&id) else {
             return Err(Status::aborted("the stream is closed"));
         };
-        let before = stream.candidate.replace(Candidate { role: role.clone(), election });
-        if before.is_some_and(|before| before.role != role) {
-            return Err(Status::failed_precondition("a stream cannot change its role"));
+        stream.candidate = Some(Candidate { role: role.clone(), election });
+        let wins = election.is_some() && election >= self.highest.get(&role).copied();
+        if let Some(election) = election.filter(|_| wins) {
+            self.highest.insert(role.clone(), election);
         }
-        let highest = self.highest.entry(role.clone()).or_default();
-        let old_primary = *highest;
-        *highest = old_primary.max(election);
-        // All are told of a new primary; else only the one that asked.
-        match election != 0 && election >= old_primary {
+        // All are told of a new primary, and of one that stepped back; else only the one that asked.
+        match wins || was_primary {
             true => self.announce(&role),
             false => self.answer(id, &role),
         }
         Ok(())
+    }
+
+    /// Checks the message of a candidate. Source: section 5.4, "Rules for Handling MasterArbitrationUpdate".
+    fn check_candidate(
+        &self,
+        id: StreamId,
+        given: &MasterArbitrationUpdate,
+        (role, election): (&str, Option<u128>),
+    ) -> Result<(), Status> {
+        let before = self.streams.get(&id).and_then(|stream| stream.candidate.as_ref());
+        if given.device_id != self.device {
+            let message = format!("there is no device {}; this is {}", given.device_id, self.device);
+            return Err(match before {
+                Some(_) => Status::failed_precondition("a stream cannot change its device"),
+                None => Status::not_found(message),
+            });
+        }
+        if before.is_some_and(|before| before.role != role) {
+            return Err(Status::failed_precondition("a stream cannot change its role"));
+        }
+        if given.role.as_ref().is_some_and(|role| role.config.is_some()) {
+            let message = "roles with a config are not supported; all roles may do everything";
+            return Err(Status::invalid_argument(message));
+        }
+        let is_other = |(other, stream): (&StreamId, &ControllerStream)| {
+            let same = |candidate: &Candidate| candidate.role == role && candidate.election == election;
+            *other != id && stream.candidate.as_ref().is_some_and(same)
+        };
+        match election.is_some() && self.streams.iter().any(is_other) {
+            true => Err(Status::invalid_argument("another controller of this role has the same election id")),
+            false => Ok(()),
+        }
     }
 
     /// Tells all controllers of a role who is primary.
@@ -140,21 +155,21 @@ impl ControllerStreams {
             Some(_) => (Code::AlreadyExists, "another controller is primary"),
             None => (Code::NotFound, "no controller is primary"),
         };
-        let highest = self.highest.get(role).copied().unwrap_or(0);
+        let highest = self.highest.get(role);
         let update = MasterArbitrationUpdate {
             device_id: self.device,
             role: (!role.is_empty()).then(|| Role { name: role.to_owned(), ..Role::default() }),
-            election_id: Some(Uint128 { high: (highest >> 64) as u64, low: highest as u64 }),
+            election_id: highest.map(|id| Uint128 { high: (id >> 64) as u64, low: *id as u64 }),
             status: Some(rpc::Status { code: code as i32, message: message.to_owned(), details: Vec::new() }),
         };
         self.send(id, stream_message_response::Update::Arbitration(update));
     }
 
     /// Checks that a writer is the primary controller of its role.
-    pub(crate) fn check_writer(&self, device: u64, role: &str, election: u128) -> Result<(), Status> {
+    pub(crate) fn check_writer(&self, device: u64, role: &str, election: Option<u128>) -> Result<(), Status> {
         self.check_device(device)?;
         match self.primary(role) {
-            Some((_, primary)) if primary == election => Ok(()),
+            Some((_, primary)) if Some(primary) == election => Ok(()),
             Some(_) => {
                 Err(Status::permission_denied("this election id is not that of the primary controller"))
             }
@@ -234,12 +249,37 @@ mod tests {
         assert_eq!(status(&mut of_a), [0]);
         streams.arbitrate(b, &update(3)).unwrap();
         assert_eq!((status(&mut of_a), status(&mut of_b)), (vec![], vec![6]));
-        assert!(streams.check_writer(1, "", 5).is_ok() && streams.check_writer(1, "", 3).is_err());
+        assert!(
+            streams.check_writer(1, "", Some(5)).is_ok() && streams.check_writer(1, "", Some(3)).is_err()
+        );
         streams.arbitrate(b, &update(7)).unwrap();
         assert_eq!((status(&mut of_a), status(&mut of_b)), (vec![6], vec![0]));
         streams.close(b);
         assert_eq!(status(&mut of_a), [5]);
-        assert!(streams.check_writer(1, "", 5).is_err() && streams.check_writer(1, "", 7).is_err());
+        assert!(
+            streams.check_writer(1, "", Some(5)).is_err() && streams.check_writer(1, "", Some(7)).is_err()
+        );
+    }
+
+    #[test]
+    fn an_election_id_of_zero_wins_and_none_does_not() {
+        let mut streams = ControllerStreams::new(1);
+        let (a, mut of_a) = mpsc::channel(8);
+        let (b, mut of_b) = mpsc::channel(8);
+        let (a, b) = (streams.open(a), streams.open(b));
+        streams.arbitrate(a, &MasterArbitrationUpdate { election_id: None, ..update(0) }).unwrap();
+        assert_eq!(status(&mut of_a), [5]);
+        assert!(streams.check_writer(1, "", None).is_err());
+        streams.arbitrate(b, &update(0)).unwrap();
+        assert_eq!((status(&mut of_a), status(&mut of_b)), (vec![6], vec![0]));
+        assert!(streams.check_writer(1, "", Some(0)).is_ok() && streams.check_writer(1, "", None).is_err());
+        // A primary that steps back is followed by none, and all are told.
+        streams.arbitrate(b, &update(4)).unwrap();
+        streams.arbitrate(b, &update(2)).unwrap();
+        assert_eq!((status(&mut of_a), status(&mut of_b)), (vec![6, 5], vec![0, 5]));
+        assert!(streams.check_writer(1, "", Some(2)).is_err());
+        let moved = MasterArbitrationUpdate { device_id: 2, ..update(9) };
+        assert_eq!(streams.arbitrate(b, &moved).unwrap_err().code(), Code::FailedPrecondition);
     }
 
     #[test]

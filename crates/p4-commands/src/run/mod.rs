@@ -15,6 +15,7 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::os;
 use millstream_p4::CompileOptions;
+use millstream_p4_switch::TraceCondition;
 use millstream_p4runtime_server::{
     ControlProgram, ServerOptions, SwitchHandle, SwitchSettings, TlsFiles, encode_config, load_runtime_file,
     serve_p4runtime,
@@ -72,9 +73,14 @@ pub(crate) struct P4RunArgs {
     /// Write the packets of each interface to `NAME_in.pcap` and `NAME_out.pcap` in this folder
     #[arg(long, value_name = "DIR")]
     capture_dir: Option<PathBuf>,
-    /// Print what happens to one packet out of N: functions, headers, tables with key and action, drops
+    /// Print what happens to one packet out of N: states of the parser, headers, tables with key and action,
+    /// drops with their lines
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     trace: Option<u64>,
+    /// Print the traces of packets that meet all of these conditions; may be repeated: `port=N`,
+    /// `table=NAME`, `dropped`, or `FIELD=VALUE` with a number, an IPv4 address or an Ethernet address
+    #[arg(long, value_name = "CONDITION", requires = "trace")]
+    trace_if: Vec<TraceCondition>,
     /// Execution of the program
     #[arg(long, value_name = "EXECUTION", default_value = "optimized")]
     on: SwitchExecution,
@@ -145,6 +151,7 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
         faults: FaultCounter::new(0),
         ends: AtomicBool::new(false),
         trace: args.trace,
+        conditions: args.trace_if.clone(),
         moved: AtomicU64::new(0),
     });
     if let Some(listener) = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))? {

@@ -8,6 +8,7 @@ use miette::{IntoDiagnostic, Result};
 use millstream_kernel::{LONGEST_FRAME, PacketSocket};
 use millstream_lab::os;
 use millstream_lab::pcap::CaptureReader;
+use millstream_p4_switch::TraceCondition;
 use millstream_p4runtime_server::SwitchHandle;
 
 use super::ports::{OpenDevice, SwitchPort, SwitchPorts, open_interface};
@@ -30,6 +31,8 @@ pub(super) struct PacketMover {
     pub(super) ends: AtomicBool,
     /// Interval of packets that are traced; none are without it.
     pub(super) trace: Option<u64>,
+    /// Conditions that a traced packet has to meet.
+    pub(super) conditions: Vec<TraceCondition>,
     /// Packets so far.
     pub(super) moved: AtomicU64,
 }
@@ -45,8 +48,8 @@ impl PacketMover {
             false => (switch.receive(port.number, data), Vec::new()),
         });
         let (moved, events) = moved.map_or((None, Vec::new()), |(moved, events)| (Some(moved), events));
-        for event in events {
-            outln!("packet {number}: {event}");
+        if self.conditions.iter().all(|condition| condition.is_met(&events)) {
+            events.iter().for_each(|event| outln!("packet {number}: {event}"));
         }
         match moved {
             Some(Ok(moved)) => {
@@ -63,29 +66,34 @@ impl PacketMover {
         }
     }
 
-    /// Moves the packets of an interface until the run ends. An interface that vanishes is opened again when
-    /// it is back.
+    /// Moves the packets of an interface until the run ends. An interface that vanishes or goes down is opened
+    /// again when it is back.
     pub(super) fn serve_interface(&self, at: usize) {
         let Some(port) = self.ports.all.get(at) else { return };
         let OpenDevice::Interface { name, socket } = &port.device else { return };
         let mut frame = vec![0; LONGEST_FRAME];
+        let mut is_up = true;
         while !self.ends.load(Ordering::Relaxed) {
             let current = socket.read().unwrap_or_else(PoisonError::into_inner).clone();
-            let served = match &current {
-                Some(current) => self.serve_some(port, current, &mut frame),
-                None => {
-                    std::thread::sleep(RETRY);
-                    let opened = open_interface(name).ok();
-                    if opened.is_some() {
-                        tracing::info!("port {}: {name} is back", port.number);
-                    }
-                    *socket.write().unwrap_or_else(PoisonError::into_inner) = opened;
-                    Ok(())
-                }
+            let Some(current) = current else {
+                std::thread::sleep(RETRY);
+                *socket.write().unwrap_or_else(PoisonError::into_inner) = open_interface(name).ok();
+                continue;
             };
-            if let Err(error) = served {
-                tracing::warn!("port {}: {name}: {error}", port.number);
-                *socket.write().unwrap_or_else(PoisonError::into_inner) = None;
+            match self.serve_some(port, &current, &mut frame) {
+                // A socket can be opened on an interface that is down; the first receive says so.
+                Ok(()) if !is_up => {
+                    is_up = true;
+                    tracing::info!("port {}: {name} is back", port.number);
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    if is_up {
+                        tracing::warn!("port {}: {name}: {error}", port.number);
+                    }
+                    is_up = false;
+                    *socket.write().unwrap_or_else(PoisonError::into_inner) = None;
+                }
             }
         }
     }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4_lower::{LoweredProgram, lower};
+use millstream_p4_native::NativeExecutor;
+
+use crate::comparison::{Comparison, EngineLimits};
 
 /// Files of the machine, and one program that is text.
 struct TestLoader(Option<String>);
@@ -16,6 +19,15 @@ impl SourceLoader for TestLoader {
             _ => std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
+}
+
+/// Compares native code with the interpreter; `samples` are packets to begin with.
+pub(crate) fn native_comparison(
+    program: &Arc<LoweredProgram>,
+    samples: Vec<Vec<u8>>,
+) -> Result<Comparison<NativeExecutor>, String> {
+    let native = NativeExecutor::new(program).map_err(|error| error.to_string())?;
+    Comparison::new(program, (program, native), samples, EngineLimits::default())
 }
 
 /// Compiles and lowers a file, or the text of `test.p4`.

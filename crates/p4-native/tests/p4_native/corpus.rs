@@ -7,8 +7,8 @@ use std::path::Path;
 
 use millstream_p4_switch::stf::{StfCommand, parse_stf};
 
-use crate::common::{extra_folders, files, lowered, own_folder};
-use crate::comparison::{Comparison, ComparisonResult};
+use crate::common::{extra_folders, files, lowered, native_comparison, own_folder};
+use crate::comparison::ComparisonResult;
 
 /// Packets of the STF file of a program.
 fn samples(program: &Path) -> Vec<Vec<u8>> {
@@ -30,7 +30,7 @@ fn random_packets_and_entries_have_the_same_results_in_the_interpreter_and_nativ
     for path in extra_folders().into_iter().chain([own_folder()]).flat_map(|folder| files(&folder, "p4")) {
         // Programs that are not supported are tests of other parts.
         let Ok(program) = lowered(&path, None) else { continue };
-        match Comparison::new(&program, samples(&path)).and_then(|mut both| both.run(packets)) {
+        match native_comparison(&program, samples(&path)).and_then(|mut both| both.run(packets)) {
             Ok(ComparisonResult { packets, answers }) => {
                 (compared, sent, left) = (compared + 1, sent + packets, left + answers);
             }

@@ -24,15 +24,17 @@ pub(crate) struct ProgramGenerator {
     fields: Vec<KnownField>,
     /// Names of tables that a control may apply once.
     tables: Vec<String>,
+    /// Packets may be cloned, resubmitted, recirculated and replicated, and cause messages.
+    has_requests: bool,
     depth: u32,
 }
 
 impl ProgramGenerator {
-    /// The program of this seed.
-    pub(crate) fn program(seed: u64) -> String {
+    /// The program of this seed, with or without requests to the traffic manager other than to drop.
+    pub(crate) fn program(seed: u64, has_requests: bool) -> String {
         let random = Rng::new(seed);
         let (out, fields, tables) = (String::new(), Vec::new(), Vec::new());
-        let mut generator = ProgramGenerator { random, out, fields, tables, depth: 0 };
+        let mut generator = ProgramGenerator { random, out, fields, tables, has_requests, depth: 0 };
         generator.types();
         generator.parser();
         generator.control("In", "ingress");
@@ -268,7 +270,7 @@ V1Switch(Parse(), NoVerify(), In(), Out(), Compute(), Deparse()) main;
                     }
                 }
             }
-            7 => {
+            7 if self.has_requests => {
                 let value = self.expression(16);
                 let _ = writeln!(self.out, "log_msg(\"value {{}}\", {{ {value} }});");
             }
@@ -288,7 +290,8 @@ V1Switch(Parse(), NoVerify(), In(), Out(), Compute(), Deparse()) main;
 
     /// A request to the traffic manager, under a condition that packets seldom meet.
     fn request(&mut self, kind: &str) {
-        let text = match (kind, self.below(6)) {
+        let chosen = self.below(6);
+        let text = match (kind, if self.has_requests { chosen } else { 5 + chosen % 2 }) {
             ("ingress", 0) => "clone_preserving_field_list(CloneType.I2E, 1, 1);",
             ("ingress", 1) => "s.mcast_grp = 2;",
             ("ingress", 2) => "if (s.instance_type == 0) { resubmit_preserving_field_list(1); }",

@@ -16,10 +16,10 @@ use crate::switch::{MirrorTarget, MulticastNode, Switch};
 
 /// First difference, or first command that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {message}")]
+#[error("{}: {message}", line.map_or("end of the test".to_owned(), |line| format!("line {line}")))]
 pub struct StfFailure {
-    /// Line of the command; 0 for the end of the file.
-    pub line: usize,
+    /// Line of the command or expectation; none for packets that nothing expects.
+    pub line: Option<usize>,
     /// Difference or reason.
     pub message: String,
 }
@@ -31,7 +31,7 @@ pub struct StfFailure {
 pub fn run_stf<E: SwitchExecutor>(switch: &mut Switch<E>, lines: &[StfLine]) -> Result<(), StfFailure> {
     let mut run = StfRun { switch, expected: BTreeMap::new(), sent: BTreeMap::new(), nodes: Vec::new() };
     for line in lines {
-        run.command(line).map_err(|message| StfFailure { line: line.line, message })?;
+        run.command(line).map_err(|message| StfFailure { line: Some(line.line), message })?;
     }
     run.compare()
 }
@@ -285,7 +285,7 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
     fn compare(mut self) -> Result<(), StfFailure> {
         for (port, list) in &self.expected {
             for (line, data) in list {
-                let fail = |message| Err(StfFailure { line: *line, message });
+                let fail = |message| Err(StfFailure { line: Some(*line), message });
                 let Some(packet) = self.sent.get_mut(port).and_then(VecDeque::pop_front) else {
                     let others: Vec<String> = self
                         .sent
@@ -306,7 +306,7 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
         for (port, packets) in &self.sent {
             if let Some(packet) = packets.front() {
                 let message = format!("port {port} sent a packet that was not expected: {}", hex(packet));
-                return Err(StfFailure { line: 0, message });
+                return Err(StfFailure { line: None, message });
             }
         }
         Ok(())

@@ -66,8 +66,9 @@ impl TypeChecker<'_> {
                     let message = "this case never matches: one in front of it matches everything";
                     self.sink.push(SourceDiagnostic::warning(case.keyset.span, message));
                 }
+                // Sets of a select expression need not be known (specification, section 13.6).
                 for case in cases {
-                    self.keyset(&case.keyset, &types, true);
+                    self.keyset(&case.keyset, &types, false);
                     self.check_state(&case.state, states);
                 }
             }

@@ -209,8 +209,11 @@ impl TypeChecker<'_> {
 impl TypeChecker<'_> {
     /// Checks a `switch`; tells if all its cases return or exit.
     pub(crate) fn switch(&mut self, value: &ExpressionTree, cases: &[SwitchCase], span: SourceSpan) -> bool {
-        if self.part == CheckedPart::ParserState {
-            self.error(span, "`switch` is not allowed in parsers");
+        match self.part {
+            CheckedPart::ParserState => self.error(span, "`switch` is not allowed in parsers"),
+            // Specification, section 14.1: a semantic check rejects what the grammar permits.
+            CheckedPart::Action => self.error(span, "`switch` is not allowed in actions"),
+            _ => {}
         }
         let switched = self.expression(value);
         let table = match self.types.kind(self.types.shallow(switched.type_id)) {

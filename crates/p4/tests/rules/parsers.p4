@@ -37,8 +37,6 @@ parser p(in bit<8> a, in bit<8> b) {
 //// rejected selections on what has no equality
 struct S { varbit<8> a; }
 parser p(in S s) { state start { transition select(s.a) { default: accept; } } }
-//// rejected sets that are not known
-parser p(in bit<8> a) { state start { transition select(a) { a: accept; a &&& 1: accept; } } }
 //// rejected extraction of what is no header, and of wrong sizes
 #include <core.p4>
 header Fixed { bit<8> a; }
@@ -61,3 +59,9 @@ header H { bit<8> a; }
 control c(inout H[2] hs) { apply { verify(true, error.NoError); hs.next.a = 1; } }
 //// rejected sets of numbers without a width
 parser p(in bit<8> a) { value_set<int>(4) s; state start { transition select(a) { s: accept; _: accept; } } }
+//// accepted sets of a select expression that are not known
+#include <core.p4>
+header h_t { bit<8> a; bit<8> b; }
+parser p(packet_in k, out h_t h, in bit<8> low) {
+    state start { k.extract(h); transition select(h.a) { h.b: accept; low..h.b: accept; h.b &&& low: accept; } }
+}

@@ -36,3 +36,8 @@ void f() { exit; }
 parser p() { state start { transition accept; } }
 package k();
 control c() { p() inner; k() pack; apply { inner.apply(); } }
+//// rejected switches in actions
+control c(in bit<8> a) {
+    action act() { switch (a) { 1: {} default: {} } }
+    apply { act(); }
+}

@@ -5,6 +5,8 @@ mod entities;
 mod hostile;
 mod packets;
 mod pipelines;
+mod routes;
+mod tls;
 mod words;
 
 use std::net::TcpListener;

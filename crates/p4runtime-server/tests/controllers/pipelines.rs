@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millstream_p4::{CompileOptions, SourceLoader, compile};
 use millstream_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action;
 use millstream_p4runtime::proto::v1::{
     ForwardingPipelineConfig, GetForwardingPipelineConfigRequest, SetForwardingPipelineConfigRequest, Uint128,
 };
-use millstream_p4runtime_server::ControlProgram;
+use millstream_p4runtime_server::{ControlProgram, encode_config};
 use tonic::{Code, Status};
 
 use crate::{Controller, Names, PROGRAM, TestSwitch, frame, insert, run};
@@ -98,4 +99,38 @@ fn a_program_is_replaced_under_traffic_and_keeps_what_has_the_same_name_and_type
         send(&mut third, Action::VerifyAndCommit, Some(PROGRAM)).await.unwrap();
         assert_eq!(switch.ports_of(&frame(1)), [0; 0], "a program that is not reconciled begins anew");
     });
+}
+
+#[test]
+fn a_config_may_be_in_the_envelope_that_controllers_of_the_reference_switch_make() {
+    // `P4DeviceConfig`: `reassign` is 1, `device_data` is 3.
+    let mut envelope = vec![0x08, 0x01, 0x1a];
+    prost::encoding::encode_varint(PROGRAM.len() as u64, &mut envelope);
+    envelope.extend(PROGRAM.as_bytes());
+    let program = ControlProgram::from_config(&envelope).unwrap();
+    assert_eq!(program.description.info, Names::new().program.description.info);
+    assert_eq!(program.config, envelope);
+}
+
+#[test]
+fn a_config_with_its_files_is_json_that_names_its_version() {
+    let options = CompileOptions::default();
+    let compiled = compile("switch.p4", &mut OneFile, &options);
+    let config = encode_config(&compiled, &options);
+    let value: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    assert_eq!(value["millstream_p4_config"], 1);
+    ControlProgram::from_config(&config).unwrap();
+    let other = String::from_utf8(config)
+        .unwrap()
+        .replace("\"millstream_p4_config\":1", "\"millstream_p4_config\":2");
+    assert!(ControlProgram::from_config(other.as_bytes()).is_err());
+}
+
+/// The program as a file.
+struct OneFile;
+
+impl SourceLoader for OneFile {
+    fn load(&mut self, path: &str) -> Option<String> {
+        (path == "switch.p4").then(|| PROGRAM.to_owned())
+    }
 }

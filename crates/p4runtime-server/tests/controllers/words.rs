@@ -111,6 +111,11 @@ fn runtime_files_of_the_tutorials_are_loaded() {
     }"#;
     assert_eq!(load_runtime_file(&switch.handle, text).unwrap(), 3);
     assert_eq!((switch.ports_of(&frame(1)), switch.ports_of(&frame(2))), (vec![2, 3], vec![6]));
+    // The tutorials also write a value as a list of one.
+    let listed = TestSwitch::start(Some(PROGRAM));
+    let text = text.replace(r#""00:00:00:00:00:01""#, r#"["00:00:00:00:00:01"]"#);
+    assert!(text.contains(r#"["00:00:00:00:00:01"]"#));
+    assert_eq!(load_runtime_file(&listed.handle, &text).unwrap(), 3);
     let wrong = text.replace("I.flood", "I.jump");
     let error = load_runtime_file(&switch.handle, &wrong).unwrap_err().to_string();
     assert!(error.contains("table_entries 2") && error.contains("jump"), "{error}");
