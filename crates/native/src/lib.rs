@@ -29,7 +29,7 @@ mod templates;
 pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
 pub use engine::{
-    CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeOptions, StageEngine, StageError,
+    AlternativeCode, CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeOptions, StageEngine, StageError,
     StageMemory,
 };
 pub use error::NativeError;

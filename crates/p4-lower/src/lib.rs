@@ -73,11 +73,13 @@ pub struct LowerOptions {
     pub keeps_output: bool,
     /// Most states that a parser with loops enters for a packet.
     pub most_steps: u64,
+    /// The engine has the externs of `crypto.p4`.
+    pub has_ciphers: bool,
 }
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
-        LowerOptions { keeps_output: false, most_steps: MOST_STEPS }
+        LowerOptions { keeps_output: false, most_steps: MOST_STEPS, has_ciphers: true }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Subject of the measurement: a configuration or an XDP program, compiled for a number of workers, and run
+//! Subject of the measurement: a configuration, an XDP program or a P4 program, compiled for a number of workers, and run
 //! on packets from memory.
 
 use std::fs::File;
@@ -23,9 +23,10 @@ use millstream_native::io::{
     NullSink, PacketAccounting, PacketSink, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
     run as run_packets, run_by,
 };
-use millstream_native::{CompiledSchedule, NativeEngine, NativeOptions, Schedule};
+use millstream_native::{AlternativeCode, CompiledSchedule, NativeEngine, NativeOptions, Schedule};
 use millstream_object::Object;
 
+use super::p4_target::{self, P4Target, is_p4};
 use super::paced::{self, LatencyHistogram, OfferedLoad, PacedEndpoint, WorkerClock};
 use super::traffic::TrafficPattern;
 use crate::capture::CaptureFile;
@@ -34,6 +35,7 @@ use crate::lab::{TrafficArgs, open};
 use crate::native::worker_cpus::bind;
 use crate::native::{CodegenArgs, is_llvm_missing, seed, tables};
 use crate::plan;
+use crate::progress::Progress;
 
 /// Interface that packets come in by; an object that redirects gets the next one, too.
 const INGRESS: u32 = 1;
@@ -44,15 +46,21 @@ const PATIENCE: u32 = 30;
 /// Program to measure, its tables and its traffic.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SubjectArgs {
-    /// Click configuration or XDP program to measure: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
-    #[arg(value_name = "CONF|OBJECT")]
+    /// Click configuration, XDP program or P4 program to measure: CONF.click, FILE.o, FILE.o:PROGRAM,
+    /// builtin:NAME or PROG.p4
+    #[arg(value_name = "CONF|OBJECT|PROG.p4")]
     pub(crate) what: String,
-    /// Variables of a configuration that win over its `define`
+    /// Variables of a configuration that win over its `define`; macros of a P4 program
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) variables: Vec<String>,
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
+    /// Fill tables of a P4 program: TABLE=N with generated entries (16M is 16,777,216), TABLE=FILE with the
+    /// prefixes that lines begin with, N for all other tables; may be given several times. Packets have keys of
+    /// random entries
+    #[arg(long, value_name = "[TABLE=]N|FILE")]
+    pub(crate) entries: Vec<String>,
     #[command(flatten)]
     pub(crate) feed: TrafficArgs,
 }
@@ -63,6 +71,9 @@ impl SubjectArgs {
     /// # Errors
     /// If a file cannot be read.
     pub(crate) fn program_hash(&self) -> Result<u64> {
+        if is_p4(&self.what) {
+            return p4_target::program_hash(self);
+        }
         match is_object(&self.what) {
             true => plan::object_hash(&self.what, None),
             false => click::configuration_hash(Path::new(&self.what), &self.variables),
@@ -75,6 +86,7 @@ impl SubjectArgs {
             what: conf.display().to_string(),
             variables: Vec::new(),
             maps: Vec::new(),
+            entries: Vec::new(),
             feed: TrafficArgs::default(),
         }
     }
@@ -106,6 +118,7 @@ impl<'r> CompileRequest<'r> {
 pub(crate) enum BenchmarkTarget {
     Configuration,
     Object(Box<(Object, Option<String>, Workload, Vec<u32>)>),
+    P4(Box<P4Target>),
 }
 
 /// Result of compilation.
@@ -132,6 +145,13 @@ fn is_object(what: &str) -> bool {
 impl BenchmarkTarget {
     /// Reads an object; a configuration is read when it is compiled.
     pub(crate) fn read(args: &SubjectArgs, tuning: &CodegenArgs) -> Result<BenchmarkTarget> {
+        if is_p4(&args.what) {
+            tuning.of_objects()?;
+            return Ok(BenchmarkTarget::P4(Box::new(P4Target::read(args)?)));
+        }
+        if !args.entries.is_empty() {
+            return Err(miette!("--entries is for P4 programs; objects have --map and --tables"));
+        }
         if !is_object(&args.what) {
             return Ok(BenchmarkTarget::Configuration);
         }
@@ -147,6 +167,7 @@ impl BenchmarkTarget {
     /// Packets that devices receive.
     pub(crate) fn traffic(&self, args: &SubjectArgs) -> Result<TrafficPattern> {
         Ok(match self {
+            BenchmarkTarget::P4(of) => of.traffic(),
             BenchmarkTarget::Configuration => {
                 let (frames, from) = match args.feed.recorded()? {
                     Some((frames, from)) => (frames, from.to_owned()),
@@ -183,12 +204,16 @@ impl BenchmarkTarget {
                 let source = click::ConfigSource::of_file(Path::new(&args.what), &args.variables);
                 Some(click::compile_to_ir(&source, workers, made)?)
             }
-            BenchmarkTarget::Object(_) => None,
+            BenchmarkTarget::Object(_) | BenchmarkTarget::P4(_) => None,
         };
         let engine = match (self, &program) {
             (BenchmarkTarget::Object(of), _) => {
                 let options = NativeOptions { seed: made.seed.unwrap_or_else(seed), ..options };
                 NativeEngine::of_object(&of.0, of.1.as_deref(), &options)
+            }
+            (BenchmarkTarget::P4(of), _) => {
+                let options = NativeOptions { seed: made.seed.unwrap_or_else(seed), ..of.options(options) };
+                NativeEngine::of_module(of.program.module.clone(), of.program.entry, &options)
             }
             (_, Some(program)) => {
                 let (places, prefixes) = (click::element_names(program), click::prefixes(program));
@@ -206,12 +231,24 @@ impl BenchmarkTarget {
         if let Some(program) = &program {
             fill(&mut engine, &program.entries).into_diagnostic()?;
         }
-        if let BenchmarkTarget::Object(of) = self {
-            tables::apply(&mut engine, &of.2.entries)?;
+        match self {
+            BenchmarkTarget::Object(of) => tables::apply(&mut engine, &of.2.entries)?,
+            BenchmarkTarget::P4(of) => {
+                let _bar = Progress::open("filling tables");
+                engine = of.workload.fill(engine).into_diagnostic()?;
+            }
+            BenchmarkTarget::Configuration => {}
         }
         args.maps.iter().try_for_each(|spec| tables::load(&mut engine, spec))?;
         let made = program.as_ref().map_or(Ok(Vec::new()), own_packets)?;
-        Ok(CompileOutcome::Ready(Box::new(BenchmarkRunner { program, made, engine, compiled })))
+        Ok(CompileOutcome::Ready(Box::new(BenchmarkRunner {
+            program,
+            made,
+            engine,
+            compiled,
+            codes: vec![None],
+            current: 0,
+        })))
     }
 }
 
@@ -234,6 +271,9 @@ pub(crate) struct BenchmarkRunner {
     made: Vec<Option<SourcePackets>>,
     pub(super) engine: NativeEngine,
     compiled: Duration,
+    /// Codes by other schedules, for the same maps; the place of the one that the engine has is empty.
+    codes: Vec<Option<AlternativeCode>>,
+    current: usize,
 }
 
 /// Result of a run.
@@ -288,6 +328,35 @@ pub(crate) struct PacedMeasurement {
 }
 
 impl BenchmarkRunner {
+    /// Compiles a P4 program by another schedule for the tables of this one; gives the number of the code, or
+    /// `None` for what cannot share tables.
+    ///
+    /// # Errors
+    /// If there is no code.
+    pub(super) fn add_code(
+        &mut self,
+        target: &BenchmarkTarget,
+        made: &CompileRequest<'_>,
+    ) -> Result<Option<usize>> {
+        let BenchmarkTarget::P4(of) = target else { return Ok(None) };
+        let options = of.options(made.tuning.options_by(made.schedule));
+        let module = of.program.module.clone();
+        let code = self.engine.compile_alternative(module, of.program.entry, &options).into_diagnostic()?;
+        self.codes.push(Some(code));
+        Ok(Some(self.codes.len() - 1))
+    }
+
+    /// Runs this code from now on; 0 is the one that it was made with.
+    pub(super) fn select(&mut self, number: usize) {
+        if let Some(code) = self.codes.get_mut(number).and_then(Option::take) {
+            let before = self.engine.exchange(code);
+            if let Some(place) = self.codes.get_mut(self.current) {
+                *place = Some(before);
+            }
+            self.current = number;
+        }
+    }
+
     pub(crate) fn workers(&self) -> u32 {
         self.engine.workers()
     }

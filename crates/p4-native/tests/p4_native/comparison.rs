@@ -16,10 +16,10 @@ use num_bigint::BigUint;
 const MOST_KEYS: usize = 256;
 
 /// A program in the interpreter and natively.
-pub(crate) struct Comparison {
+pub(crate) struct Comparison<E> {
     program: Arc<LoweredProgram>,
     interpreter: Switch<InterpreterExecutor>,
-    native: Switch<NativeExecutor>,
+    native: Switch<E>,
     random: Rng,
     samples: Vec<Vec<u8>>,
 }
@@ -32,10 +32,24 @@ pub(crate) struct ComparisonResult {
     pub(crate) answers: usize,
 }
 
-impl Comparison {
+impl Comparison<NativeExecutor> {
     /// Compiles a program; `samples` are packets to begin with.
-    pub(crate) fn new(program: &Arc<LoweredProgram>, samples: Vec<Vec<u8>>) -> Result<Comparison, String> {
+    pub(crate) fn new(
+        program: &Arc<LoweredProgram>,
+        samples: Vec<Vec<u8>>,
+    ) -> Result<Comparison<NativeExecutor>, String> {
         let native = NativeExecutor::new(program).map_err(|error| error.to_string())?;
+        Comparison::of(program, native, samples)
+    }
+}
+
+impl<E: SwitchExecutor> Comparison<E> {
+    /// Compares an engine.
+    pub(crate) fn of(
+        program: &Arc<LoweredProgram>,
+        native: E,
+        samples: Vec<Vec<u8>>,
+    ) -> Result<Comparison<E>, String> {
         let native = Switch::new(program.clone(), native).map_err(|error| error.to_string())?;
         let interpreter = Switch::new(program.clone(), InterpreterExecutor::new(program.clone()));
         let interpreter = interpreter.map_err(|error| error.to_string())?;
@@ -69,6 +83,38 @@ impl Comparison {
                 (std::mem::take(&mut self.native.events), std::mem::take(&mut self.interpreter.events));
             if events != wanted {
                 return Err(format!("{packet:02x?} has the events {events:?}, interpreted {wanted:?}"));
+            }
+        }
+        self.compare_maps()?;
+        Ok(result)
+    }
+
+    /// Sends batches of packets of all sizes, and changes entries between them.
+    pub(crate) fn run_batches(&mut self, batches: usize) -> Result<ComparisonResult, String> {
+        let mut result = ComparisonResult { packets: 0, answers: 0 };
+        for round in 0..batches {
+            self.request()?;
+            let count = 1 + self.random.below(100) as usize;
+            let packets: Vec<(u64, Vec<u8>)> =
+                (0..count).map(|at| (self.random.below(8), self.packet(round * 100 + at))).collect();
+            let packets: Vec<(u64, &[u8])> = packets.iter().map(|(port, data)| (*port, &data[..])).collect();
+            let expected = self.interpreter.receive_batch(&packets);
+            if is_out_of_fuel(&expected) {
+                break;
+            }
+            let (given, expected) = (self.native.receive_batch(&packets), expected);
+            let (given, expected) =
+                (given.map_err(|error| error.to_string())?, expected.map_err(|error| error.to_string())?);
+            result.packets += count;
+            result.answers += expected.iter().map(Vec::len).sum::<usize>();
+            if let Some(at) = (0..count).find(|at| given[*at] != expected[*at]) {
+                let (packet, given, expected) = (packets[at], &given[at], &expected[at]);
+                return Err(format!("{packet:02x?} gives {given:02x?}, interpreted {expected:02x?}"));
+            }
+            let (events, wanted) =
+                (std::mem::take(&mut self.native.events), std::mem::take(&mut self.interpreter.events));
+            if events != wanted {
+                return Err(format!("batch {round} has the events {events:?}, interpreted {wanted:?}"));
             }
         }
         self.compare_maps()?;
@@ -218,7 +264,7 @@ impl Comparison {
     fn both(
         &mut self,
         what: &str,
-        native: impl FnOnce(&mut Switch<NativeExecutor>) -> Result<(), SwitchError>,
+        native: impl FnOnce(&mut Switch<E>) -> Result<(), SwitchError>,
         interpreted: impl FnOnce(&mut Switch<InterpreterExecutor>) -> Result<(), SwitchError>,
     ) -> Result<(), String> {
         let (given, expected) = (native(&mut self.native), interpreted(&mut self.interpreter));
