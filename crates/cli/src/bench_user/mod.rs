@@ -423,6 +423,7 @@ fn measure(
         workers: runners[point.runner].workers(),
         pipelined: runners[point.runner].pipelined(),
         ns_per_packet: median(ran.iter().map(RunMeasurement::ns)),
+        ns_rounds: ran.iter().map(RunMeasurement::ns).collect(),
         ns_min: ran.iter().map(RunMeasurement::ns).fold(f64::INFINITY, f64::min),
         ns_max: ran.iter().map(RunMeasurement::ns).fold(0.0, f64::max),
         program_ns: median(ran.iter().map(RunMeasurement::program_ns)),
