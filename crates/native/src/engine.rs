@@ -24,7 +24,7 @@ use crate::runtime::helpers;
 use crate::runtime::index::HashTemplate;
 use crate::runtime::lpm::LpmTemplate;
 use crate::runtime::lpm::template_choice::PrefixStats;
-use crate::runtime::maps::NativeMap;
+use crate::runtime::maps::{InlineLookup, NativeMap};
 use crate::runtime::packet::{DescriptorLayout, LayoutPolicy, PacketBatch};
 use crate::runtime::region::{AREAS, AddressAllocator, ExternalMemory, FixedAddressBox};
 use crate::runtime::sharing::SeqlockMap;
@@ -544,6 +544,16 @@ impl NativeEngine {
     /// The map with this name.
     pub fn map(&mut self, name: &str) -> Option<&mut NativeMap> {
         self.maps().find(|map| map.name() == name)
+    }
+
+    /// Dependent cache lines that a look-up in a map usually reads, if it is code. Walks through tries are assumed to
+    /// end in the middle of an address, as those of IPv6 do.
+    pub fn lookup_lines(&mut self, name: &str) -> Option<u32> {
+        Some(match self.map(name)?.inline()? {
+            InlineLookup::Lpm(layout) => 1 + (layout.bits / 2).saturating_sub(layout.root) / 8,
+            InlineLookup::Array { .. } => 1,
+            InlineLookup::Hash(_) => 2,
+        })
     }
 
     /// The map with this number in the module that was compiled.

@@ -32,6 +32,7 @@ use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
 use crate::duration_args::positive_seconds;
 use crate::exit::Exit;
+use crate::model;
 use crate::native::CodegenArgs;
 use crate::native::worker_cpus::bind;
 use crate::plan::PlanArgs;
@@ -144,7 +145,7 @@ pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
         .chain([&args.tuning.schedule])
         .try_for_each(|schedule| check_batch_size(schedule.batch))?;
     let subject = BenchmarkTarget::read(&args.subject, &args.tuning)?;
-    let runner = match subject.runner(&args.subject, CompileRequest::of(&args.tuning))? {
+    let mut runner = match subject.runner(&args.subject, CompileRequest::of(&args.tuning))? {
         CompileOutcome::Ready(runner) => runner,
         CompileOutcome::NoLlvm(why) => {
             errln!("{why}");
@@ -152,8 +153,8 @@ pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
         }
     };
     let traffic = subject.traffic(&args.subject)?;
+    let args = &scheduled(args, &subject, &mut runner, &traffic)?;
     if let Some(count) = args.counted {
-        let mut runner = runner;
         outln!("{}", runner.run(&traffic, count, args.batch() as usize)?.received);
         return Ok(Exit::Done.into());
     }
@@ -174,6 +175,26 @@ pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
         return Ok(Exit::Unknown.into());
     }
     Ok(Exit::Done.into())
+}
+
+/// The flags with the schedule that the performance model chooses, for a P4 program that nobody gave one.
+fn scheduled(
+    args: &BenchUserArgs,
+    subject: &BenchmarkTarget,
+    runner: &mut BenchmarkRunner,
+    traffic: &TrafficPattern,
+) -> Result<BenchUserArgs> {
+    let is_given = args.tuning.schedule != Schedule::default();
+    if is_given || args.counted.is_some() || !matches!(subject, BenchmarkTarget::P4(_)) {
+        return Ok(args.clone());
+    }
+    bind(0).into_diagnostic()?;
+    let Some(schedule) = model::chosen_schedule(runner, traffic)? else { return Ok(args.clone()) };
+    errln!("the model chooses --schedule {schedule}");
+    let mut args = args.clone();
+    args.tuning.schedule = schedule;
+    runner.reschedule(subject, &CompileRequest::of(&args.tuning))?;
+    Ok(args)
 }
 
 fn all_parts() -> impl Iterator<Item = BenchmarkPart> {

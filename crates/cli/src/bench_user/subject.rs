@@ -23,7 +23,7 @@ use millstream_native::io::{
     NullSink, PacketAccounting, PacketSink, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
     run as run_packets, run_by,
 };
-use millstream_native::{AlternativeCode, CompiledSchedule, NativeEngine, NativeOptions, Schedule};
+use millstream_native::{AlternativeCode, CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule};
 use millstream_object::Object;
 
 use super::p4_target::{self, P4Target, is_p4};
@@ -39,6 +39,9 @@ use crate::progress::Progress;
 
 /// Interface that packets come in by; an object that redirects gets the next one, too.
 const INGRESS: u32 = 1;
+
+/// Bytes of a cache line.
+pub(crate) const LINE: u64 = 64;
 
 /// Upper bound on a paced run, in multiples of its length, however little processor time the worker gets.
 const PATIENCE: u32 = 30;
@@ -276,6 +279,17 @@ pub(crate) struct BenchmarkRunner {
     current: usize,
 }
 
+/// A table whose look-ups are code.
+pub(crate) struct LookupTable {
+    pub(crate) name: String,
+    /// Bytes when full.
+    pub(crate) bytes: u64,
+    /// Cache lines that a look-up reads, one after the other.
+    pub(crate) lines: u32,
+    /// Entries of a hash table now.
+    pub(crate) entries: Option<u64>,
+}
+
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunMeasurement {
@@ -346,6 +360,17 @@ impl BenchmarkRunner {
         Ok(Some(self.codes.len() - 1))
     }
 
+    /// Runs the program by another schedule from now on, on the same tables; does nothing if they cannot be shared.
+    ///
+    /// # Errors
+    /// If there is no code.
+    pub(crate) fn reschedule(&mut self, target: &BenchmarkTarget, made: &CompileRequest<'_>) -> Result<bool> {
+        let Some(number) = self.add_code(target, made)? else { return Ok(false) };
+        self.select(number);
+        (self.codes, self.current) = (vec![None], 0);
+        Ok(true)
+    }
+
     /// Runs this code from now on; 0 is the one that it was made with.
     pub(super) fn select(&mut self, number: usize) {
         if let Some(code) = self.codes.get_mut(number).and_then(Option::take) {
@@ -382,15 +407,22 @@ impl BenchmarkRunner {
         templates.map(|chosen| (chosen.table.clone(), chosen.template.clone())).collect()
     }
 
-    /// Tables whose look-ups are code: name, bytes when full, and entries found by hash or prefix, not by
-    /// index.
-    pub(crate) fn lookup_tables(&mut self) -> Vec<(String, u64, bool)> {
+    /// Tables whose look-ups are code.
+    pub(crate) fn lookup_tables(&mut self) -> Vec<LookupTable> {
         let tables = std::mem::take(&mut self.engine.schedule.tables);
         let mut found = Vec::new();
-        for decision in &tables {
-            let Some(map) = self.engine.map(&decision.table) else { continue };
-            let (bytes, searched) = (map.lookup_bytes(), !matches!(map.spec().kind, MapKind::Array));
-            found.extend(bytes.map(|bytes| (decision.table.clone(), bytes, searched)));
+        for PrefetchDecision { table, .. } in &tables {
+            let lines = self.engine.lookup_lines(table).unwrap_or(1);
+            let Some(map) = self.engine.map(table) else { continue };
+            let Some(bytes) = map.lookup_bytes() else { continue };
+            let (name, held) = (table.clone(), map.len() as u64);
+            let (entries, below) = match map.spec().kind {
+                MapKind::Hash | MapKind::LruHash => (Some(held), 0),
+                // Behind the root, a walk reads lines of its own.
+                MapKind::LpmTrie => (None, held * u64::from(lines - 1) * LINE),
+                _ => (None, 0),
+            };
+            found.push(LookupTable { name, bytes: bytes + below, lines, entries });
         }
         self.engine.schedule.tables = tables;
         found
