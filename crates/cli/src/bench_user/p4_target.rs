@@ -52,7 +52,6 @@ impl P4Target {
         let workload = P4Workload::new(&lowered, sources, packet).into_diagnostic().wrap_err_with(|| {
             format!("{}: --entries and --packet say what tables hold and packets are", args.what)
         })?;
-        let entries = workload.description();
         let (frames, packets) = match recorded {
             Some((frames, from)) if frames.len() > 1 => (frames, from.to_owned()),
             _ => {
@@ -61,7 +60,11 @@ impl P4Target {
             }
         };
         let order = (0..frames.len() as u32).collect();
-        let traffic = TrafficPattern { frames, order, description: format!("{packets}; {entries}") };
+        let description = match workload.description() {
+            none if none.is_empty() => packets,
+            entries => format!("{packets}; {entries}"),
+        };
+        let traffic = TrafficPattern { frames, order, description };
         Ok(P4Target { program, workload, traffic })
     }
 
