@@ -38,7 +38,9 @@ mod stages;
 
 pub use stages::{StageEngine, StageError, StageMemory};
 
-use code::{CompiledCode, EntryPoints, MapPlacement, choose, layout, make_code, make_maps, places, reached_order};
+use code::{
+    CompiledCode, EntryPoints, MapPlacement, choose, layout, make_code, make_maps, places, reached_order,
+};
 
 /// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -673,8 +675,7 @@ fn link(mut made: CompiledCode) -> Result<(NativeProgram, CompiledCode), NativeE
     let (code, addresses) = made.compiler.link(&made.object, &names)?;
     let (lines, first) = LineTable::of_object(&made.object.bytes, names[0])?;
     let names = std::mem::take(&mut made.names);
-    let described =
-        crash::CodeDebugInfo { start: (addresses[0] as u64).wrapping_sub(first), lines, names };
+    let described = crash::CodeDebugInfo { start: (addresses[0] as u64).wrapping_sub(first), lines, names };
     let program = NativeProgram::new(&addresses, made.loops, CodeOwner::Linked { _code: code })
         .with_debug_info(described);
     Ok((program, made))

@@ -17,8 +17,8 @@ use crate::keys::{annotated_priority, key_text, lay_out, property, scalar_widths
 use crate::lowerer::{ARRAY_MAP, HASH_MAP, Lowerer, PREFIX_MAP};
 use crate::meters::METER_SIZE;
 use crate::pipeline::{
-    ActionChoice, ActionSpec, ENTRY_COUNTER, ENTRY_REST, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind,
-    ParameterSpec, SelectorSpec, TableSpec, TableStorage,
+    ActionChoice, ActionSpec, ENTRY_COUNTER, ENTRY_REST, EntryMatch, EntrySpec, KeyMatch, KeySpec,
+    ObjectKind, ParameterSpec, SelectorSpec, TableSpec, TableStorage,
 };
 use crate::scope::{Binding, Instance, TableActionParts, TableParts};
 use crate::tables::directed;

@@ -275,8 +275,10 @@ impl<'b> BenchmarkRun<'b> {
         let lengthened: Vec<TrafficPattern> =
             self.args.sizes.iter().map(|&size| self.traffic.lengthened(size as usize)).collect();
         let batch = self.args.batch();
-        let points: Vec<MeasurementPoint<'_>> =
-            lengthened.iter().map(|traffic| MeasurementPoint { runner: 0, code: 0, traffic, batch }).collect();
+        let points: Vec<MeasurementPoint<'_>> = lengthened
+            .iter()
+            .map(|traffic| MeasurementPoint { runner: 0, code: 0, traffic, batch })
+            .collect();
         let rows = measure(self.args, &mut self.runners, &points)?;
         self.found.by_size = rows.into_iter().flatten().collect();
         Ok(())

@@ -100,7 +100,8 @@ fn sources(program: &LoweredProgram, said: &[String]) -> Result<Vec<(String, Ent
         }
     }
     for (table, size) in P4Workload::fillable(program) {
-        let is_said = |(name, _): &(String, EntrySource)| *name == table || table.ends_with(&format!(".{name}"));
+        let is_said =
+            |(name, _): &(String, EntrySource)| *name == table || table.ends_with(&format!(".{name}"));
         if !named.iter().any(is_said) {
             named.push((table, EntrySource::Generated(usual.min(size))));
         }

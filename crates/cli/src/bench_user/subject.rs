@@ -23,7 +23,9 @@ use millstream_native::io::{
     NullSink, PacketAccounting, PacketSink, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
     run as run_packets, run_by,
 };
-use millstream_native::{AlternativeCode, CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule};
+use millstream_native::{
+    AlternativeCode, CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule,
+};
 use millstream_object::Object;
 
 use super::p4_target::{self, P4Target, is_p4};

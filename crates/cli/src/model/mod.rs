@@ -181,7 +181,8 @@ fn demand_of(
 
 /// The schedule of a point, as `--schedule` takes it.
 fn schedule_text(point: &ModelPoint) -> String {
-    let parts: Vec<String> = point.schedule().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let parts: Vec<String> =
+        point.schedule().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     parts.join(",")
 }
 

@@ -34,7 +34,8 @@ mod tests {
     #[test]
     fn the_vectors_of_the_standard_are_encrypted_as_it_says() {
         let bytes = |text: &str| -> Vec<u8> {
-            let digits: Vec<u8> = text.bytes().map(|digit| (digit as char).to_digit(16).unwrap() as u8).collect();
+            let digits: Vec<u8> =
+                text.bytes().map(|digit| (digit as char).to_digit(16).unwrap() as u8).collect();
             digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
         };
         let key: [u8; 16] = bytes("2b7e151628aed2a6abf7158809cf4f3c").try_into().unwrap();

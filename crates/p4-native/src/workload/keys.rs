@@ -86,7 +86,8 @@ impl TableKeys {
     /// A key to look up: that of an entry, or an address below a prefix.
     pub(super) fn draw(&self, rng: &mut Rng) -> Vec<u8> {
         let mut key = self.get(rng.below(self.len().max(1)));
-        if let (TableKeys::Listed(_), Some((length, address))) = (self, key.split_first_chunk_mut::<LENGTH>()) {
+        if let (TableKeys::Listed(_), Some((length, address))) = (self, key.split_first_chunk_mut::<LENGTH>())
+        {
             let bits = u32::from_le_bytes(*length);
             for (at, byte) in address.iter_mut().enumerate() {
                 let kept = bits.saturating_sub(8 * at as u32).min(8);
@@ -110,7 +111,8 @@ fn mixed(number: u64, bits: u32) -> u64 {
 fn numbered_key(number: u64, size: usize, elements: &[KeySpec]) -> Vec<u8> {
     let mut key = vec![0; size];
     for (at, element) in elements.iter().enumerate() {
-        let Some(place) = key.get_mut(element.offset as usize..(element.offset + element.size) as usize) else {
+        let Some(place) = key.get_mut(element.offset as usize..(element.offset + element.size) as usize)
+        else {
             continue;
         };
         // Each element is a function of the number; the widest one of it alone.
@@ -202,13 +204,8 @@ mod tests {
             assert_eq!(values.len(), 1 << bits, "{bits} bits");
             assert!(values.iter().all(|value| *value < 1 << bits));
         }
-        let element = |bits, offset, size| KeySpec {
-            name: String::new(),
-            bits,
-            kind: KeyMatch::Exact,
-            offset,
-            size,
-        };
+        let element =
+            |bits, offset, size| KeySpec { name: String::new(), bits, kind: KeyMatch::Exact, offset, size };
         let key = numbered_key(5, 48, &[element(48, 0, 8), element(256, 8, 32), element(9, 40, 2)]);
         assert_eq!(&key[6..8], &[0, 0], "48 bits of 8 bytes");
         assert!(key[8..40].iter().filter(|byte| **byte != 0).count() > 20);

@@ -198,8 +198,11 @@ impl P4Workload {
 
     /// Entries of each table, in words.
     pub fn description(&self) -> String {
-        let tables: Vec<String> =
-            self.tables.iter().map(|table| format!("{} entries in {}", table.keys.len(), table.name)).collect();
+        let tables: Vec<String> = self
+            .tables
+            .iter()
+            .map(|table| format!("{} entries in {}", table.keys.len(), table.name))
+            .collect();
         tables.join(", ")
     }
 }

@@ -78,7 +78,8 @@ impl PacketTemplate {
         packet: Vec<u8>,
     ) -> Result<PacketTemplate, SwitchError> {
         let base = looked_up(switch, maps, &packet)?;
-        let mut keys: Vec<KeyBits> = maps.iter().map(|map| KeyBits { map: *map, pairs: Vec::new() }).collect();
+        let mut keys: Vec<KeyBits> =
+            maps.iter().map(|map| KeyBits { map: *map, pairs: Vec::new() }).collect();
         for at in 0..8 * packet.len().min(MOST_BYTES) {
             let mut changed = packet.clone();
             set_bit(&mut changed, at, !bit(&packet, at));
@@ -96,7 +97,9 @@ impl PacketTemplate {
 
     /// Writes a key of a table into a packet.
     pub(super) fn put(&self, packet: &mut [u8], map: Map, key: &[u8]) {
-        for (in_packet, in_key) in self.keys.iter().filter(|bits| bits.map == map).flat_map(|bits| &bits.pairs) {
+        for (in_packet, in_key) in
+            self.keys.iter().filter(|bits| bits.map == map).flat_map(|bits| &bits.pairs)
+        {
             set_bit(packet, *in_packet, bit(key, *in_key));
         }
     }
