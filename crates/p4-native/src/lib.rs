@@ -8,6 +8,7 @@
 //! description.
 
 mod batch;
+mod refusal;
 mod unicast;
 mod workload;
 
@@ -18,7 +19,8 @@ use millstream_native::{
 use millstream_p4_lower::LoweredProgram;
 use millstream_p4_switch::{ExecutorError, SwitchExecutor, UnicastOutcome};
 
-pub use batch::{BatchError, BatchProgram, BatchRefusal, BatchedExecutor};
+pub use batch::{BatchError, BatchProgram, BatchedExecutor};
+pub use refusal::BatchRefusal;
 pub use workload::{EntrySource, P4Workload, WorkloadError, parse_prefix};
 
 /// Seed of random numbers: that of the interpreter, so that both executions of a program are alike.

@@ -22,7 +22,7 @@ use millstream_p4_lower::{Architecture, Pipeline, StateField};
 use millstream_p4_switch::{DROP_PORT, UnicastOutcome};
 use millstream_passes::inline_calls;
 
-use crate::batch::BatchRefusal;
+use crate::refusal::BatchRefusal;
 
 /// Largest state of a packet, in bytes, that is kept in a stack object.
 const LARGEST_STATE: u32 = 4096;

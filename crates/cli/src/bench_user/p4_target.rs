@@ -9,9 +9,9 @@ use millstream_p4_lower::{LoweredProgram, lower};
 use millstream_p4_native::{BatchProgram, EntrySource, P4Workload, parse_prefix};
 use millstream_plan::fingerprint;
 
-use super::subject::SubjectArgs;
 use super::traffic::TrafficPattern;
 use crate::bounded_read;
+use crate::lab::TrafficArgs;
 use crate::p4;
 
 /// Most generated entries of a table, if nobody says how many.
@@ -34,28 +34,30 @@ impl P4Target {
     ///
     /// # Errors
     /// If the program is wrong or cannot run in batches, or entries or packets cannot be made.
-    pub(super) fn read(args: &SubjectArgs) -> Result<P4Target> {
-        let path = Path::new(&args.what);
-        let checked = p4::read_program(path, &args.variables)?;
+    pub(super) fn read(
+        what: &str,
+        macros: &[String],
+        (entries, feed): (&[String], &TrafficArgs),
+    ) -> Result<P4Target> {
+        let checked = p4::read_program(Path::new(what), macros)?;
         let lowered = lower(&checked).map_err(|error| miette!("{}", error.render(&checked.sources)))?;
         let lowered = Arc::new(lowered);
         let program = BatchProgram::new(&lowered).map_err(|refusal| {
             miette!(
                 help = "`millstream p4 run` has a switch for such programs",
-                "{}: this program cannot run in batches: {refusal}",
-                args.what
+                "{what}: this program cannot run in batches: {refusal}"
             )
         })?;
-        let recorded = args.feed.recorded()?;
+        let recorded = feed.recorded()?;
         let packet = recorded.as_ref().and_then(|(frames, _)| frames.first().cloned());
-        let sources = sources(&lowered, &args.entries)?;
+        let sources = sources(&lowered, entries)?;
         let workload = P4Workload::new(&lowered, sources, packet).into_diagnostic().wrap_err_with(|| {
-            format!("{}: --entries and --packet say what tables hold and packets are", args.what)
+            format!("{what}: --entries and --packet say what tables hold and packets are")
         })?;
         let (frames, packets) = match recorded {
             Some((frames, from)) if frames.len() > 1 => (frames, from.to_owned()),
             _ => {
-                let count = args.feed.flows as usize;
+                let count = feed.flows as usize;
                 (workload.frames(count), format!("{count} packets with keys of random entries"))
             }
         };
@@ -84,10 +86,10 @@ impl P4Target {
 ///
 /// # Errors
 /// If the file cannot be read.
-pub(super) fn program_hash(args: &SubjectArgs) -> Result<u64> {
-    let bytes = bounded_read::bytes(Path::new(&args.what)).into_diagnostic().wrap_err(args.what.clone())?;
-    let variables = args.variables.iter().map(String::as_bytes);
-    Ok(fingerprint(std::iter::once(bytes.as_slice()).chain(variables)))
+pub(super) fn program_hash(what: &str, macros: &[String]) -> Result<u64> {
+    let bytes = bounded_read::bytes(Path::new(what)).into_diagnostic().wrap_err_with(|| what.to_owned())?;
+    let macros = macros.iter().map(String::as_bytes);
+    Ok(fingerprint(std::iter::once(bytes.as_slice()).chain(macros)))
 }
 
 /// Entries of tables: those that are said, and generated ones for all others.

@@ -1,5 +1,5 @@
-//! Subject of the measurement: a configuration, an XDP program or a P4 program, compiled for a number of workers, and run
-//! on packets from memory.
+//! Subject of the measurement: a configuration, an XDP program or a P4 program, compiled for a number of
+//! workers, and run on packets from memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _};
@@ -77,7 +77,7 @@ impl SubjectArgs {
     /// If a file cannot be read.
     pub(crate) fn program_hash(&self) -> Result<u64> {
         if is_p4(&self.what) {
-            return p4_target::program_hash(self);
+            return p4_target::program_hash(&self.what, &self.variables);
         }
         match is_object(&self.what) {
             true => plan::object_hash(&self.what, None),
@@ -152,7 +152,11 @@ impl BenchmarkTarget {
     pub(crate) fn read(args: &SubjectArgs, tuning: &CodegenArgs) -> Result<BenchmarkTarget> {
         if is_p4(&args.what) {
             tuning.of_objects()?;
-            return Ok(BenchmarkTarget::P4(Box::new(P4Target::read(args)?)));
+            return Ok(BenchmarkTarget::P4(Box::new(P4Target::read(
+                &args.what,
+                &args.variables,
+                (&args.entries, &args.feed),
+            )?)));
         }
         if !args.entries.is_empty() {
             return Err(miette!("--entries is for P4 programs; objects have --map and --tables"));
