@@ -75,7 +75,7 @@ fn p4_program(name: &str) -> String {
 #[test]
 fn p4_programs_are_measured_by_schedules_and_all_packets_hit_their_entries() {
     let schedules =
-        "batch=32,pattern=packets,fetch=nothing;batch=32,pattern=groups,sub-batch=all,from=0,trials=off";
+        "batch=32,pattern=packets,fetch=nothing;batch=32,pattern=groups,sub-batch=all,from=256,trials=off";
     let first = ["--schedule", "batch=1,pattern=packets,fetch=nothing", "--schedules", schedules];
     for (name, macros, entries) in
         [("l2", "ENTRIES=4096", "4000"), ("ipv4", "ENTRIES=1000", "routes=900"), ("l2_crypto", "X=1", "1")]
