@@ -2,7 +2,7 @@
 """The evaluation of APSys'17 (P4 programs, batching, sub-batching, prefetching; a performance model), on our P4 programs.
 
     bench/p4.py [--parts PART,...] [--full] [--routes FILE[.gz]] [--millstream PATH] [--output DIRECTORY] [--seconds S]
-                [--rounds N] [--again]
+                [--rounds N] [--flows N] [--largest N] [--again]
 
 Parts, each with a file p4-PART.json and a plot p4-PART.svg in DIRECTORY (bench/results):
 
@@ -16,7 +16,8 @@ Parts, each with a file p4-PART.json and a plot p4-PART.svg in DIRECTORY (bench/
 
 Programs are in programs/p4, packets come from memory, and sent packets are counted. IPv4 has the prefixes of FILE (lines that
 begin with one); otherwise as many generated ones as the paper's table here has, 512,621. --full takes all sizes and points; the
-default is about ten minutes. What was measured with the same settings on this processor is kept: a run that was ended goes on
+default is about ten minutes. --largest bounds the entries of tables, for machines with little memory; with 2^24 entries the
+tables of L2 forwarding take 1.5 GiB. What was measured with the same settings on this processor is kept: a run that was ended goes on
 where it was; --again measures anew.
 
 Forms of a program take turns in rounds. A gain is the mean of the logarithms of the ratios of each round without the highest and
@@ -84,7 +85,7 @@ class Bench:
             self.routes = folder / "routes"
             with opened(args.routes, "rt") as lines:
                 self.routes.write_text(lines.read())
-        self.settings = dict(seconds=args.seconds, rounds=args.rounds, flows=args.flows, cpu=record.processor())
+        self.settings = dict(largest=args.largest, seconds=args.seconds, rounds=args.rounds, flows=args.flows, cpu=record.processor())
 
     def subject(self, application, entries):
         """Arguments that name a program, its tables and its packets."""
@@ -93,6 +94,7 @@ class Bench:
             return words
         if application == "ipv4" and self.routes:
             return [*words, "--entries", f"routes={self.routes}", "--flows", self.args.flows]
+        entries = min(entries, self.args.largest)
         size = max(entries, 16)
         words += [f"ENTRIES={size}", "--entries", entries, "--flows", self.args.flows]
         return words + (["--packet", self.packet] if application == "ndn" else [])
@@ -327,6 +329,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--flows", type=int, default=1 << 20)
+    parser.add_argument("--largest", type=int, default=1 << 24)
     parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
     unknown = [part for part in args.parts.split(",") if part not in PARTS]
