@@ -40,6 +40,10 @@ bench-userspace: ## Take the measurements of PacketMill's evaluation (FASTCLICK=
 bench-tune: ## Tune NFMorph's pipeline for two workloads, and measure each plan on both (TUNE_ROUTES=FILE: lines that begin with a prefix; alone)
 	bench/run.sh tune
 
+.PHONY: bench-p4
+bench-p4: ## Take the measurements of the performance model's paper on P4 programs, about ten minutes (P4_ARGUMENTS="--full", ROUTES=FILE.gz; alone)
+	bench/run.sh p4
+
 .PHONY: bless
 bless: ## Write what the file tests and the page of Click classes are now as what is expected (read it before you commit it)
 	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-filetests

@@ -355,10 +355,24 @@ def tables(r):
         yield (f"fetched ahead, {name}", figure, ">= 2.0 of the plain loop", found["by default"]["ratio"] >= 2.0)
 
 
+def p4(r):
+    for row in r["p4-figure-4"]["figures"]:
+        if row["bar"]:
+            low, high = row["interval"]
+            figure = f"{row['gain']:.2f} ({low:.2f} to {high:.2f}) of one packet at once"
+            yield (f"P4: {row['application']}, B = b = 32", figure, f">= {row['bar']}", row["gain"] >= row["bar"])
+    found = r["p4-model"]["figures"][-1]
+    figure = f"{found['within_3_percent']:.0%} of {found['points']} points within 3 %, the worst at {found['worst']:.2f}"
+    met = found["within_3_percent"] >= 0.9 and found["worst"] >= 0.92
+    yield ("P4: the model's B and b", figure, ">= 90 %, 0.92", met)
+    error = found["median_prediction_error"]
+    yield ("P4: predicted throughput", f"{error:.0%} off at the median", "<= 15 %", error <= 0.15)
+
+
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, responses, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace, code, dpdk, native, tables):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, responses, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace, code, dpdk, native, tables, p4):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -13,9 +13,10 @@
 #   L2FWD=PATH, L3FWD=PATH            DPDK's examples (bench/dpdk.py)                   dpdk, their part
 #   FASTCLICK_DPDK=PATH, FASTCLICK_EMBEDDED=DIRECTORY   FastClick with DPDK, and after PacketMill's source passes    dpdk, their part
 #   ROUTES=FILE.gz                    prefixes of the Internet, one a line            userspace, one case; tables
+#   ROUTES=FILE.gz                    IPv4 prefixes, one a line                       p4, one application; generated ones otherwise
 #   TUNE_ROUTES=FILE                  routes, one a line that begins with a prefix    tune
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
-# SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
+# SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30). P4_ARGUMENTS is given to bench/p4.py: --full, --parts PART,...
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${SECONDS_EACH:-30}
@@ -279,6 +280,14 @@ tune() {
 	script tune bench/tune.py --routes "$TUNE_ROUTES" --budget "${BUDGET:-60s}"
 }
 
+# The evaluation of APSys'17 on our P4 programs: figures and plots beside the paper's. What is known already is kept.
+p4() {
+	set -- --millstream "$millstream" --output "$results"
+	[ -z "${ROUTES:-}" ] || set -- "$@" --routes "$ROUTES"
+	# shellcheck disable=SC2086 # a list of words
+	bench/p4.py "$@" ${P4_ARGUMENTS:-} || failed=1
+}
+
 # Each instruction's terms against the kernel.
 semantics() {
 	MILLSTREAM_CASES=${MILLSTREAM_CASES:-1000000} tests -p millstream-prove --test semantics
@@ -295,7 +304,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune p4 kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

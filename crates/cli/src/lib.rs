@@ -103,8 +103,8 @@ enum CliCommand {
     // -h is Click's: it reads a handler.
     #[command(disable_help_flag = true)]
     Click(click::ClickArgs),
-    /// Measure a Click configuration or an XDP program in userspace: time per packet, latency by offered
-    /// load, instructions
+    /// Measure a Click configuration, an XDP program or a P4 program in userspace: time per packet, latency by
+    /// offered load, instructions
     ///
     /// Needs no peer, no NIC and no root: packets come from memory.
     BenchUser(Box<bench_user::BenchUserArgs>),
@@ -113,8 +113,8 @@ enum CliCommand {
     ///
     /// The plan that it writes is for `--plan` of `click`, `native` and `build`. Settings change speed only.
     Tune(Box<tune::TuneArgs>),
-    /// Predict what bounds a configuration or an XDP program in userspace: processor, memory or I/O; and the
-    /// best batch and sub-batch
+    /// Predict what bounds a configuration, an XDP program or a P4 program in userspace: processor, memory or I/O;
+    /// and the best batch and sub-batch
     Model(model::ModelArgs),
     /// Show the per-packet data of a compiled Click configuration: live annotations, their layout, dead
     /// annotations

@@ -67,6 +67,57 @@ fn a_configuration_is_measured_by_batch_size_and_workers() {
     }
 }
 
+/// A program of the evaluation, with packets and entries for it.
+fn p4_program(name: &str) -> String {
+    format!("{}/../../programs/p4/{name}.p4", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn p4_programs_are_measured_by_schedules_and_all_packets_hit_their_entries() {
+    let schedules =
+        "batch=32,pattern=packets,fetch=nothing;batch=32,pattern=groups,sub-batch=all,from=256,trials=off";
+    let first = ["--schedule", "batch=1,pattern=packets,fetch=nothing", "--schedules", schedules];
+    for (name, macros, entries) in
+        [("l2", "ENTRIES=4096", "4000"), ("ipv4", "ENTRIES=1000", "routes=900"), ("l2_crypto", "X=1", "1")]
+    {
+        let what = [&p4_program(name), macros, "--entries", entries, "--flows", "500"];
+        let found = measured(&what, &[&["--parts", "schedules,workers"], &first[..]].concat());
+        let measured = rows(&found, "by_schedule");
+        assert_eq!(measured.len(), 3, "{name}");
+        for row in measured.iter().chain(rows(&found, "by_workers")) {
+            assert_eq!(
+                (number(row, "sent"), number(row, "dropped")),
+                (number(row, "received"), 0.0),
+                "{row}"
+            );
+            assert_eq!(rows(row, "ns_rounds").len(), 2);
+        }
+        let fetched: Vec<u64> =
+            measured.iter().filter_map(|row| row["schedule"]["stages"].as_u64()).collect();
+        assert!(fetched[..2] == [0, 0] && (fetched[2] > 0) == (name != "l2_crypto"), "{name}: {fetched:?}");
+    }
+}
+
+#[test]
+fn p4_programs_that_cannot_be_measured_are_refused_with_the_reason() {
+    let files = Files::new("bench-user-p4");
+    let path = files.path("clone.p4");
+    let text = std::fs::read_to_string(p4_program("l2")).unwrap();
+    let text = text.replace("known = source", "known = true; clone(CloneType.I2E, 5); known = source");
+    std::fs::write(&path, text).unwrap();
+    for (arguments, said) in [
+        (&[path.as_str()][..], "clones packets in ingress"),
+        (&[&p4_program("l2"), "--entries", "none=4"], "no table \"none\""),
+        (&[&p4_program("l2"), "ENTRIES=10", "--entries", "source=11"], "11 entries are more than 10"),
+        (&[&p4_program("ndn")], "no packet that was tried"),
+        (&["builtin:router", "--entries", "4"], "--entries is for P4 programs"),
+    ] {
+        let (exit, _, errors) = bench(arguments);
+        let plain = errors.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(exit == 2 && plain.contains(said), "{arguments:?}: {exit} {errors}");
+    }
+}
+
 #[test]
 fn latency_is_measured_by_offered_load() {
     let files = Files::new("bench-user-latency");

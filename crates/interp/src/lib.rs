@@ -23,6 +23,7 @@ mod packet;
 
 pub use env::{EnvHooks, ExecutionEnv, NoHooks, RedirectTarget, SideEffect};
 pub use error::{ExecutionError, Fault};
+pub use helpers::cipher::encrypt_aes_128_ctr;
 pub use helpers::{CallbackCaller, HelperOutcome};
 pub use machine::{MachineState, MemoryLocation, STACK_SIZE};
 pub use made_up_memory::KERNEL_MEMORY;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_bpf::module::lift_program;
-use millstream_ir::{Func, Module};
+use millstream_ir::{Func, Map, Module};
 use millstream_object::Object;
 
 use crate::classifier::ClassifierTemplate;
@@ -24,7 +24,7 @@ use crate::runtime::helpers;
 use crate::runtime::index::HashTemplate;
 use crate::runtime::lpm::LpmTemplate;
 use crate::runtime::lpm::template_choice::PrefixStats;
-use crate::runtime::maps::NativeMap;
+use crate::runtime::maps::{InlineLookup, NativeMap};
 use crate::runtime::packet::{DescriptorLayout, LayoutPolicy, PacketBatch};
 use crate::runtime::region::{AREAS, AddressAllocator, ExternalMemory, FixedAddressBox};
 use crate::runtime::sharing::SeqlockMap;
@@ -39,7 +39,9 @@ mod threads;
 
 pub use stages::{StageEngine, StageError, StageMemory};
 
-use code::{CompiledCode, EntryPoints, choose, layout, make_code, make_maps, places, reached_order};
+use code::{
+    CompiledCode, EntryPoints, MapPlacement, choose, layout, make_code, make_maps, places, reached_order,
+};
 
 /// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -176,6 +178,15 @@ pub struct NativeEngine {
     pub texts: Option<LlvmIrText>,
 }
 
+/// Code of an engine's module by other options, for the engine's maps.
+pub struct AlternativeCode {
+    program: NativeProgram,
+    /// State of the first worker, with what it has learnt about this code.
+    lane: WorkerState,
+    layout: DescriptorLayout,
+    schedule: CompiledSchedule,
+}
+
 /// State of one worker.
 pub(crate) struct WorkerState {
     pub(crate) worker: Box<Worker>,
@@ -272,24 +283,49 @@ impl NativeEngine {
         entry: Func,
         options: &NativeOptions,
     ) -> Result<NativeEngine, NativeError> {
+        let mut anywhere = AddressAllocator::Anywhere;
         let made =
-            make_code(module, EntryPoints::Batch(entry), options, &mut AddressAllocator::Anywhere, None)?;
+            make_code(module, EntryPoints::Batch(entry), options, MapPlacement::New(&mut anywhere), None)?;
         let start = Instant::now();
-        let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
-        let (code, addresses) = made.compiler.link(&made.object, &names)?;
-        let (lines, first) = LineTable::of_object(&made.object.bytes, names[0])?;
-        let described = crash::CodeDebugInfo {
-            start: (addresses[0] as u64).wrapping_sub(first),
-            lines,
-            names: made.names,
-        };
-        let program = NativeProgram::new(&addresses, made.loops, CodeOwner::Linked { _code: code })
-            .with_debug_info(described);
+        let (program, made) = link(made)?;
         let timings = CompileTimings { link: start.elapsed(), ..made.timings };
         let mut engine = NativeEngine::new(program, made.maps, made.epochs, options.seed, made.layout);
         engine.fill(&made.initial)?;
         let CompiledCode { texts, templates, schedule, .. } = made;
         Ok(NativeEngine { timings, texts, templates, schedule, ..engine })
+    }
+
+    /// Compiles the same module once more, by other options, for the maps of this engine. The templates of tables
+    /// have to be those of this engine, and so has the number of workers.
+    ///
+    /// # Errors
+    /// As for [`NativeEngine::of_module`]; this engine is then as before.
+    pub fn compile_alternative(
+        &mut self,
+        module: Module,
+        entry: Func,
+        options: &NativeOptions,
+    ) -> Result<AlternativeCode, NativeError> {
+        let options = &NativeOptions { workers: self.epochs.workers(), ..options.clone() };
+        let place = MapPlacement::Existing(&mut self.maps);
+        let (program, made) = link(make_code(module, EntryPoints::Batch(entry), options, place, None)?)?;
+        let lane = WorkerState::new(0, self.seed, made.layout, &self.board);
+        let CompiledCode { layout, schedule, .. } = made;
+        Ok(AlternativeCode { program, lane, layout, schedule })
+    }
+
+    /// Takes other code of the same module, and gives back the code that ran before; maps stay.
+    #[must_use]
+    pub fn exchange(&mut self, code: AlternativeCode) -> AlternativeCode {
+        let AlternativeCode { program, mut lane, layout, schedule } = code;
+        lane.worker.clock = self.lane.worker.clock;
+        lane.worker.listener.clone_from(&self.listener);
+        AlternativeCode {
+            program: std::mem::replace(&mut self.program, program),
+            lane: std::mem::replace(&mut self.lane, lane),
+            layout: std::mem::replace(&mut self.layout, layout),
+            schedule: std::mem::replace(&mut self.schedule, schedule),
+        }
     }
 
     /// Layout of packets' descriptors, as [`NativeEngine::layout`], without compiling the program.
@@ -313,8 +349,8 @@ impl NativeEngine {
         entry: Func,
         options: &NativeOptions,
     ) -> Result<NativeImage, NativeError> {
-        let made =
-            make_code(module, EntryPoints::Batch(entry), options, &mut AddressAllocator::fixed(0), None)?;
+        let place = MapPlacement::New(&mut AddressAllocator::fixed(0));
+        let made = make_code(module, EntryPoints::Batch(entry), options, place, None)?;
         let image = NativeImage::link(&made.object, &made.symbols, made.loops, options.cpu)?;
         let CompiledCode { shapes: maps, initial, names, templates, schedule, layout, .. } = made;
         let (seed, workers) = (options.seed, options.workers);
@@ -378,7 +414,7 @@ impl NativeEngine {
             module,
             EntryPoints::Batch(entry),
             options,
-            &mut AddressAllocator::fixed(area),
+            MapPlacement::New(&mut AddressAllocator::fixed(area)),
             Some(&described),
         )?;
         Ok((made.object.bytes, with(&made.shapes, &made.initial, made.layout)))
@@ -513,6 +549,21 @@ impl NativeEngine {
         self.maps().find(|map| map.name() == name)
     }
 
+    /// Dependent cache lines that a look-up in a map usually reads, if it is code. Walks through tries are assumed to
+    /// end in the middle of an address, as those of IPv6 do.
+    pub fn lookup_lines(&mut self, name: &str) -> Option<u32> {
+        Some(match self.map(name)?.inline()? {
+            InlineLookup::Lpm(layout) => 1 + (layout.bits / 2).saturating_sub(layout.root) / 8,
+            InlineLookup::Array { .. } => 1,
+            InlineLookup::Hash(_) => 2,
+        })
+    }
+
+    /// The map with this number in the module that was compiled.
+    pub fn map_at(&mut self, map: Map) -> Option<&mut NativeMap> {
+        self.maps.get_mut(map.as_u32() as usize)?.as_mut().map(|map| map.get_mut())
+    }
+
     /// All maps.
     pub fn maps(&mut self) -> impl Iterator<Item = &mut NativeMap> {
         self.maps.iter_mut().flatten().map(|map| map.get_mut())
@@ -617,6 +668,18 @@ impl NativeEngine {
     pub fn take_events(&mut self) -> Vec<ProgramEvent> {
         self.lane.take_events()
     }
+}
+
+/// Links code into this process.
+fn link(mut made: CompiledCode) -> Result<(NativeProgram, CompiledCode), NativeError> {
+    let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
+    let (code, addresses) = made.compiler.link(&made.object, &names)?;
+    let (lines, first) = LineTable::of_object(&made.object.bytes, names[0])?;
+    let names = std::mem::take(&mut made.names);
+    let described = crash::CodeDebugInfo { start: (addresses[0] as u64).wrapping_sub(first), lines, names };
+    let program = NativeProgram::new(&addresses, made.loops, CodeOwner::Linked { _code: code })
+        .with_debug_info(described);
+    Ok((program, made))
 }
 
 fn run(

@@ -29,8 +29,8 @@ mod templates;
 pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
 pub use engine::{
-    CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeOptions, StageEngine, StageError,
-    StageMemory,
+    AlternativeCode, CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeOptions, StageEngine,
+    StageError, StageMemory,
 };
 pub use error::NativeError;
 pub use fields::DescriptorFieldSet;

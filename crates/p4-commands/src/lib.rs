@@ -163,6 +163,16 @@ fn read_accepted(path: &Path, options: &CompileOptions) -> Result<CompiledProgra
     Err(miette!("{}: {errors} {}", path.display(), if errors == 1 { "error" } else { "errors" }))
 }
 
+/// Reads a program that must be right, with macros as `NAME=VALUE`.
+///
+/// # Errors
+/// As for [`read_accepted`], and if a macro has no name.
+pub fn read_program(path: &Path, macros: &[String]) -> Result<CompiledProgram> {
+    let define = macros.iter().map(|text| definition(text)).collect::<Result<_, _>>();
+    let define = define.map_err(|error| miette!("{error}"))?;
+    read_accepted(path, &PreprocessorArgs { include: Vec::new(), define }.options())
+}
+
 /// Writes all diagnostics of a program to standard error.
 fn emit_all(program: &CompiledProgram) {
     for diagnostic in &program.diagnostics {

@@ -27,7 +27,7 @@ const LEFT_OUT: [&str; 2] = ["cursors", "packet-checks"];
 
 /// Choices for the lowering of programs that become kernel objects.
 pub fn lower_options() -> LowerOptions {
-    LowerOptions { keeps_output: true, most_steps: MOST_STEPS, traces: false }
+    LowerOptions { keeps_output: true, most_steps: MOST_STEPS, traces: false, has_ciphers: false }
 }
 
 /// An object, and how its maps stand for those of the program.

@@ -410,7 +410,7 @@ fn put_in_front(
     let start = e.value(op, &[payload, written], ty);
     let context = e.pointer(state.address);
     e.effect(Op::SetBounds {}, &[context, start, packet.end]);
-    e.copy_bytes(bytes, Address::pointer(start), copied);
+    e.copy_words(bytes, Address::pointer(start), copied);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use millstream_ir::{AluOp, Cond, Op, Prov, Size, Type, Value, Width};
+use millstream_isa::helpers::id;
 use millstream_p4::ConstantValue;
 use millstream_p4::expression::ExpressionTree;
 use millstream_p4::{SourceSpan, Symbol};
@@ -26,6 +27,9 @@ use crate::writer::byte_string;
 const RING_OUTPUT_HELPER: i32 = 130;
 /// `DROP` among the actions of a uBPF program.
 const UBPF_DROP: u64 = 1;
+/// A block of AES.
+const BLOCK: RuntimeType = RuntimeType::Bits(8 * BLOCK_BYTES, false);
+const BLOCK_BYTES: u32 = 16;
 const WORD: RuntimeType = RuntimeType::Bits(32, false);
 
 impl<'p> Lowerer<'p> {
@@ -310,6 +314,7 @@ impl<'p> Lowerer<'p> {
                 self.set_engine("truncates", one, span)?;
                 self.set_engine("truncated_length", length, span)?;
             }
+            "aes_128_ctr" => self.encrypt(arguments, span)?,
             "random" => self.random(arguments, span)?,
             "hash" => self.hash(arguments, span)?,
             "log_msg" => self.log_message(arguments, span)?,
@@ -323,6 +328,28 @@ impl<'p> Lowerer<'p> {
             _ => return packet_operation(self, name, arguments, span),
         }
         Ok(Operand::Nothing)
+    }
+
+    /// Encrypts the packet behind what the parser extracted.
+    fn encrypt(&mut self, arguments: &GivenArguments<'p>, span: SourceSpan) -> Lowered<()> {
+        if !self.options.has_ciphers {
+            return refuse(span, "`aes_128_ctr` is not supported in the kernel");
+        }
+        let packet = self.packet(span)?;
+        let mut blocks = Vec::new();
+        for index in 0..2 {
+            let block = self.scalar(argument(arguments, index, span)?, Some(&BLOCK))?;
+            let place = Address::slot(self.emitter.slot(BLOCK_BYTES));
+            self.emitter.store_packed(place, BLOCK_BYTES, &block.words);
+            blocks.push(self.emitter.pointer(place));
+        }
+        let cursor = self.emitter.load_scalar(&packet.cursor);
+        let e = &mut self.emitter;
+        let payload = e.offset_pointer(packet.data, cursor.words[0]);
+        let length = e.alu(AluOp::Sub, packet.end, payload);
+        let call = Op::Helper { id: id::AES_128_CTR };
+        e.value(call, &[payload, length, blocks[0], blocks[1]], Type::I64);
+        Ok(())
     }
 
     /// Name of a known hash algorithm of v1model or PSA, as in v1model.

@@ -75,11 +75,13 @@ pub struct LowerOptions {
     pub most_steps: u64,
     /// The code has [`TraceMarks`].
     pub traces: bool,
+    /// The engine has the externs of `crypto.p4`.
+    pub has_ciphers: bool,
 }
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
-        LowerOptions { keeps_output: false, most_steps: MOST_STEPS, traces: false }
+        LowerOptions { keeps_output: false, most_steps: MOST_STEPS, traces: false, has_ciphers: true }
     }
 }
 

@@ -62,6 +62,19 @@ impl Emitter {
         }
     }
 
+    /// Copies a number of bytes that is not known, eight at once while so many are left.
+    pub(crate) fn copy_words(&mut self, from: Address, to: Address, count: Value) {
+        let whole = self.and(count, !7);
+        let rest = self.and(count, 7);
+        self.counted_loop(whole, 8, |e, offset| {
+            let (source, target) = (e.moved(from, offset), e.moved(to, offset));
+            let word = e.load(source, Size::Dw);
+            e.store(target, Size::Dw, word);
+        });
+        let (from, to) = (self.moved(from, whole), self.moved(to, whole));
+        self.copy_bytes(from, to, rest);
+    }
+
     /// Copies a number of bytes that is not known.
     pub(crate) fn copy_bytes(&mut self, from: Address, to: Address, count: Value) {
         self.counted_loop(count, 1, |e, offset| {

@@ -277,9 +277,8 @@ pub struct SelectorSpec {
     pub size: u32,
 }
 
-/// A table. The value of an entry begins with the number of its action and its group, or 0 (32 bits each),
-/// and the counter of the entry: packets and bytes (64 bits each), which is there in tables without a counter
-/// too.
+/// A table. The value of an entry begins with the number of its action and its group, or 0 (32 bits each). In a
+/// table with a counter, that of the entry follows: packets and bytes (64 bits each).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
     /// Name for the control plane.
@@ -319,7 +318,7 @@ pub struct TableSpec {
 /// Offset of the group in an entry's value.
 pub const ENTRY_GROUP: u32 = 4;
 
-/// Offset of the counter in an entry's value.
+/// Offset of the counter in an entry's value, or of what follows the group in a table without a counter.
 pub const ENTRY_COUNTER: u32 = 8;
 /// Offset in an entry's value of what follows the counter.
 pub const ENTRY_REST: u32 = 24;

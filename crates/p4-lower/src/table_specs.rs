@@ -17,8 +17,8 @@ use crate::keys::{annotated_priority, key_text, lay_out, property, scalar_widths
 use crate::lowerer::{ARRAY_MAP, HASH_MAP, Lowerer, PREFIX_MAP};
 use crate::meters::METER_SIZE;
 use crate::pipeline::{
-    ActionChoice, ActionSpec, ENTRY_REST, EntryMatch, EntrySpec, KeyMatch, KeySpec, ObjectKind,
-    ParameterSpec, SelectorSpec, TableSpec, TableStorage,
+    ActionChoice, ActionSpec, ENTRY_COUNTER, ENTRY_REST, EntryMatch, EntrySpec, KeyMatch, KeySpec,
+    ObjectKind, ParameterSpec, SelectorSpec, TableSpec, TableStorage,
 };
 use crate::scope::{Binding, Instance, TableActionParts, TableParts};
 use crate::tables::directed;
@@ -51,11 +51,11 @@ impl<'p> Lowerer<'p> {
         };
         let name = self.local_name(&declaration.annotations, &declaration.name);
         let (mut keys, parts, mut storage, mut key_size) = self.table_keys(properties)?;
-        let mut value_size = ENTRY_REST;
         let counter = match self.attached(properties, &["counters", "psa_direct_counter"])? {
             Some(counter) => Some(self.pipeline.objects[counter].name.clone()),
             None => None,
         };
+        let mut value_size = if counter.is_some() { ENTRY_REST } else { ENTRY_COUNTER };
         let meter = self.attached(properties, &["meters", "psa_direct_meter"])?;
         let meter_name = meter.map(|meter| (self.pipeline.objects[meter].name.clone(), value_size));
         if meter.is_some() {

@@ -1,12 +1,16 @@
 //! P4_16 programs as native code.
 //!
 //! [`NativeExecutor`] compiles the functions of a lowered program with the native back end, and runs them for
-//! a [`millstream_p4_switch::Switch`] with the same maps that the interpreter has.
+//! a [`millstream_p4_switch::Switch`] with the same maps that the interpreter has. [`BatchedExecutor`] runs whole
+//! batches of packets, with the schedules of the native back end, where a program allows it.
 //!
 //! Architecture Invariant: no `unsafe` and nothing of P4's language: the functions are those of the program's
 //! description.
 
+mod batch;
+mod refusal;
 mod unicast;
+mod workload;
 
 use millstream_ir::{Func, Map};
 use millstream_native::{
@@ -14,6 +18,10 @@ use millstream_native::{
 };
 use millstream_p4_lower::LoweredProgram;
 use millstream_p4_switch::{ExecutorError, SwitchExecutor, UnicastOutcome};
+
+pub use batch::{BatchError, BatchProgram, BatchedExecutor};
+pub use refusal::BatchRefusal;
+pub use workload::{EntrySource, P4Workload, WorkloadError, parse_prefix};
 
 /// Seed of random numbers: that of the interpreter, so that both executions of a program are alike.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;

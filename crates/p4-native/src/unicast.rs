@@ -8,13 +8,21 @@
 //!
 //! Programs whose egress clones or recirculates have no such function: the switch needs the packet as it was
 //! in front of the deparser.
+//!
+//! The same function is made in a second form, as a program that runs batches: it takes a packet's descriptor and
+//! gives a verdict ([`add_batch_program`]). There the bodies of the pipeline's functions take the place of their
+//! calls, so that the fetching of look-ups ahead sees all look-ups of a packet at once.
 
 use millstream_ir::{
     Block, BlockCall, Cond, Func, Function, Linkage, MemFlags, Module, Op, Prov, Size, SlotData, Type, Value,
     Width,
 };
+use millstream_isa::helpers::id;
 use millstream_p4_lower::{Architecture, Pipeline, StateField};
 use millstream_p4_switch::{DROP_PORT, UnicastOutcome};
+use millstream_passes::inline_calls;
+
+use crate::refusal::BatchRefusal;
 
 /// Largest state of a packet, in bytes, that is kept in a stack object.
 const LARGEST_STATE: u32 = 4096;
@@ -26,6 +34,17 @@ const DROPPED: u64 = 1;
 const SENT: u64 = 2;
 const PORT_SHIFT: i64 = 8;
 const LENGTH_SHIFT: i64 = 32;
+
+/// `BPF_PROG_TYPE_XDP`, whose context a packet's descriptor is.
+const XDP: u32 = 6;
+/// `XDP_DROP`.
+const XDP_DROP: u64 = 1;
+/// Offsets in the context: the packet's first byte, its end, and the interface that it came from.
+const CONTEXT_FIELDS: [i32; 3] = [0, 4, 12];
+/// Number of the interface for port 0: interfaces are counted from 1.
+pub(crate) const FIRST_INTERFACE: u64 = 1;
+/// Ports have 9 bits.
+const PORT_MASK: u64 = 511;
 
 /// Meaning of a result of the function: the outcome, and the length to which the packet is cut.
 pub(crate) fn outcome(result: u64) -> (UnicastOutcome, usize) {
@@ -39,6 +58,93 @@ pub(crate) fn outcome(result: u64) -> (UnicastOutcome, usize) {
 
 /// Fields that the switch sets for a packet that arrives.
 const INPUTS: [&str; 4] = ["ingress_port", "packet_length", "instance_type", "ingress_global_timestamp"];
+
+/// Fields by which a program asks for more than one port, or for another length of the packet: the function that
+/// may ask, as its position among parser, ingress and egress, and the word for it.
+const REQUESTS: [(&str, usize, &str); 8] = [
+    ("engine.clone_ingress", 1, "clones packets in ingress"),
+    ("engine.resubmit", 1, "resubmits packets"),
+    ("standard_metadata.mcast_grp", 0, "replicates packets by multicast groups"),
+    ("standard_metadata.mcast_grp", 1, "replicates packets by multicast groups"),
+    ("engine.clone_egress", 2, "clones packets in egress"),
+    ("engine.recirculate", 2, "recirculates packets"),
+    ("engine.truncates", 1, "truncates packets"),
+    ("engine.truncates", 2, "truncates packets"),
+];
+
+/// Adds the program of batches to a module, whose functions of the pipeline lose their bodies.
+///
+/// # Errors
+/// [`BatchRefusal`] if a packet of the program may need the switch.
+pub(crate) fn add_batch_program(module: &mut Module, pipeline: &Pipeline) -> Result<Func, BatchRefusal> {
+    let stage = |name| pipeline.stages.iter().find(|stage| stage.name == name).map(|stage| stage.func);
+    let [Some(parser), Some(ingress), Some(egress)] = ["parser", "ingress", "egress"].map(stage) else {
+        return Err(BatchRefusal::Architecture);
+    };
+    let stages = [parser, ingress, egress];
+    if pipeline.state.size > LARGEST_STATE {
+        return Err(BatchRefusal::State { bytes: pipeline.state.size, most: LARGEST_STATE });
+    }
+    for (name, at, what) in REQUESTS {
+        let field = pipeline.state.field(name).ok_or(BatchRefusal::Architecture)?;
+        if accesses(&module.funcs[stages[at]], field, false) {
+            return Err(BatchRefusal::Request { what });
+        }
+    }
+    let time = pipeline.state.field("standard_metadata.ingress_global_timestamp");
+    let others = ["enq_timestamp", "egress_global_timestamp"];
+    let others = others.iter().map(|name| pipeline.state.field(&format!("standard_metadata.{name}")));
+    let mut times = others.chain([time]).flatten();
+    let reads_time =
+        times.any(|field| stages.iter().any(|stage| accesses(&module.funcs[*stage], field, true)));
+    let bodies = stages.map(|stage| (stage, with_state_in(&module.funcs[stage], Prov::Stack)));
+    let mut func = Function::new("batch", Linkage::Program { prog_type: XDP });
+    let entry = func.add_block();
+    let context = func.add_param(entry, Type::Ptr(Prov::Ctx));
+    let slot = func.slots.push(SlotData { size: pipeline.state.size.max(1), align: 8, fixed: None });
+    let caller = UnicastCaller::Batch { reads_time };
+    let mut builder = UnicastBuilder { func, block: entry, pipeline, caller, context, local: context };
+    builder.local = builder.value(Op::StackAddr { slot, offset: 0 }, &[], Type::Ptr(Prov::Stack));
+    let [first, behind, _] = CONTEXT_FIELDS;
+    let data = builder.context_field(first, Type::Ptr(Prov::Packet));
+    let end = builder.context_field(behind, Type::Ptr(Prov::PacketEnd));
+    builder.body(stages, data, end).ok_or(BatchRefusal::Architecture)?;
+    let mut func = builder.func;
+    for (stage, body) in bodies {
+        inline_calls(&mut func, stage, &body);
+        module.funcs[stage] = empty_function(&module.funcs[stage].name);
+    }
+    for data in func.insts.values_mut().filter(|data| data.op == Op::SetBounds {}) {
+        data.args[0] = context;
+    }
+    Ok(module.funcs.push(func))
+}
+
+/// A function that nobody calls.
+fn empty_function(name: &str) -> Function {
+    let mut func = Function::new(name, Linkage::Static);
+    let entry = func.add_block();
+    let mut at = func.at_end(entry);
+    let nothing = at.iconst(0);
+    at.effect(Op::Return {}, [nothing], []);
+    func
+}
+
+/// Returns true if a function reads this field of the state; or else if it writes anything but 0 there.
+fn accesses(func: &Function, field: &StateField, reads: bool) -> bool {
+    let (from, to) = (i64::from(field.offset), i64::from(field.offset + bytes_of(field.bits)));
+    func.insts_in_order().any(|(_, inst)| {
+        let data = &func.insts[inst];
+        let (offset, size) = match data.op {
+            Op::Load { offset, size, .. } if reads => (i64::from(offset), i64::from(size.bytes())),
+            Op::Store { offset, size, .. } if !reads => (i64::from(offset), i64::from(size.bytes())),
+            _ => return false,
+        };
+        let is_state = data.args.first().is_some_and(|base| func.types[*base] == Type::Ptr(Prov::Ctx));
+        let clears = !reads && data.args.get(1).is_some_and(|value| func.as_const(*value) == Some(0));
+        is_state && !clears && offset < to && from < offset + size
+    })
+}
 
 /// Adds the function to a module. `None` if the program cannot have one.
 pub(crate) fn add_unicast(module: &mut Module, pipeline: &Pipeline) -> Option<Func> {
@@ -59,7 +165,8 @@ pub(crate) fn add_unicast(module: &mut Module, pipeline: &Pipeline) -> Option<Fu
     let data = func.add_param(entry, Type::Ptr(Prov::Packet));
     let end = func.add_param(entry, Type::Ptr(Prov::PacketEnd));
     let slot = func.slots.push(SlotData { size: pipeline.state.size.max(1), align: 8, fixed: None });
-    let mut builder = UnicastBuilder { func, block: entry, pipeline, context, local: context };
+    let caller = UnicastCaller::Switch;
+    let mut builder = UnicastBuilder { func, block: entry, pipeline, caller, context, local: context };
     builder.local = builder.value(Op::StackAddr { slot, offset: 0 }, &[], Type::Ptr(Prov::Stack));
     builder.body([parser, ingress, egress], data, end)?;
     Some(module.funcs.push(builder.func))
@@ -78,13 +185,19 @@ fn stores_to(func: &Function, offset: u32) -> bool {
 
 /// A copy of a function for a state that is a stack object of the caller.
 fn with_local_state(module: &mut Module, func: Func) -> Func {
-    let mut copy = module.funcs[func].clone();
+    let mut copy = with_state_in(&module.funcs[func], Prov::Mem);
     copy.name.push_str(".unicast");
     copy.linkage = Linkage::Static;
-    for ty in copy.types.values_mut().filter(|ty| **ty == Type::Ptr(Prov::Ctx)) {
-        *ty = Type::Ptr(Prov::Mem);
-    }
     module.funcs.push(copy)
+}
+
+/// A copy of a function whose state is in this kind of memory.
+fn with_state_in(func: &Function, memory: Prov) -> Function {
+    let mut copy = func.clone();
+    for ty in copy.types.values_mut().filter(|ty| **ty == Type::Ptr(Prov::Ctx)) {
+        *ty = Type::Ptr(memory);
+    }
+    copy
 }
 
 /// Scalars of a state, and words of what no scalar covers: offset and size.
@@ -120,11 +233,24 @@ fn bytes_of(bits: u32) -> u32 {
     }
 }
 
+/// Caller of the function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UnicastCaller {
+    /// A switch, with a packet's state.
+    Switch,
+    /// The loop over a batch, with a packet's descriptor.
+    Batch {
+        /// True if the program reads the time.
+        reads_time: bool,
+    },
+}
+
 struct UnicastBuilder<'p> {
     func: Function,
     block: Block,
     pipeline: &'p Pipeline,
-    /// The state in memory of the caller.
+    caller: UnicastCaller,
+    /// The state in memory of the caller, or the packet's descriptor.
     context: Value,
     /// The state in the stack object.
     local: Value,
@@ -220,7 +346,7 @@ impl UnicastBuilder<'_> {
 
     fn body(&mut self, [parser, ingress, egress]: [Func; 3], data: Value, end: Value) -> Option<()> {
         let (handed, dropped) = (self.func.add_block(), self.func.add_block());
-        self.begin();
+        self.begin(data, end);
         self.call(parser, data, end);
         self.call(ingress, data, end);
         let requests = ["assertion_failed", "clone_ingress", "resubmit"].map(|name| format!("engine.{name}"));
@@ -235,42 +361,82 @@ impl UnicastBuilder<'_> {
         self.leave_if_dropped(still, dropped);
         self.sent(port)?;
         self.block = dropped;
-        let result = self.constant(DROPPED);
-        self.finish(result);
+        self.finish_dropped();
         self.block = handed;
-        self.hand_over();
+        match self.caller {
+            UnicastCaller::Switch => self.hand_over(),
+            // Only a failed assertion leads here.
+            UnicastCaller::Batch { .. } => self.finish_dropped(),
+        }
         Some(())
     }
 
+    fn finish_dropped(&mut self) {
+        let result = self.constant(match self.caller {
+            UnicastCaller::Switch => DROPPED,
+            UnicastCaller::Batch { .. } => XDP_DROP,
+        });
+        self.finish(result);
+    }
+
+    fn context_field(&mut self, offset: i32, ty: Type) -> Value {
+        let op = Op::Load { size: Size::W, sext: false, offset, flags: MemFlags::default() };
+        self.value(op, &[self.context], ty)
+    }
+
+    /// Value of an input; `None` for 0.
+    fn input(&mut self, name: &str, data: Value, end: Value) -> Option<Value> {
+        match (self.caller, name) {
+            (UnicastCaller::Switch, _) => {
+                let (offset, size) = self.field(&format!("standard_metadata.{name}"))?;
+                Some(self.load(self.context, offset, size))
+            }
+            (_, "ingress_port") => {
+                let interface = self.context_field(CONTEXT_FIELDS[2], Type::I64);
+                let (first, mask) = (self.constant(FIRST_INTERFACE), self.constant(PORT_MASK));
+                let port = self.alu(millstream_ir::AluOp::Sub, interface, first);
+                Some(self.alu(millstream_ir::AluOp::And, port, mask))
+            }
+            (_, "packet_length") => Some(self.alu(millstream_ir::AluOp::Sub, end, data)),
+            (UnicastCaller::Batch { reads_time: true }, "ingress_global_timestamp") => {
+                let now = self.value(Op::Helper { id: id::KTIME_GET_COARSE_NS }, &[], Type::I64);
+                let thousand = self.constant(1000);
+                Some(self.alu(millstream_ir::AluOp::Div, now, thousand))
+            }
+            _ => None,
+        }
+    }
+
     /// Clears the state, and sets the inputs.
-    fn begin(&mut self) {
+    fn begin(&mut self, data: Value, end: Value) {
         let zero = self.constant(0);
         for (offset, size) in pieces(self.pipeline) {
             self.store(self.local, offset, size, zero);
         }
         for name in INPUTS {
-            if let Some((offset, size)) = self.field(&format!("standard_metadata.{name}")) {
-                let value = self.load(self.context, offset, size);
-                self.store(self.local, offset, size, value);
+            if let Some(value) = self.input(name, data, end) {
+                self.set(&format!("standard_metadata.{name}"), value);
             }
         }
     }
 
     /// The traffic manager: an empty queue, and no time in it.
     fn between(&mut self, port: Value, data: Value, end: Value) -> Option<()> {
-        let (offset, size) = self.field("standard_metadata.ingress_global_timestamp")?;
-        let time = self.load(self.context, offset, size);
+        let time = self.input("ingress_global_timestamp", data, end);
         let zero = self.constant(0);
         let length = self.alu(millstream_ir::AluOp::Sub, end, data);
+        for name in ["enq_timestamp", "egress_global_timestamp"] {
+            if let Some(time) = time {
+                self.set(&format!("standard_metadata.{name}"), time);
+            }
+        }
         for (name, value) in [
-            ("standard_metadata.enq_timestamp", time),
             ("standard_metadata.enq_qdepth", zero),
             ("standard_metadata.deq_timedelta", zero),
             ("standard_metadata.deq_qdepth", zero),
             ("standard_metadata.egress_port", port),
             ("standard_metadata.egress_spec", zero),
             ("standard_metadata.packet_length", length),
-            ("standard_metadata.egress_global_timestamp", time),
             ("engine.clone_egress", zero),
         ] {
             self.set(name, value);
@@ -279,6 +445,13 @@ impl UnicastBuilder<'_> {
     }
 
     fn sent(&mut self, port: Value) -> Option<()> {
+        if let UnicastCaller::Batch { .. } = self.caller {
+            let (first, flags) = (self.constant(FIRST_INTERFACE), self.constant(0));
+            let interface = self.alu(millstream_ir::AluOp::Add, port, first);
+            let verdict = self.value(Op::Helper { id: id::REDIRECT }, &[interface, flags], Type::I64);
+            self.finish(verdict);
+            return Some(());
+        }
         let (cuts, length) = (self.get("engine.truncates")?, self.get("engine.truncated_length")?);
         let (zero, most) = (self.constant(0), self.constant(u64::from(u32::MAX)));
         let cuts = self.value(Op::Cmp { cond: Cond::Ne, width: Width::W64 }, &[cuts, zero], Type::I1);

@@ -91,6 +91,20 @@ pub trait SwitchExecutor {
         None
     }
 
+    /// Runs packets, each with the port from which it has just come, through parser, ingress and egress of v1model
+    /// in batches, if the engine has code for that, and gives each packet that leaves: its position, its port and
+    /// its bytes. Other engines give `None`.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Fault`].
+    fn run_batch(
+        &mut self,
+        _packets: &[(u64, &[u8])],
+        _sent: &mut dyn FnMut(usize, u64, &[u8]),
+    ) -> Option<Result<(), ExecutorError>> {
+        None
+    }
+
     /// Records lookups of tables from now on, or no longer. An engine without such records gives none.
     fn record_lookups(&mut self, records: bool) {
         let _ = records;
@@ -124,6 +138,14 @@ impl<E: SwitchExecutor + ?Sized> SwitchExecutor for Box<E> {
         packet: &mut Vec<u8>,
     ) -> Result<UnicastOutcome, ExecutorError> {
         (**self).run_unicast(state, packet)
+    }
+
+    fn run_batch(
+        &mut self,
+        packets: &[(u64, &[u8])],
+        sent: &mut dyn FnMut(usize, u64, &[u8]),
+    ) -> Option<Result<(), ExecutorError>> {
+        (**self).run_batch(packets, sent)
     }
 
     fn get(&mut self, map: Map, key: &[u8]) -> Option<Vec<u8>> {

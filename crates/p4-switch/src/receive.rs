@@ -19,11 +19,41 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the engine fails, or the packet circulates without end.
     pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
+        self.advance_time();
+        self.receive_now(port, data)
+    }
+
+    /// Takes packets that have come at once, each from a port, and gives the packets that leave, for each of them.
+    ///
+    /// # Errors
+    /// As [`Switch::receive`].
+    pub fn receive_batch(&mut self, packets: &[(u64, &[u8])]) -> Result<Vec<Vec<SentPacket>>, SwitchError> {
+        self.advance_time();
+        let mut all: Vec<Vec<SentPacket>> = vec![Vec::new(); packets.len()];
+        let ran = self.executor.run_batch(packets, &mut |at, port, data| {
+            if let Some(sent) = all.get_mut(at) {
+                sent.push(SentPacket { port, data: data.to_vec() });
+            }
+        });
+        match ran {
+            Some(ran) => {
+                self.collect_events();
+                ran?;
+                Ok(all)
+            }
+            None => packets.iter().map(|(port, data)| self.receive_now(*port, data)).collect(),
+        }
+    }
+
+    fn advance_time(&mut self) {
         self.time = match &self.clock {
             Some(clock) => clock(),
             None => self.time + PACKET_INTERVAL,
         };
         self.executor.set_time(self.time);
+    }
+
+    fn receive_now(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
         self.note(|| TraceEvent::Arrived { port, bytes: data.len() });
         if let Some(sent) = self.executor.forward(port, data) {
             self.collect_events();

@@ -159,6 +159,11 @@ impl<E: SwitchExecutor> Switch<E> {
         &mut self.executor
     }
 
+    /// Gives the engine back, with all entries.
+    pub fn into_executor(self) -> E {
+        self.executor
+    }
+
     fn write_initial(&mut self, object: &ObjectSpec) -> Result<(), SwitchError> {
         let (ObjectKind::Register { initial, .. }, Some(map)) = (&object.kind, object.map) else {
             return Ok(());

@@ -12,6 +12,7 @@ pub fn architecture_file(path: &str) -> Option<&'static str> {
         "dpdk/psa.p4" => include_str!("../arch/dpdk_psa.p4"),
         "pna.p4" | "bmv2/pna.p4" => include_str!("../arch/pna.p4"),
         "dpdk/pna.p4" => include_str!("../arch/dpdk_pna.p4"),
+        "crypto.p4" => include_str!("../arch/crypto.p4"),
         "psa_common.p4" => include_str!("../arch/psa_common.p4"),
         "psa_blocks.p4" => include_str!("../arch/psa_blocks.p4"),
         "pna_blocks.p4" => include_str!("../arch/pna_blocks.p4"),

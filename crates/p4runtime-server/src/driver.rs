@@ -141,6 +141,7 @@ impl SwitchDriver<'_> {
         (old, writes_counter): (Option<&[u8]>, bool),
     ) -> Result<(), EntityError> {
         match old {
+            _ if spec.counter.is_none() => {}
             Some(old) if !writes_counter => keep_counter(value, old),
             _ => put_counter(value, state.counter),
         }

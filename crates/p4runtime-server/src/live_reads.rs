@@ -149,6 +149,9 @@ impl LiveReader<'_> {
                 self.switch.executor().get(spec.map, &key)?
             }
         };
-        counter_data(value.get(ENTRY_COUNTER as usize..ENTRY_REST as usize)?)
+        match spec.counter {
+            Some(_) => counter_data(value.get(ENTRY_COUNTER as usize..ENTRY_REST as usize)?),
+            None => Some(CounterData::default()),
+        }
     }
 }

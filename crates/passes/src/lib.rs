@@ -29,7 +29,7 @@ mod widths;
 
 pub use effects::{EffectSummaries, ModuleInfo, call_effects};
 pub use fuel::{Fuel, RewriteRecord};
-pub use ipo::{can_splice_last, splice_last};
+pub use ipo::{can_splice_last, inline_calls, splice_last};
 pub use manager::{DumpHook, FuncPass, ModulePass, Pass, PassContext, PassError, PassSession, PassStat};
 pub use pipeline::{PassPipeline, find, registry};
 pub use target::{OpCosts, TargetInfo};

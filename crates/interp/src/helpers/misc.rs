@@ -1,5 +1,7 @@
 //! Helpers on time, randomness, identity, text and timers.
 
+use millstream_isa::helpers::id;
+
 use super::{CallbackCaller, EFAULT, EINVAL, ERANGE, Result, UNDEFINED, errno};
 use crate::MachineState;
 use crate::env::SideEffect;
@@ -41,6 +43,7 @@ impl MachineState {
             171 => self.timer_start(a, b)?,
             181 => self.bpf_loop(a, b, c, d, caller)?,
             182 => self.strncmp(a, b, c)?,
+            id::AES_128_CTR => self.aes_128_ctr(id, args)?,
             _ => return Ok(None),
         }))
     }

@@ -1,5 +1,6 @@
 //! Helper functions, as methods of the machine.
 
+pub(crate) mod cipher;
 mod csum;
 pub(crate) mod havoc;
 mod maps;

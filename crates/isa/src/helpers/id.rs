@@ -62,3 +62,7 @@ ids! {
     IMA_FILE_HASH "ima_file_hash"
     DYNPTR_FROM_MEM "dynptr_from_mem"
 }
+
+/// Encryption of memory by AES in counter mode: address and length, address of the key, address of the counter. A
+/// helper of this project's engines that the kernel does not have, so it has no row.
+pub const AES_128_CTR: i32 = 1 << 20;

@@ -9,7 +9,11 @@ use millstream_isa::semantics;
 
 use super::func::FunctionEmitter;
 use super::{EmitError, MapCodegenInfo};
+use crate::runtime::packet::DescriptorField;
 use crate::runtime::{helpers, worker};
+
+/// `XDP_REDIRECT`.
+const XDP_REDIRECT: u32 = 4;
 
 impl FunctionEmitter<'_> {
     pub(super) fn map(&self, map: Map) -> Result<MapCodegenInfo, EmitError> {
@@ -108,6 +112,19 @@ impl FunctionEmitter<'_> {
         }
     }
 
+    /// Stores an interface as the target of the current packet; gives the verdict.
+    fn redirect(&mut self, interface: Value, result: Option<Value>) {
+        if let Some(target) = self.unit.layout.offset(DescriptorField::Target) {
+            let interface = self.int(interface);
+            let current = self.code.value(&format!("getelementptr i8, ptr %w, i64 {}", worker::CURRENT));
+            let packet = self.code.value(&format!("load ptr, ptr {current}, align 8"));
+            let at = self.code.value(&format!("getelementptr i8, ptr {packet}, i64 {target}"));
+            let number = self.code.value(&format!("trunc i64 {interface} to i32"));
+            self.code.line(&format!("store i32 {number}, ptr {at}, align 4, !tbaa !5"));
+        }
+        self.define_int(result, &XDP_REDIRECT.to_string());
+    }
+
     pub(super) fn helper(&mut self, id: i32, data: &InstData) -> Result<(), EmitError> {
         let result = data.result.expand();
         let known = self.known_map(data.args.first());
@@ -126,6 +143,9 @@ impl FunctionEmitter<'_> {
                 let call = format!("call i64 @redirect{}(ptr %w, i64 {key}, i64 {flags})", map.index());
                 let value = self.code.value(&call);
                 self.define_int(result, &value);
+            }
+            (id::REDIRECT, _, &[interface, flags, ..]) if self.func.as_const(flags) == Some(0) => {
+                self.redirect(interface, result);
             }
             (id::XDP_ADJUST_HEAD, _, &[packet, delta, ..])
                 if self.func.types[packet] == Type::Ptr(Prov::Ctx) =>

@@ -99,7 +99,8 @@ pub(super) fn layout(
 ) -> Result<DescriptorLayout, NativeError> {
     let expanded = optimize(&mut module, options)?;
     let entry = EntryPoints::Batch(entry);
-    Ok(CodegenInput::of(&module, entry, options, &mut AddressAllocator::Anywhere, &expanded)?.layout)
+    let place = MapPlacement::New(&mut AddressAllocator::Anywhere);
+    Ok(CodegenInput::of(&module, entry, options, place, &expanded)?.layout)
 }
 
 /// Makes the export of a program from its maps, their initial contents, and its layout.
@@ -133,12 +134,12 @@ struct CodegenInput {
 }
 
 impl CodegenInput {
-    /// Makes the maps, and lays out descriptors.
+    /// Makes the maps, unless they exist, and lays out descriptors.
     fn of(
         module: &Module,
         entries: EntryPoints<'_>,
         options: &NativeOptions,
-        place: &mut AddressAllocator,
+        place: MapPlacement<'_>,
         expanded: &ExpandedTables,
     ) -> Result<CodegenInput, NativeError> {
         let (tables, tries) = (&options.tables, &options.tries);
@@ -153,12 +154,19 @@ impl CodegenInput {
         roomy(&shapes)?;
         pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
         let epochs = Arc::new(WorkerEpochs::new(options.workers));
-        let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
-        lend(&mut maps, &shapes, &options.lent, options.workers)?;
+        let mut maps = EngineMaps::new();
+        let all = match place {
+            MapPlacement::New(place) => {
+                maps = make_maps(&shapes, options.seed, &epochs, place)?;
+                lend(&mut maps, &shapes, &options.lent, options.workers)?;
+                &mut maps
+            }
+            MapPlacement::Existing(existing) => existing,
+        };
         let changed = changed(module);
-        named(&mut maps, options)?;
+        named(all, options)?;
         let mut known = SecondaryMap::new();
-        for (at, map) in module.maps.keys().zip(&mut maps) {
+        for (at, map) in module.maps.keys().zip(all) {
             let guarded = options.workers > 1 && changed[at];
             known[at] = map.as_mut().map(|map| MapCodegenInfo { guarded, ..info(map, options) });
         }
@@ -175,6 +183,14 @@ impl CodegenInput {
         let layout = layout.copying(options.copies);
         Ok(CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout })
     }
+}
+
+/// Maps of the code to make.
+pub(super) enum MapPlacement<'m> {
+    /// New ones, at these addresses.
+    New(&'m mut AddressAllocator),
+    /// Those of other code of the same module.
+    Existing(&'m mut EngineMaps),
 }
 
 /// Functions that others call.
@@ -207,7 +223,7 @@ pub(super) fn make_code(
     mut module: Module,
     entries: EntryPoints<'_>,
     options: &NativeOptions,
-    place: &mut AddressAllocator,
+    place: MapPlacement<'_>,
     described: Option<ExportBuilder<'_>>,
 ) -> Result<CompiledCode, NativeError> {
     let mut timings = CompileTimings::default();

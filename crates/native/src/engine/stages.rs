@@ -5,7 +5,7 @@
 
 use millstream_ir::{Func, Map, Module};
 
-use super::code::{CompiledCode, EntryPoints, make_code};
+use super::code::{CompiledCode, EntryPoints, MapPlacement, make_code};
 use super::{CompileTimings, EngineMaps, NativeError, NativeOptions};
 use crate::program::{CodeOwner, StageCode};
 use crate::runtime::helpers;
@@ -67,7 +67,8 @@ impl StageEngine {
     ) -> Result<StageEngine, NativeError> {
         let options = &NativeOptions { workers: 1, ..options.clone() };
         let entries = EntryPoints::Stages(functions);
-        let made = make_code(module, entries, options, &mut AddressAllocator::Anywhere, None)?;
+        let place = MapPlacement::New(&mut AddressAllocator::Anywhere);
+        let made = make_code(module, entries, options, place, None)?;
         let CompiledCode { maps, layout, compiler, object, symbols, timings, .. } = made;
         let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
         let (code, addresses) = compiler.link(&object, &names)?;
@@ -126,10 +127,7 @@ impl StageEngine {
 
     /// Changes a map while no function runs, so that replaced values may be reused at once.
     fn changed(&mut self, map: Map, change: impl FnOnce(&mut NativeMap) -> i64) -> i64 {
-        let Some(map) = self.map(map) else { return EINVAL };
-        let result = change(map);
-        map.quiesce();
-        result
+        self.map(map).map_or(EINVAL, |map| map.change(change))
     }
 
     /// All keys of a map.

@@ -17,7 +17,8 @@ use std::mem::size_of;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millstream_interp::MapKind;
+use millstream_interp::{MapKind, encrypt_aes_128_ctr};
+use millstream_isa::helpers::id;
 
 use super::csum;
 use super::maps::{E2BIG, EINVAL, ENOENT, NativeMap, is_of_addresses};
@@ -69,6 +70,7 @@ pub(crate) const TABLE: &[(i32, &str, HelperFn)] = &[
     (189, "ms_load_bytes", load_bytes),
     (190, "ms_store_bytes", store_bytes),
     (208, "ms_ktime_tai", ktime_tai),
+    (id::AES_128_CTR, "ms_aes_128_ctr", aes_128_ctr),
 ];
 
 /// Operations on packets that graphs use: symbol, function.
@@ -328,6 +330,15 @@ extern "C" fn redirect_map(w: *mut Worker, m: u64, key: u64, flags: u64, _: u64,
     let Some(target) = target else { return flags & 3 };
     packet(w).set(DescriptorField::Target, target);
     XDP_REDIRECT
+}
+
+/// Encrypts memory in place.
+extern "C" fn aes_128_ctr(_: *mut Worker, data: u64, len: u64, key: u64, counter: u64, _: u64) -> u64 {
+    let (Some(key), Some(counter)) = (bytes(key, 16).first_chunk(), bytes(counter, 16).first_chunk()) else {
+        return errno(EINVAL);
+    };
+    encrypt_aes_128_ctr(key, counter, bytes_mut(data, len as usize));
+    0
 }
 
 extern "C" fn csum_diff(_: *mut Worker, from: u64, from_len: u64, to: u64, to_len: u64, seed: u64) -> u64 {

@@ -501,6 +501,13 @@ impl NativeMap {
         matches!(self.body, MapStorage::Ring { .. })
     }
 
+    /// Makes a change while no program runs, so that replaced values may be reused at once; returns its result.
+    pub fn change(&mut self, change: impl FnOnce(&mut NativeMap) -> i64) -> i64 {
+        let result = change(self);
+        self.quiesce();
+        result
+    }
+
     /// Ends a batch: rings are empty, and a single worker holds no address of a value.
     pub(crate) fn quiesce(&mut self) {
         if let MapStorage::Ring { used } = &mut self.body {

@@ -93,6 +93,38 @@ impl<E: SwitchExecutor> Comparison<E> {
         Ok(result)
     }
 
+    /// Sends batches of packets of all sizes, and changes entries between them.
+    pub(crate) fn run_batches(&mut self, batches: usize) -> Result<ComparisonResult, String> {
+        let mut result = ComparisonResult { packets: 0, answers: 0 };
+        for round in 0..batches {
+            self.request()?;
+            let count = 1 + self.random.below(100) as usize;
+            let packets: Vec<(u64, Vec<u8>)> =
+                (0..count).map(|at| (self.random.below(8), self.packet(round * 100 + at))).collect();
+            let packets: Vec<(u64, &[u8])> = packets.iter().map(|(port, data)| (*port, &data[..])).collect();
+            let expected = self.interpreter.receive_batch(&packets);
+            if is_out_of_fuel(&expected) {
+                break;
+            }
+            let (given, expected) = (self.other.receive_batch(&packets), expected);
+            let (given, expected) =
+                (given.map_err(|error| error.to_string())?, expected.map_err(|error| error.to_string())?);
+            result.packets += count;
+            result.answers += expected.iter().map(Vec::len).sum::<usize>();
+            if let Some(at) = (0..count).find(|at| given[*at] != expected[*at]) {
+                let (packet, given, expected) = (packets[at], &given[at], &expected[at]);
+                return Err(format!("{packet:02x?} gives {given:02x?}, interpreted {expected:02x?}"));
+            }
+            let (events, wanted) =
+                (std::mem::take(&mut self.other.events), std::mem::take(&mut self.interpreter.events));
+            if events != wanted {
+                return Err(format!("batch {round} has the events {events:?}, interpreted {wanted:?}"));
+            }
+        }
+        self.compare_maps()?;
+        Ok(result)
+    }
+
     fn replication(&mut self) {
         let node = |replica, ports: &[u64]| MulticastNode { replica, ports: ports.to_vec() };
         for group in 1..4 {

@@ -11,7 +11,7 @@ use crate::common::{extra_folders, files, lowered, native_comparison, own_folder
 use crate::comparison::ComparisonResult;
 
 /// Packets of the STF file of a program.
-fn samples(program: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn samples(program: &Path) -> Vec<Vec<u8>> {
     let stem = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let names = ["", "-bmv2", "_ubpf"].map(|end| program.with_file_name(format!("{stem}{end}.stf")));
     let texts = names.iter().filter_map(|path| std::fs::read_to_string(path).ok());

@@ -1,5 +1,6 @@
 //! Programs as native code, beside the interpreter.
 
+mod batches;
 mod common;
 mod comparison;
 mod corpus;

@@ -262,6 +262,22 @@ fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
     func.layout.splice(position + 1..position + 1, copied);
 }
 
+/// Replaces the calls of a function in another one by this body. Like [`splice_last`], it is for a body without a
+/// frame of fixed places ([`can_splice_last`]).
+pub fn inline_calls(func: &mut Function, callee: Func, body: &Function) {
+    let is_call = |func: &Function, inst: Inst| func.insts[inst].op == Op::Call { func: callee };
+    loop {
+        let found = func.layout.iter().find_map(|&block| {
+            let at = func.blocks[block].insts.iter().position(|&inst| is_call(func, inst))?;
+            Some((block, at))
+        });
+        let Some((block, at)) = found else { break };
+        splice(func, block, at, body);
+    }
+    let cfg = Cfg::new(func);
+    refine_types(func, &cfg);
+}
+
 /// Replaces the instructions from position `at` of a block on by the body of another function, with these
 /// arguments: this function then returns the other's result. Only a function without a frame of fixed places
 /// may be put there ([`can_splice_last`]).

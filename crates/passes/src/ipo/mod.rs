@@ -5,7 +5,7 @@ mod inline;
 
 use crate::manager::Pass;
 
-pub use inline::{can_splice_last, splice_last};
+pub use inline::{can_splice_last, inline_calls, splice_last};
 
 /// The passes of this module.
 pub(crate) const PASSES: &[Pass] = &[

@@ -1,5 +1,5 @@
-//! `millstream bench-user`: the cost of a Click configuration or an XDP program in userspace, without a peer,
-//! a NIC or root.
+//! `millstream bench-user`: the cost of a Click configuration, an XDP program or a P4 program in userspace,
+//! without a peer, a NIC or root.
 //!
 //! Packets come from memory, and sent packets are counted. Times cover a packet's whole path, copying in and
 //! out included, unless they are labelled as the program's. Points of a part are measured in turns, in random
@@ -8,6 +8,7 @@
 
 mod instructions;
 pub(crate) mod outputs;
+mod p4_target;
 pub(crate) mod paced;
 mod report;
 pub(crate) mod subject;
@@ -24,12 +25,14 @@ use millstream_rng::Rng;
 use self::paced::OfferedLoad;
 use self::report::{BenchUserReport, BenchmarkRow, LatencyRow, ScheduleRow, SkippedPart, median};
 use self::subject::{
-    BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, RunMeasurement, SubjectArgs,
+    BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, PacedMeasurement, RunMeasurement,
+    SubjectArgs,
 };
 use self::traffic::TrafficPattern;
 use crate::click::check_batch_size;
 use crate::duration_args::positive_seconds;
 use crate::exit::Exit;
+use crate::model;
 use crate::native::{CodegenArgs, bind};
 use crate::plan::PlanArgs;
 use crate::progress::{Progress, ProgressCounter};
@@ -141,7 +144,7 @@ pub fn run(args: &BenchUserArgs) -> Result<ExitCode> {
         .chain([&args.tuning.schedule])
         .try_for_each(|schedule| check_batch_size(schedule.batch))?;
     let subject = BenchmarkTarget::read(&args.subject, &args.tuning)?;
-    let runner = match subject.runner(&args.subject, CompileRequest::of(&args.tuning))? {
+    let mut runner = match subject.runner(&args.subject, CompileRequest::of(&args.tuning))? {
         CompileOutcome::Ready(runner) => runner,
         CompileOutcome::NoLlvm(why) => {
             errln!("{why}");
@@ -149,8 +152,8 @@ pub fn run(args: &BenchUserArgs) -> Result<ExitCode> {
         }
     };
     let traffic = subject.traffic(&args.subject)?;
+    let args = &scheduled(args, &subject, &mut runner, &traffic)?;
     if let Some(count) = args.counted {
-        let mut runner = runner;
         outln!("{}", runner.run(&traffic, count, args.batch() as usize)?.received);
         return Ok(Exit::Done.into());
     }
@@ -173,6 +176,26 @@ pub fn run(args: &BenchUserArgs) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
+/// The flags with the schedule that the performance model chooses, for a P4 program that nobody gave one.
+fn scheduled(
+    args: &BenchUserArgs,
+    subject: &BenchmarkTarget,
+    runner: &mut BenchmarkRunner,
+    traffic: &TrafficPattern,
+) -> Result<BenchUserArgs> {
+    let is_given = args.tuning.schedule != Schedule::default();
+    if is_given || args.counted.is_some() || !matches!(subject, BenchmarkTarget::P4(_)) {
+        return Ok(args.clone());
+    }
+    bind(0).into_diagnostic()?;
+    let Some(schedule) = model::chosen_schedule(runner, traffic)? else { return Ok(args.clone()) };
+    errln!("the model chooses --schedule {schedule}");
+    let mut args = args.clone();
+    args.tuning.schedule = schedule;
+    runner.reschedule(subject, &CompileRequest::of(&args.tuning))?;
+    Ok(args)
+}
+
 fn all_parts() -> impl Iterator<Item = BenchmarkPart> {
     use BenchmarkPart::{Batches, Instructions, Latency, Schedules, Sizes, Workers};
     [Batches, Sizes, Schedules, Workers, Latency, Instructions].into_iter()
@@ -182,7 +205,8 @@ fn all_parts() -> impl Iterator<Item = BenchmarkPart> {
 struct BenchmarkRun<'b> {
     args: &'b BenchUserArgs,
     subject: &'b BenchmarkTarget,
-    runner: BenchmarkRunner,
+    /// The program by `--schedule`; behind it, while they are measured, by other schedules.
+    runners: Vec<BenchmarkRunner>,
     traffic: TrafficPattern,
     found: BenchUserReport,
 }
@@ -190,6 +214,8 @@ struct BenchmarkRun<'b> {
 /// A point: runner, traffic and batch size.
 struct MeasurementPoint<'p> {
     runner: usize,
+    /// Code of the runner.
+    code: usize,
     traffic: &'p TrafficPattern,
     batch: u32,
 }
@@ -202,7 +228,7 @@ impl<'b> BenchmarkRun<'b> {
         traffic: TrafficPattern,
     ) -> BenchmarkRun<'b> {
         let found = BenchUserReport::new(&args.subject.what, &traffic, args, runner.compiled_ms());
-        BenchmarkRun { args, subject, runner, traffic, found }
+        BenchmarkRun { args, subject, runners: vec![runner], traffic, found }
     }
 
     fn document(self) -> BenchUserReport {
@@ -221,9 +247,9 @@ impl<'b> BenchmarkRun<'b> {
                     .args
                     .batches
                     .iter()
-                    .map(|&batch| MeasurementPoint { runner: 0, traffic: &self.traffic, batch })
+                    .map(|&batch| MeasurementPoint { runner: 0, code: 0, traffic: &self.traffic, batch })
                     .collect();
-                let rows = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+                let rows = measure(self.args, &mut self.runners, &points)?;
                 self.found.by_batch = rows.into_iter().flatten().collect();
             }
             BenchmarkPart::Sizes => self.sizes()?,
@@ -241,16 +267,18 @@ impl<'b> BenchmarkRun<'b> {
     }
 
     fn sizes(&mut self) -> Result<()> {
-        if !self.runner.takes_traffic() {
+        if !self.runners.iter().all(BenchmarkRunner::takes_traffic) {
             self.skip("sizes", "no packet comes from a device: the configuration generates its packets");
             return Ok(());
         }
         let lengthened: Vec<TrafficPattern> =
             self.args.sizes.iter().map(|&size| self.traffic.lengthened(size as usize)).collect();
         let batch = self.args.batch();
-        let points: Vec<MeasurementPoint<'_>> =
-            lengthened.iter().map(|traffic| MeasurementPoint { runner: 0, traffic, batch }).collect();
-        let rows = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+        let points: Vec<MeasurementPoint<'_>> = lengthened
+            .iter()
+            .map(|traffic| MeasurementPoint { runner: 0, code: 0, traffic, batch })
+            .collect();
+        let rows = measure(self.args, &mut self.runners, &points)?;
         self.found.by_size = rows.into_iter().flatten().collect();
         Ok(())
     }
@@ -259,26 +287,52 @@ impl<'b> BenchmarkRun<'b> {
         if self.args.schedules.is_empty() {
             return Ok(());
         }
-        let mut runners = Vec::new();
-        for schedule in std::iter::once(&self.args.tuning.schedule).chain(&self.args.schedules) {
-            let request = CompileRequest { schedule, ..CompileRequest::of(&self.args.tuning) };
-            match self.subject.runner(&self.args.subject, request)? {
-                CompileOutcome::Ready(runner) => runners.push(*runner),
-                CompileOutcome::NoLlvm(why) => return Err(miette!(why)),
-            }
+        let args = self.args;
+        let schedules: Vec<&Schedule> =
+            std::iter::once(&args.tuning.schedule).chain(&args.schedules).collect();
+        // The code does not depend on the number of packets at once: such schedules share it, and its tables.
+        let code = |schedule: &Schedule| Schedule { batch: Schedule::MOST_BATCH, ..schedule.clone() };
+        let mut codes: Vec<(Schedule, usize, usize)> = Vec::new();
+        for schedule in &schedules {
+            let known = codes.iter().find(|(known, ..)| *known == code(schedule));
+            let (runner, number) = match known {
+                Some((_, runner, number)) => (*runner, *number),
+                None if codes.is_empty() => (0, 0),
+                None => self.add_code(schedule)?,
+            };
+            codes.push((code(schedule), runner, number));
         }
-        let point = |(runner, made): (usize, &BenchmarkRunner)| MeasurementPoint {
-            runner,
-            traffic: &self.traffic,
-            batch: made.batch(),
+        let point = |(schedule, (_, runner, code)): (&&Schedule, &(Schedule, usize, usize))| {
+            MeasurementPoint { runner: *runner, code: *code, traffic: &self.traffic, batch: schedule.batch }
         };
-        let points: Vec<MeasurementPoint<'_>> = runners.iter().enumerate().map(point).collect();
-        let rows = measure(self.args, &mut runners, &points)?;
-        let row = |(row, runner): (Option<BenchmarkRow>, &BenchmarkRunner)| {
-            row.map(|row| ScheduleRow { schedule: runner.schedule(), row })
+        let points: Vec<MeasurementPoint<'_>> = schedules.iter().zip(&codes).map(point).collect();
+        let rows = measure(self.args, &mut self.runners, &points)?;
+        let mut row = |(row, point): (Option<BenchmarkRow>, &MeasurementPoint<'_>)| {
+            let runner = self.runners.get_mut(point.runner)?;
+            runner.select(point.code);
+            let mut schedule = runner.schedule();
+            schedule.schedule.batch = point.batch;
+            row.map(|row| ScheduleRow { schedule, row })
         };
-        self.found.by_schedule = rows.into_iter().zip(&runners).filter_map(row).collect();
+        self.found.by_schedule = rows.into_iter().zip(&points).filter_map(&mut row).collect();
+        self.runners.truncate(1);
+        self.runners.iter_mut().for_each(|runner| runner.select(0));
         Ok(())
+    }
+
+    /// Code by another schedule: the runner that has it, and its number there.
+    fn add_code(&mut self, schedule: &Schedule) -> Result<(usize, usize)> {
+        let request = CompileRequest { schedule, ..CompileRequest::of(&self.args.tuning) };
+        if let Some(runner) = self.runners.first_mut()
+            && let Some(number) = runner.add_code(self.subject, &request)?
+        {
+            return Ok((0, number));
+        }
+        match self.subject.runner(&self.args.subject, request)? {
+            CompileOutcome::Ready(runner) => self.runners.push(*runner),
+            CompileOutcome::NoLlvm(why) => return Err(miette!(why)),
+        }
+        Ok((self.runners.len() - 1, 0))
     }
 
     fn workers(&mut self) -> Result<()> {
@@ -302,19 +356,24 @@ impl<'b> BenchmarkRun<'b> {
         }
         let batch = self.args.batch();
         let points: Vec<MeasurementPoint<'_>> = (0..runners.len())
-            .map(|runner| MeasurementPoint { runner, traffic: &self.traffic, batch })
+            .map(|runner| MeasurementPoint { runner, code: 0, traffic: &self.traffic, batch })
             .collect();
         let rows = measure(self.args, &mut runners, &points)?;
         self.found.by_workers = rows.into_iter().flatten().collect();
         Ok(())
     }
 
+    /// Runs packets at a pace through the program by `--schedule`.
+    fn paced(&mut self, pace: &OfferedLoad) -> Result<Option<PacedMeasurement>> {
+        let (traffic, batch) = (&self.traffic, self.args.batch() as usize);
+        self.runners.first_mut().map(|runner| runner.paced(traffic, pace, batch)).transpose()
+    }
+
     fn latency(&mut self) -> Result<()> {
         let length = Duration::from_secs_f64(self.args.seconds);
         let mut bar = Progress::counted("latency", self.args.loads.len() + 1);
-        let batch = self.args.batch() as usize;
         let pace = OfferedLoad { rate: None, length, longest_step: LONGEST_STEP };
-        let without_end = self.runner.paced(&self.traffic, &pace, batch)?;
+        let Some(without_end) = self.paced(&pace)? else { return Ok(()) };
         let most = without_end.received as f64 / without_end.time.as_secs_f64();
         bar.step();
         if without_end.received == 0 {
@@ -335,8 +394,7 @@ impl<'b> BenchmarkRun<'b> {
                 break;
             }
             let offered = most * f64::from(load) / 100.0;
-            let ran =
-                self.runner.paced(&self.traffic, &OfferedLoad { rate: Some(offered), ..pace }, batch)?;
+            let Some(ran) = self.paced(&OfferedLoad { rate: Some(offered), ..pace })? else { break };
             self.found.by_load.push(LatencyRow::new(load, offered, &ran));
             bar.step();
         }
@@ -358,6 +416,7 @@ fn measure(
         if os::interrupted() {
             return Ok(Vec::new());
         }
+        runners[point.runner].select(point.code);
         let first = runners[point.runner].run(point.traffic, FIRST, point.batch as usize)?;
         if first.received == 0 {
             return Ok(Vec::new());
@@ -374,6 +433,7 @@ fn measure(
                 break 'rounds;
             }
             let point = &points[at];
+            runners[point.runner].select(point.code);
             found[at].push(runners[point.runner].run(point.traffic, counts[at], point.batch as usize)?);
             bar.step();
         }
@@ -385,6 +445,7 @@ fn measure(
         workers: runners[point.runner].workers(),
         pipelined: runners[point.runner].pipelined(),
         ns_per_packet: median(ran.iter().map(RunMeasurement::ns)),
+        ns_rounds: ran.iter().map(RunMeasurement::ns).collect(),
         ns_min: ran.iter().map(RunMeasurement::ns).fold(f64::INFINITY, f64::min),
         ns_max: ran.iter().map(RunMeasurement::ns).fold(0.0, f64::max),
         program_ns: median(ran.iter().map(RunMeasurement::program_ns)),

@@ -22,6 +22,9 @@ pub(super) struct BenchmarkRow {
     pub(super) pipelined: bool,
     /// Worker's processor time, copying in and out included.
     pub(super) ns_per_packet: f64,
+    /// The same in each round: the points of a round are measured one after the other, so their ratios are
+    /// free of what all of them suffer.
+    pub(super) ns_rounds: Vec<f64>,
     pub(super) ns_min: f64,
     pub(super) ns_max: f64,
     /// Share of the program.

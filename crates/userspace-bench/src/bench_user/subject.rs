@@ -1,5 +1,5 @@
-//! Subject of the measurement: a configuration or an XDP program, compiled for a number of workers, and run
-//! on packets from memory.
+//! Subject of the measurement: a configuration, an XDP program or a P4 program, compiled for a number of
+//! workers, and run on packets from memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _};
@@ -23,19 +23,26 @@ use millstream_native::io::{
     NullSink, PacketAccounting, PacketSink, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
     run as run_packets, run_by,
 };
-use millstream_native::{CompiledSchedule, NativeEngine, NativeOptions, Schedule};
+use millstream_native::{
+    AlternativeCode, CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule,
+};
 use millstream_object::Object;
 
+use super::p4_target::{self, P4Target, is_p4};
 use super::paced::{self, LatencyHistogram, OfferedLoad, PacedEndpoint, WorkerClock};
 use super::traffic::TrafficPattern;
 use crate::capture::CaptureFile;
 use crate::click::{self, SourcePackets};
 use crate::native::{CodegenArgs, bind, is_llvm_missing, seed, tables};
 use crate::plan;
+use crate::progress::Progress;
 use crate::workload_args::{TrafficArgs, open};
 
 /// Interface that packets come in by; an object that redirects gets the next one, too.
 const INGRESS: u32 = 1;
+
+/// Bytes of a cache line.
+pub(crate) const LINE: u64 = 64;
 
 /// Upper bound on a paced run, in multiples of its length, however little processor time the worker gets.
 const PATIENCE: u32 = 30;
@@ -43,15 +50,21 @@ const PATIENCE: u32 = 30;
 /// Program to measure, its tables and its traffic.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SubjectArgs {
-    /// Click configuration or XDP program to measure: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
-    #[arg(value_name = "CONF|OBJECT")]
+    /// Click configuration, XDP program or P4 program to measure: CONF.click, FILE.o, FILE.o:PROGRAM,
+    /// builtin:NAME or PROG.p4
+    #[arg(value_name = "CONF|OBJECT|PROG.p4")]
     pub(crate) what: String,
-    /// Variables of a configuration that win over its `define`
+    /// Variables of a configuration that win over its `define`; macros of a P4 program
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) variables: Vec<String>,
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
+    /// Fill tables of a P4 program: TABLE=N with generated entries (16M is 16,777,216), TABLE=FILE with the
+    /// prefixes that lines begin with, N for all other tables; may be given several times. Packets have keys of
+    /// random entries
+    #[arg(long, value_name = "[TABLE=]N|FILE")]
+    pub(crate) entries: Vec<String>,
     #[command(flatten)]
     pub(crate) feed: TrafficArgs,
 }
@@ -62,6 +75,9 @@ impl SubjectArgs {
     /// # Errors
     /// If a file cannot be read.
     pub(crate) fn program_hash(&self) -> Result<u64> {
+        if is_p4(&self.what) {
+            return p4_target::program_hash(&self.what, &self.variables);
+        }
         match is_object(&self.what) {
             true => plan::object_hash(&self.what, None),
             false => click::configuration_hash(Path::new(&self.what), &self.variables),
@@ -74,6 +90,7 @@ impl SubjectArgs {
             what: conf.display().to_string(),
             variables: Vec::new(),
             maps: Vec::new(),
+            entries: Vec::new(),
             feed: TrafficArgs::default(),
         }
     }
@@ -105,6 +122,7 @@ impl<'r> CompileRequest<'r> {
 pub(crate) enum BenchmarkTarget {
     Configuration,
     Object(Box<(Object, Option<String>, Workload, Vec<u32>)>),
+    P4(Box<P4Target>),
 }
 
 /// Result of compilation.
@@ -131,6 +149,17 @@ fn is_object(what: &str) -> bool {
 impl BenchmarkTarget {
     /// Reads an object; a configuration is read when it is compiled.
     pub(crate) fn read(args: &SubjectArgs, tuning: &CodegenArgs) -> Result<BenchmarkTarget> {
+        if is_p4(&args.what) {
+            tuning.of_objects()?;
+            return Ok(BenchmarkTarget::P4(Box::new(P4Target::read(
+                &args.what,
+                &args.variables,
+                (&args.entries, &args.feed),
+            )?)));
+        }
+        if !args.entries.is_empty() {
+            return Err(miette!("--entries is for P4 programs; objects have --map and --tables"));
+        }
         if !is_object(&args.what) {
             return Ok(BenchmarkTarget::Configuration);
         }
@@ -146,6 +175,7 @@ impl BenchmarkTarget {
     /// Packets that devices receive.
     pub(crate) fn traffic(&self, args: &SubjectArgs) -> Result<TrafficPattern> {
         Ok(match self {
+            BenchmarkTarget::P4(of) => of.traffic(),
             BenchmarkTarget::Configuration => {
                 let (frames, from) = match args.feed.recorded()? {
                     Some((frames, from)) => (frames, from.to_owned()),
@@ -182,12 +212,16 @@ impl BenchmarkTarget {
                 let source = click::ConfigSource::of_file(Path::new(&args.what), &args.variables);
                 Some(click::compile_to_ir(&source, workers, made)?)
             }
-            BenchmarkTarget::Object(_) => None,
+            BenchmarkTarget::Object(_) | BenchmarkTarget::P4(_) => None,
         };
         let engine = match (self, &program) {
             (BenchmarkTarget::Object(of), _) => {
                 let options = NativeOptions { seed: made.seed.unwrap_or_else(seed), ..options };
                 NativeEngine::of_object(&of.0, of.1.as_deref(), &options)
+            }
+            (BenchmarkTarget::P4(of), _) => {
+                let options = NativeOptions { seed: made.seed.unwrap_or_else(seed), ..of.options(options) };
+                NativeEngine::of_module(of.program.module.clone(), of.program.entry, &options)
             }
             (_, Some(program)) => {
                 let (places, prefixes) = (click::element_names(program), click::prefixes(program));
@@ -205,12 +239,24 @@ impl BenchmarkTarget {
         if let Some(program) = &program {
             fill(&mut engine, &program.entries).into_diagnostic()?;
         }
-        if let BenchmarkTarget::Object(of) = self {
-            tables::apply(&mut engine, &of.2.entries)?;
+        match self {
+            BenchmarkTarget::Object(of) => tables::apply(&mut engine, &of.2.entries)?,
+            BenchmarkTarget::P4(of) => {
+                let _bar = Progress::open("filling tables");
+                engine = of.workload.fill(engine).into_diagnostic()?;
+            }
+            BenchmarkTarget::Configuration => {}
         }
         args.maps.iter().try_for_each(|spec| tables::load(&mut engine, spec))?;
         let made = program.as_ref().map_or(Ok(Vec::new()), own_packets)?;
-        Ok(CompileOutcome::Ready(Box::new(BenchmarkRunner { program, made, engine, compiled })))
+        Ok(CompileOutcome::Ready(Box::new(BenchmarkRunner {
+            program,
+            made,
+            engine,
+            compiled,
+            codes: vec![None],
+            current: 0,
+        })))
     }
 }
 
@@ -233,6 +279,20 @@ pub(crate) struct BenchmarkRunner {
     made: Vec<Option<SourcePackets>>,
     pub(super) engine: NativeEngine,
     compiled: Duration,
+    /// Codes by other schedules, for the same maps; the place of the one that the engine has is empty.
+    codes: Vec<Option<AlternativeCode>>,
+    current: usize,
+}
+
+/// A table whose look-ups are code.
+pub(crate) struct LookupTable {
+    pub(crate) name: String,
+    /// Bytes when full.
+    pub(crate) bytes: u64,
+    /// Cache lines that a look-up reads, one after the other.
+    pub(crate) lines: u32,
+    /// Entries of a hash table now.
+    pub(crate) entries: Option<u64>,
 }
 
 /// Result of a run.
@@ -287,6 +347,46 @@ pub(crate) struct PacedMeasurement {
 }
 
 impl BenchmarkRunner {
+    /// Compiles a P4 program by another schedule for the tables of this one; gives the number of the code, or
+    /// `None` for what cannot share tables.
+    ///
+    /// # Errors
+    /// If there is no code.
+    pub(super) fn add_code(
+        &mut self,
+        target: &BenchmarkTarget,
+        made: &CompileRequest<'_>,
+    ) -> Result<Option<usize>> {
+        let BenchmarkTarget::P4(of) = target else { return Ok(None) };
+        let options = of.options(made.tuning.options_by(made.schedule));
+        let module = of.program.module.clone();
+        let code = self.engine.compile_alternative(module, of.program.entry, &options).into_diagnostic()?;
+        self.codes.push(Some(code));
+        Ok(Some(self.codes.len() - 1))
+    }
+
+    /// Runs the program by another schedule from now on, on the same tables; does nothing if they cannot be shared.
+    ///
+    /// # Errors
+    /// If there is no code.
+    pub(crate) fn reschedule(&mut self, target: &BenchmarkTarget, made: &CompileRequest<'_>) -> Result<bool> {
+        let Some(number) = self.add_code(target, made)? else { return Ok(false) };
+        self.select(number);
+        (self.codes, self.current) = (vec![None], 0);
+        Ok(true)
+    }
+
+    /// Runs this code from now on; 0 is the one that it was made with.
+    pub(super) fn select(&mut self, number: usize) {
+        if let Some(code) = self.codes.get_mut(number).and_then(Option::take) {
+            let before = self.engine.exchange(code);
+            if let Some(place) = self.codes.get_mut(self.current) {
+                *place = Some(before);
+            }
+            self.current = number;
+        }
+    }
+
     pub(crate) fn workers(&self) -> u32 {
         self.engine.workers()
     }
@@ -312,15 +412,22 @@ impl BenchmarkRunner {
         templates.map(|chosen| (chosen.table.clone(), chosen.template.clone())).collect()
     }
 
-    /// Tables whose look-ups are code: name, bytes when full, and entries found by hash or prefix, not by
-    /// index.
-    pub(crate) fn lookup_tables(&mut self) -> Vec<(String, u64, bool)> {
+    /// Tables whose look-ups are code.
+    pub(crate) fn lookup_tables(&mut self) -> Vec<LookupTable> {
         let tables = std::mem::take(&mut self.engine.schedule.tables);
         let mut found = Vec::new();
-        for decision in &tables {
-            let Some(map) = self.engine.map(&decision.table) else { continue };
-            let (bytes, searched) = (map.lookup_bytes(), !matches!(map.spec().kind, MapKind::Array));
-            found.extend(bytes.map(|bytes| (decision.table.clone(), bytes, searched)));
+        for PrefetchDecision { table, .. } in &tables {
+            let lines = self.engine.lookup_lines(table).unwrap_or(1);
+            let Some(map) = self.engine.map(table) else { continue };
+            let Some(bytes) = map.lookup_bytes() else { continue };
+            let (name, held) = (table.clone(), map.len() as u64);
+            let (entries, below) = match map.spec().kind {
+                MapKind::Hash | MapKind::LruHash => (Some(held), 0),
+                // Behind the root, a walk reads lines of its own.
+                MapKind::LpmTrie => (None, held * u64::from(lines - 1) * LINE),
+                _ => (None, 0),
+            };
+            found.push(LookupTable { name, bytes: bytes + below, lines, entries });
         }
         self.engine.schedule.tables = tables;
         found

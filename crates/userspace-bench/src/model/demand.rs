@@ -4,7 +4,7 @@ use miette::Result;
 use millstream_tune::{IoKind, LookupDemand, MachineCurves, ProgramDemand};
 use serde::{Deserialize, Serialize};
 
-use crate::bench_user::subject::BenchmarkRunner;
+use crate::bench_user::subject::{BenchmarkRunner, LINE, LookupTable};
 use crate::bench_user::traffic::TrafficPattern;
 
 /// Look-ups in a table, before the machine's curves are known.
@@ -23,8 +23,6 @@ const SHORT: u64 = 2048;
 const LONG: u64 = 1 << 15;
 /// Pairs of runs; the shortest count.
 const RUNS: u32 = 7;
-/// Bytes of a cache line.
-const LINE: u64 = 64;
 /// Batch for which f_io is deducted: that of the default schedule.
 const BATCH: u32 = 64;
 
@@ -50,13 +48,14 @@ pub(crate) fn hot(runner: &mut BenchmarkRunner, traffic: &TrafficPattern) -> Res
     Ok((time(runner, &one, batch)?, traffic.mean_length() as u32))
 }
 
-/// Tables that a packet looks up in, and the bytes of them that the traffic touches: a line or two for each of
-/// its flows.
+/// Tables that a packet looks up in, and the bytes of them that the traffic touches: the lines of a look-up for each
+/// of its flows, or of the entries if there are fewer.
 pub(crate) fn tables(runner: &mut BenchmarkRunner, traffic: &TrafficPattern) -> Vec<TableFacts> {
     let flows = traffic.frames.len() as u64;
-    let facts = |(table, bytes, searched): (String, u64, bool)| {
-        let lines = if searched { 2 } else { 1 };
-        TableFacts { table, bytes: bytes.min(flows * lines * LINE), lines: lines as f64 }
+    let facts = |LookupTable { name: table, bytes, lines, entries }: LookupTable| {
+        let keys = flows.min(entries.unwrap_or(flows)).max(1);
+        let touched = keys.saturating_mul(u64::from(lines) * LINE);
+        TableFacts { table, bytes: bytes.min(touched), lines: f64::from(lines) }
     };
     runner.lookup_tables().into_iter().map(facts).collect()
 }

@@ -18,7 +18,9 @@ use millstream_prove::ProofCache;
 use millstream_tune::{BoundShares, IoKind, MachineCurves, ModelPoint, ProgramDemand};
 use serde::Serialize;
 
-use crate::bench_user::subject::{BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs};
+use crate::bench_user::subject::{
+    BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs,
+};
 use crate::bench_user::traffic::TrafficPattern;
 use crate::bounded_read;
 use crate::exit::Exit;
@@ -129,18 +131,16 @@ pub fn run(args: &ModelArgs) -> Result<ExitCode> {
         }
     };
     let traffic = target.traffic(&args.subject)?;
-    let (hot_ns, packet_bytes) = demand::hot(&mut runner, &traffic)?;
-    let tables = demand::tables(&mut runner, &traffic);
-    drop(runner);
     let io = if args.io == ModelIo::Pcap { IoKind::Capture } else { IoKind::Memory };
-    let demand = ProgramDemand { io, ..demand::of(&curves, (hot_ns, packet_bytes), tables) };
+    let demand = ProgramDemand { io, ..demand_of(&mut runner, &traffic, &curves)? };
     let measured = match args.measure {
-        true => measure(&args.subject, &target, &traffic, |b, s| demand.predict(&curves, b, s).mpps)?,
+        true => {
+            let measured = (&args.subject, &target, &traffic);
+            measure(*runner, measured, |b, s| demand.predict(&curves, b, s).mpps)?
+        }
         false => Vec::new(),
     };
     let best = demand.best(&curves);
-    let schedule: Vec<String> =
-        best.schedule().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     let report = ModelReport {
         schema: 1,
         program: args.subject.what.clone(),
@@ -148,7 +148,7 @@ pub fn run(args: &ModelArgs) -> Result<ExitCode> {
         machine: curves.machine.clone(),
         bound_by: demand.shares(&curves),
         best,
-        schedule: schedule.join(","),
+        schedule: schedule_text(&best),
         grid: demand.grid(&curves),
         error: error(&measured),
         demand,
@@ -169,11 +169,40 @@ pub fn run(args: &ModelArgs) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
+/// Demand of a packet, for packets from memory.
+fn demand_of(
+    runner: &mut BenchmarkRunner,
+    traffic: &TrafficPattern,
+    curves: &MachineCurves,
+) -> Result<ProgramDemand> {
+    let hot = demand::hot(runner, traffic)?;
+    Ok(demand::of(curves, hot, demand::tables(runner, traffic)))
+}
+
+/// The schedule of a point, as `--schedule` takes it.
+fn schedule_text(point: &ModelPoint) -> String {
+    let parts: Vec<String> =
+        point.schedule().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    parts.join(",")
+}
+
+/// The schedule that the model chooses for a program, if the curves of this machine are known.
+///
+/// # Errors
+/// If the curves are damaged, or the program cannot run.
+pub(crate) fn chosen_schedule(
+    runner: &mut BenchmarkRunner,
+    traffic: &TrafficPattern,
+) -> Result<Option<Schedule>> {
+    let Some(curves) = known_curves(None)? else { return Ok(None) };
+    let best = demand_of(runner, traffic, &curves)?.best(&curves);
+    schedule_text(&best).parse().map(Some).map_err(|error: String| miette!("{error}"))
+}
+
 /// Measures the throughput by some batches and sub-batches.
 fn measure(
-    subject: &SubjectArgs,
-    target: &BenchmarkTarget,
-    traffic: &TrafficPattern,
+    mut runner: BenchmarkRunner,
+    (subject, target, traffic): (&SubjectArgs, &BenchmarkTarget, &TrafficPattern),
     predict: impl Fn(u32, u32) -> f64,
 ) -> Result<Vec<MeasuredPoint>> {
     let mut bar = Progress::counted("measuring", MEASURED.len());
@@ -188,7 +217,18 @@ fn measure(
         };
         let schedule = text.parse::<Schedule>().map_err(|e| miette!("{e}"))?;
         let tuning = CodegenArgs::of_schedule(schedule);
-        if let CompileOutcome::Ready(mut runner) = target.runner(subject, CompileRequest::of(&tuning))? {
+        let request = CompileRequest::of(&tuning);
+        let is_ready = match runner.reschedule(target, &request)? {
+            true => true,
+            false => match target.runner(subject, request)? {
+                CompileOutcome::Ready(other) => {
+                    runner = *other;
+                    true
+                }
+                CompileOutcome::NoLlvm(_) => false,
+            },
+        };
+        if is_ready {
             let mpps = 1e3 / demand::time(&mut runner, traffic, batch)?;
             found.push(MeasuredPoint { batch, sub_batch, mpps, predicted_mpps: predict(batch, sub_batch) });
         }
