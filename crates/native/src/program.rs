@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::crash::{self, CodeDebugInfo, RunningBatch};
-use crate::engine::{NativeEngine, StageEngine, WorkerState};
+use crate::engine::{NativeEngine, StageEngine, VariantCode, WorkerState};
 use crate::llvm;
 use crate::mapped_code::MappedCode;
 use crate::runtime::worker::Worker;
@@ -133,3 +133,10 @@ unsafe impl Sync for NativeEngine {}
 // SAFETY: a worker's pointers are used only by the thread that has the lane: they point to packets of its
 // batch. Between batches they point to nothing.
 unsafe impl Send for WorkerState {}
+
+// SAFETY: as for `NativeEngine`: the linker that holds its code is its own, and unloads it once, on the thread that
+// drops the last reference. By shared reference only addresses of code are read.
+unsafe impl Send for VariantCode {}
+
+// SAFETY: see above.
+unsafe impl Sync for VariantCode {}
