@@ -118,13 +118,6 @@ impl AdaptSession {
     pub fn finish(mut self) -> AdaptStatus {
         let mut status = self.status();
         self.end();
-        status.state = AdaptState::Ended;
-        status
-    }
-
-    fn end(&mut self) {
-        *lock(&self.shared.is_ended) = true;
-        self.shared.end.notify_all();
         let limit = Instant::now() + FAREWELL;
         if let Some(thread) = self.thread.take() {
             // A compilation that never ends is left behind.
@@ -132,15 +125,21 @@ impl AdaptSession {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+        status.state = AdaptState::Ended;
+        status
+    }
+
+    /// Withdraws code, and has the thread end, which may compile for a while.
+    fn end(&self) {
+        *lock(&self.shared.is_ended) = true;
+        self.shared.end.notify_all();
         self.slot.withdraw();
     }
 }
 
 impl Drop for AdaptSession {
     fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.end();
-        }
+        self.end();
     }
 }
 
@@ -182,7 +181,9 @@ fn work(
     settings: AdaptSettings,
 ) {
     let _guard = ThreadGuard { slot: Arc::clone(&slot), shared: Arc::clone(&shared) };
-    if let Err(error) = rustix::process::nice(LOWEST_PRIORITY) {
+    if settings.is_background
+        && let Err(error) = rustix::process::nice(LOWEST_PRIORITY)
+    {
         tracing::debug!("adaptation runs at usual priority: {error}");
     }
     let replicas: Result<Replicas, ReplicaError> =

@@ -40,6 +40,8 @@ pub struct AdaptSettings {
     pub most_time: f64,
     /// Time on live batches beside the program's from which on code is withdrawn.
     pub most_live_time: f64,
+    /// True if the thread has the lowest priority.
+    pub is_background: bool,
     /// LLVM's passes for specialised code, if they differ from the program's.
     pub llvm_passes: Option<String>,
 }
@@ -56,6 +58,7 @@ impl AdaptSettings {
             processor_share: 0.2,
             most_time: 0.97,
             most_live_time: 1.0,
+            is_background: true,
             llvm_passes: None,
         }
     }

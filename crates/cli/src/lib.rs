@@ -10,6 +10,7 @@
 #[macro_use]
 mod output;
 
+mod adapt;
 mod bench_user;
 mod bounded_read;
 mod build;

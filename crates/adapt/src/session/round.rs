@@ -82,13 +82,14 @@ impl Adapter {
                 }
             };
             let used = candidate.tables.into_iter().chain(tables.take_used());
+            let has_effect = !candidate.plan.is_empty() || has_effect(&report);
             let form = PreparedForm {
                 module,
                 advice: candidate.advice,
                 hot: candidate.hot,
                 tables: used.map(|map| map.as_u32() as usize).collect(),
             };
-            if has_effect(&report) && !form.tables.is_empty() {
+            if has_effect && !form.tables.is_empty() {
                 forms.push(form);
             }
         }

@@ -23,6 +23,7 @@ fn eager(packets: PacketModel) -> AdaptSettings {
         processor_share: 1.0,
         most_time: f64::INFINITY,
         most_live_time: f64::INFINITY,
+        is_background: false,
         ..AdaptSettings::new(packets)
     }
 }

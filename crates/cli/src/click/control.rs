@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use miette::{Result, miette};
+use millstream_adapt::PacketModel;
 use millstream_built::hot_swap::carry_settings;
 use millstream_built::printing::PrintOutput;
 use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
@@ -31,6 +32,7 @@ use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 use signal_hook::flag;
 
 use super::config_input::ConfigSource;
+use crate::adapt::EngineAdaptation;
 use crate::clients::{ClientConnection, ClientLine};
 use crate::daemon::socket::ListeningSocket;
 use crate::native::control::clients;
@@ -172,6 +174,8 @@ pub(super) struct ActiveConfiguration {
     pub(super) crashes: Option<u32>,
     /// True if scripts print to standard error, since standard output has the result.
     aside: bool,
+    /// Specialization of the engine.
+    pub(super) adaptation: EngineAdaptation,
 }
 
 /// A script that signals start.
@@ -222,6 +226,7 @@ impl ActiveConfiguration {
             printing,
             crashes,
             aside,
+            adaptation: EngineAdaptation::default(),
         })
     }
 
@@ -335,7 +340,7 @@ impl ActiveConfiguration {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
         if name == STATS {
-            return serde_json::to_string(&LiveStats::of(engine.stats())).map_err(|e| (511, e.to_string()));
+            return serde_json::to_string(&LiveStats::of(engine.stats(), self.adaptation.status())).map_err(|e| (511, e.to_string()));
         }
         let own = self.scripted(engine, |scripts, around| scripts.read_handler(name, around));
         match own.map_err(|e| (530, e.to_string()))? {
@@ -409,6 +414,9 @@ impl ActiveConfiguration {
             let old = self.program.gates.iter().find(|old| old.source == gate.source);
             let base = old.map_or(0, |old| handlers::setting(engine, old.base));
             handlers::set_setting(&mut new, gate.base, base);
+        }
+        if let Err(error) = self.adaptation.begin(&mut new, PacketModel::Graph) {
+            tracing::warn!("the new configuration is not adapted: {error}");
         }
         *engine = new;
         // Waiting packets for which the new configuration has no such queue or element are dropped, and
