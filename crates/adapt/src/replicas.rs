@@ -25,6 +25,9 @@ use crate::settings::PacketModel;
 /// Entries of tables that programs write, up to which they are compared.
 const MOST_COMPARED: usize = 65_536;
 
+/// LLVM's passes for code that is not timed.
+const QUICK_PASSES: &str = "always-inline";
+
 /// Reason why there are no replicas.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplicaError {
@@ -72,8 +75,9 @@ impl Replicas {
         model: PacketModel,
     ) -> Result<Replicas, ReplicaError> {
         let mut engines = Vec::new();
-        for _ in [ReplicaSide::Reference, ReplicaSide::Candidate] {
-            let mut engine = builder.build_replica(vec![program.sketch_map()])?;
+        // The candidate's own program is not timed.
+        for passes in [None, Some(QUICK_PASSES)] {
+            let mut engine = builder.build_replica(vec![program.sketch_map()], passes)?;
             for (map, entries) in contents {
                 let entries = entries.iter().map(|(key, value)| (&key[..], Some(&value[..])));
                 engine.apply_entries(*map, entries);

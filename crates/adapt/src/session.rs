@@ -21,8 +21,8 @@ const MOST_ENTRIES: usize = 4 << 20;
 const STACK: usize = 64 << 20;
 /// Time for which the end of a session waits for a compilation.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Priority of the thread, below all others.
-const LOWEST_PRIORITY: i32 = 19;
+/// Distance of the thread's priority from the usual one: beside a worker it gets a tenth of a processor.
+const NICE: i32 = 10;
 
 /// Reason why a program cannot be adapted.
 #[derive(Debug, thiserror::Error)]
@@ -182,7 +182,7 @@ fn work(
 ) {
     let _guard = ThreadGuard { slot: Arc::clone(&slot), shared: Arc::clone(&shared) };
     if settings.is_background
-        && let Err(error) = rustix::process::nice(LOWEST_PRIORITY)
+        && let Err(error) = rustix::process::nice(NICE)
     {
         tracing::debug!("adaptation runs at usual priority: {error}");
     }

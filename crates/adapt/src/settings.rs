@@ -40,7 +40,7 @@ pub struct AdaptSettings {
     pub most_time: f64,
     /// Time on live batches beside the program's from which on code is withdrawn.
     pub most_live_time: f64,
-    /// True if the thread has the lowest priority.
+    /// True if the thread has a low priority.
     pub is_background: bool,
     /// LLVM's passes for specialised code, if they differ from the program's.
     pub llvm_passes: Option<String>,

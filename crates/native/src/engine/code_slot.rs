@@ -287,8 +287,8 @@ impl NativeEngine {
         Some(slot)
     }
 
-    /// Copies the contents of all maps that have keys and hold no addresses; `None` if there are more entries than
-    /// `most`.
+    /// Copies the contents of all maps that have keys and hold no addresses, of arrays without values that are zero;
+    /// `None` if there are more entries than `most`.
     pub fn copy_contents(&mut self, most: usize) -> Option<CopiedContents> {
         let mut left = most;
         let mut all = Vec::new();
@@ -296,14 +296,17 @@ impl NativeEngine {
             let Some(map) = map.as_mut().map(|map| map.get_mut()).filter(|map| !map.holds_addresses()) else {
                 continue;
             };
-            left = left.checked_sub(map.len())?;
-            let (size, keys) = (map.value_size(), map.keys());
-            let entry = |key: Vec<u8>| {
-                let mut value = map.get(&key)?;
+            let (size, keys, is_array) = (map.value_size(), map.keys(), map.is_array());
+            let mut entries = Vec::new();
+            for key in keys {
+                let Some(mut value) = map.get(&key) else { continue };
                 value.truncate(size);
-                Some((key, value))
-            };
-            all.push((at, keys.into_iter().filter_map(entry).collect()));
+                if !is_array || value.iter().any(|byte| *byte != 0) {
+                    left = left.checked_sub(1)?;
+                    entries.push((key, value));
+                }
+            }
+            all.push((at, entries));
         }
         Some(all)
     }

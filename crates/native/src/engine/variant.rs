@@ -76,18 +76,28 @@ impl VariantBuilder {
         self.options.lent.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Compiles the same program for maps of its own, beside which it has `added` ones, for one worker. The maps
-    /// hold what they held at first.
+    /// Compiles the same program for maps of its own, beside which it has `added` ones, for one worker, by these
+    /// passes of LLVM or by those of the program. The maps hold what they held at first.
     ///
     /// # Errors
     /// As for [`NativeEngine::of_module`].
-    pub fn build_replica(&self, added: Vec<MapDecl>) -> Result<NativeEngine, NativeError> {
+    pub fn build_replica(
+        &self,
+        added: Vec<MapDecl>,
+        llvm_passes: Option<&str>,
+    ) -> Result<NativeEngine, NativeError> {
         let mut module = self.module.clone();
         for map in added {
             module.maps.push(map);
         }
-        let options =
-            NativeOptions { workers: 1, lent: Vec::new(), keep_text: false, ..self.options.clone() };
+        let llvm_passes = llvm_passes.unwrap_or(&self.options.llvm_passes).to_owned();
+        let options = NativeOptions {
+            workers: 1,
+            lent: Vec::new(),
+            keep_text: false,
+            llvm_passes,
+            ..self.options.clone()
+        };
         let mut engine = NativeEngine::of_module(module, self.entry, &options)?;
         engine.fill(&self.target.initial)?;
         Ok(engine)

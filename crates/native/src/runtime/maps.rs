@@ -152,6 +152,11 @@ impl NativeMap {
         Some(NativeMap { name: name.to_owned(), spec, workers, body, lent: true, watch: None })
     }
 
+    /// Returns true if all of its entries exist from the start.
+    pub(crate) fn is_array(&self) -> bool {
+        matches!(self.body, MapStorage::Array { present: None, .. })
+    }
+
     /// Returns true if its values are in shared memory.
     pub fn is_external(&self) -> bool {
         self.lent
