@@ -1,6 +1,7 @@
 //! Native programs that are specialised while they run: never an old value, never another packet, and back again
 //! when it does not pay. No test checks a time.
 
+mod configurations;
 mod programs;
 mod swaps;
 mod table;
