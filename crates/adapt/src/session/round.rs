@@ -16,7 +16,7 @@ use crate::settings::AdaptMode;
 use crate::snapshot::TableSnapshot;
 use crate::status::{AdaptStatus, TableAdvice};
 
-/// Time of one attempt, after which no further form is compiled.
+/// Time of one attempt, after which no further form is made or compiled; the first one always is.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A form of the program before it is compiled.
@@ -39,10 +39,10 @@ impl Adapter {
     pub(super) fn attempt(&mut self, status: &Mutex<AdaptStatus>) {
         let start = Instant::now();
         let profiles = self.replicas.profile(&self.program, &self.samples);
-        let forms = self.prepare_forms(&profiles, status);
+        let forms = self.prepare_forms(&profiles, start, status);
         let mut best: Option<JudgedForm> = None;
-        for form in forms {
-            if start.elapsed() > LONGEST_ATTEMPT {
+        for (number, form) in forms.into_iter().enumerate() {
+            if number > 0 && start.elapsed() > LONGEST_ATTEMPT {
                 break;
             }
             let Some(Judgement { compared, differences, time }) = self.judge(&form, status) else { continue };
@@ -68,12 +68,20 @@ impl Adapter {
     }
 
     /// Carries out the plans; those that change nothing are left out.
-    fn prepare_forms(&mut self, profiles: &[SiteProfile], status: &Mutex<AdaptStatus>) -> Vec<PreparedForm> {
+    fn prepare_forms(
+        &mut self,
+        profiles: &[SiteProfile],
+        start: Instant,
+        status: &Mutex<AdaptStatus>,
+    ) -> Vec<PreparedForm> {
         let excluded = self.excluded();
         let tables =
             TableSnapshot::read(&self.program, self.replicas.reference(), profiles, &excluded);
         let mut forms: Vec<PreparedForm> = Vec::new();
         for candidate in candidates(&self.program, &tables, profiles) {
+            if !forms.is_empty() && start.elapsed() > LONGEST_ATTEMPT {
+                break;
+            }
             let (module, report) = match self.program.specialized(&candidate.plan, &tables) {
                 Ok(made) => made,
                 Err(error) => {

@@ -153,6 +153,16 @@ impl TrafficArgs {
         object: &str,
         ports: [u32; 2],
     ) -> Result<(Workload, Vec<u32>), miette::Report> {
+        self.workload_at(object, ports, os::monotonic_ns())
+    }
+
+    /// The same, whose connections had their last packet at this time (`CLOCK_MONOTONIC`, nanoseconds).
+    pub(crate) fn workload_at(
+        &self,
+        object: &str,
+        ports: [u32; 2],
+        now: u64,
+    ) -> Result<(Workload, Vec<u32>), miette::Report> {
         const DRAWS: usize = 1 << 16;
         const SEED: u64 = 44;
         let own = object.starts_with("builtin:").then(|| object.to_owned());
@@ -160,7 +170,7 @@ impl TrafficArgs {
             self.tables.clone().or(own).map(|t| t.parse()).transpose().into_diagnostic()?;
         let rule = locality(&self.locality).into_diagnostic()?;
         let mut load = match &tables {
-            Some(tables) => tables.workload(ports, self.flows as usize, rule).into_diagnostic()?,
+            Some(tables) => tables.workload_at(ports, self.flows as usize, rule, now).into_diagnostic()?,
             None => plain(Vec::new(), ""),
         };
         if let Some((frames, from)) = self.recorded()? {

@@ -120,7 +120,7 @@ pub(crate) fn run(args: &ModelArgs) -> Result<ExitCode> {
     };
     bind(0).into_diagnostic()?;
     let tuning = CodegenArgs::default();
-    let target = BenchmarkTarget::read(&args.subject, &tuning)?;
+    let target = BenchmarkTarget::read(&args.subject, &tuning, os::monotonic_ns())?;
     let mut runner = match target.runner(&args.subject, CompileRequest::of(&tuning))? {
         CompileOutcome::Ready(runner) => runner,
         CompileOutcome::NoLlvm(why) => {
