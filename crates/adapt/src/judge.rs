@@ -1,18 +1,11 @@
 //! Comparison of a form of the program with the program itself, on sampled packets: results and time.
 
-use millstream_native::{PacketBatch, SampledPacket, VariantCode};
+use millstream_native::{SampledPacket, VariantCode};
 
 use crate::replicas::{ReplicaSide, Replicas};
-use crate::settings::PacketModel;
 
 /// Rounds in which both are timed, in turns.
 const ROUNDS: usize = 15;
-/// `XDP_REDIRECT`: the verdict with a target.
-const REDIRECT: u32 = 4;
-
-/// Result for a packet: verdict and target, or output and number; and the bytes.
-pub(crate) type PacketOutput = (u64, u64, Vec<u8>);
-
 /// Verdict on a form of the program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Judgement {
@@ -24,24 +17,9 @@ pub(crate) struct Judgement {
     pub(crate) time: f64,
 }
 
-/// Results of the packets of a batch.
-pub(crate) fn outputs(batch: &PacketBatch, model: PacketModel) -> Vec<PacketOutput> {
-    match model {
-        PacketModel::Verdicts => (0..batch.len())
-            .map(|at| {
-                let verdict = batch.verdict(at);
-                let target = if verdict == REDIRECT { batch.target(at) } else { 0 };
-                (verdict.into(), target.into(), batch.bytes(at).to_vec())
-            })
-            .collect(),
-        PacketModel::Graph => {
-            batch.sent().map(|(bytes, output, number)| (output, number as u64, bytes.to_vec())).collect()
-        }
-    }
-}
-
-/// Compares and times.
+/// Compares code for the candidate's tables with the program, and times both.
 pub(crate) fn judge(replicas: &mut Replicas, code: &VariantCode, packets: &[SampledPacket]) -> Judgement {
+    replicas.set_clocks();
     let size = replicas.batch_size();
     let mut differences = 0;
     for chunk in packets.chunks(size) {
@@ -65,4 +43,47 @@ pub(crate) fn judge(replicas: &mut Replicas, code: &VariantCode, packets: &[Samp
     }
     shares.sort_unstable_by(f64::total_cmp);
     Judgement { compared: packets.len() as u64, differences, time: shares[ROUNDS / 2] }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_ir::{Func, Module, text::parse_module};
+    use millstream_native::{ArrivalMetadata, NativeEngine, NativeOptions};
+
+    use super::*;
+    use crate::program::AdaptableProgram;
+    use crate::settings::PacketModel;
+
+    /// A program with this verdict for all packets.
+    fn program(verdict: u32) -> (Module, Func) {
+        let text = format!(
+            "fn0 \"f\" program(6) returns {{
+block0(v0: ptr(ctx)):
+  v1: i64 = const.{verdict}
+  return v1
+}}
+"
+        );
+        let module = parse_module(&text).unwrap_or_else(|e| panic!("{e:?}"));
+        let entry = module.funcs.keys().next().expect("one");
+        (module, entry)
+    }
+
+    #[test]
+    fn other_verdicts_are_differences() {
+        let (module, entry) = program(3);
+        let options = NativeOptions { is_adaptable: true, ..NativeOptions::default() };
+        let engine = NativeEngine::of_module(module, entry, &options).expect("compiled");
+        let builder = engine.variant_builder().expect("adaptable");
+        let adaptable = AdaptableProgram::new(builder).expect("prepared");
+        let mut replicas =
+            Replicas::build(builder, &adaptable, &Vec::new(), PacketModel::Verdicts).expect("compiled");
+        let packet = SampledPacket { bytes: vec![0; 60], ingress: 1, arrival: ArrivalMetadata::default() };
+        let packets = vec![packet; 100];
+        for (verdict, is_equal) in [(3, true), (1, false)] {
+            let code = replicas.candidate_builder().expect("adaptable").compile(program(verdict).0, None);
+            let judgement = judge(&mut replicas, &code.expect("compiled"), &packets);
+            assert_eq!((judgement.compared, judgement.differences == 0), (100, is_equal));
+        }
+    }
 }

@@ -14,12 +14,14 @@ mod plans;
 mod profile;
 mod program;
 mod replicas;
+mod run;
 mod session;
 mod settings;
 mod snapshot;
 mod status;
 mod watch;
 
+pub use run::EngineAdaptation;
 pub use session::{AdaptError, AdaptSession, AdaptStatusReader};
 pub use settings::{AdaptMode, AdaptSettings, PacketModel};
 pub use status::{AdaptState, AdaptStatus, LiveGain, TableAdvice, WithdrawalReason};

@@ -149,7 +149,7 @@ impl Planning<'_> {
         }
         let entries = self.hot(site);
         let count = entries.len();
-        (count > 0).then(|| (LookupPlan::Hot(entries), "hot keys", count))
+        (count > 0).then_some((LookupPlan::Hot(entries), "hot keys", count))
     }
 
     fn profile(&self, site: SiteId) -> Option<&SiteProfile> {

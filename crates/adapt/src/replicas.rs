@@ -17,7 +17,6 @@ use millstream_native::{
 };
 use millstream_specializer::profile::SiteProfile;
 
-use crate::judge::{self, Judgement, PacketOutput};
 use crate::profile;
 use crate::program::{AdaptableProgram, FormError};
 use crate::settings::PacketModel;
@@ -27,6 +26,12 @@ const MOST_COMPARED: usize = 65_536;
 
 /// LLVM's passes for code that is not timed.
 const QUICK_PASSES: &str = "always-inline";
+
+/// `XDP_REDIRECT`: the verdict with a target.
+const REDIRECT: u32 = 4;
+
+/// Result for a packet: verdict and target, or output and number; and the bytes.
+pub(crate) type PacketOutput = (u64, u64, Vec<u8>);
 
 /// Reason why there are no replicas.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +67,7 @@ pub(crate) struct Replicas {
 pub(crate) enum ReplicaSide {
     /// The program.
     Reference,
-    /// What is judged.
+    /// The form that is judged.
     Candidate,
 }
 
@@ -171,13 +176,8 @@ impl Replicas {
         profile::read(program, &mut self.reference)
     }
 
-    /// Compares code for the candidate's tables with the program, and times both.
-    pub(crate) fn judge(&mut self, code: &VariantCode, packets: &[SampledPacket]) -> Judgement {
-        self.set_clocks();
-        judge::judge(self, code, packets)
-    }
-
-    fn set_clocks(&mut self) {
+    /// Sets the clocks of both to the present time, at which they stay.
+    pub(crate) fn set_clocks(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         self.reference.set_clock(ClockSource::Fixed(now));
         self.candidate.set_clock(ClockSource::Fixed(now));
@@ -223,7 +223,19 @@ impl Replicas {
 
     /// Results of the last batch.
     pub(crate) fn outputs(&self) -> Vec<PacketOutput> {
-        judge::outputs(&self.batch, self.model)
+        let batch = &self.batch;
+        match self.model {
+            PacketModel::Verdicts => (0..batch.len())
+                .map(|at| {
+                    let verdict = batch.verdict(at);
+                    let target = if verdict == REDIRECT { batch.target(at) } else { 0 };
+                    (verdict.into(), target.into(), batch.bytes(at).to_vec())
+                })
+                .collect(),
+            PacketModel::Graph => {
+                batch.sent().map(|(bytes, output, number)| (output, number as u64, bytes.to_vec())).collect()
+            }
+        }
     }
 
     /// Returns true if the tables that programs write are equal in both engines, as far as they are small enough to

@@ -24,7 +24,7 @@ pub enum PacketModel {
 /// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct AdaptSettings {
-    /// What the session does with code that pays.
+    /// Treatment of code that pays.
     pub mode: AdaptMode,
     /// Form of the packets.
     pub packets: PacketModel,

@@ -16,7 +16,7 @@ use crate::program::AdaptableProgram;
 /// Tables of more entries are not read as a whole.
 const MOST_READ: usize = 16_384;
 
-/// What is known of a table.
+/// Known contents of a table.
 #[derive(Debug)]
 pub(crate) struct KnownTable {
     /// All entries, unless there are too many.
@@ -62,7 +62,7 @@ impl<'p> TableSnapshot<'p> {
         TableSnapshot { program, tables, used: RefCell::default() }
     }
 
-    /// What is known of a table; code that is made of it depends on the table.
+    /// Known contents of a table; code that is made of it depends on the table.
     pub(crate) fn table(&self, map: Map) -> Option<&KnownTable> {
         self.tables.get(&map)
     }

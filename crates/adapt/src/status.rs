@@ -64,6 +64,8 @@ pub struct AdaptStatus {
     pub tables: Vec<TableAdvice>,
     /// Time of that code on sampled packets, as a share of the program's.
     pub judged: Option<f64>,
+    /// Shortest such time of the forms of the last attempt, whether it was installed or not.
+    pub attempted: Option<f64>,
     /// Its time on live batches.
     pub live: Option<LiveGain>,
     /// Installations.
@@ -114,6 +116,9 @@ impl AdaptStatus {
         }
         if let Some(judged) = self.judged {
             out += &format!("  {judged:.2} of the program's time on sampled packets\n");
+        }
+        if let Some(attempted) = self.attempted.filter(|_| self.judged.is_none()) {
+            out += &format!("  the fastest form takes {attempted:.2} of the program's time\n");
         }
         if let Some(live) = &self.live {
             out += &format!(

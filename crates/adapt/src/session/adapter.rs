@@ -106,8 +106,7 @@ impl Adapter {
             self.attempt(status);
         }
         let mut status = lock(status);
-        status.state =
-            if self.active.is_some() { AdaptState::Specialized } else { AdaptState::Watching };
+        status.state = if self.active.is_some() { AdaptState::Specialized } else { AdaptState::Watching };
     }
 
     fn take_samples(&mut self) {
@@ -163,9 +162,11 @@ impl Adapter {
             // A table that is written again waits longer.
             WithdrawalReason::TableWritten => {
                 for map in active.tables {
-                    let is_recent = self.replicas.written().get(&map).is_some_and(|at| {
-                        at.elapsed() < self.settings.quiet + self.settings.interval
-                    });
+                    let is_recent = self
+                        .replicas
+                        .written()
+                        .get(&map)
+                        .is_some_and(|at| at.elapsed() < self.settings.quiet + self.settings.interval);
                     if is_recent {
                         let quiet = self.quiet.entry(map).or_insert(self.settings.quiet);
                         *quiet = (*quiet * 2).min(LONGEST_QUIET);

@@ -10,7 +10,7 @@ use millstream_specializer::transform::TransformReport;
 
 use super::adapter::{ActiveForm, Adapter};
 use super::lock;
-use crate::judge::Judgement;
+use crate::judge::{Judgement, judge};
 use crate::plans::{HotKeys, candidates};
 use crate::settings::AdaptMode;
 use crate::snapshot::TableSnapshot;
@@ -49,6 +49,8 @@ impl Adapter {
             let mut status = lock(status);
             status.compared += compared;
             status.differences += differences;
+            let fastest = status.attempted.filter(|_| number > 0).map_or(time, |fastest| fastest.min(time));
+            status.attempted = Some(fastest);
             if differences > 0 {
                 status.failure = Some("specialised code gave other results: nothing is installed".to_owned());
                 drop(status);
@@ -75,8 +77,7 @@ impl Adapter {
         status: &Mutex<AdaptStatus>,
     ) -> Vec<PreparedForm> {
         let excluded = self.excluded();
-        let tables =
-            TableSnapshot::read(&self.program, self.replicas.reference(), profiles, &excluded);
+        let tables = TableSnapshot::read(&self.program, self.replicas.reference(), profiles, &excluded);
         let mut forms: Vec<PreparedForm> = Vec::new();
         for candidate in candidates(&self.program, &tables, profiles) {
             if !forms.is_empty() && start.elapsed() > LONGEST_ATTEMPT {
@@ -110,7 +111,7 @@ impl Adapter {
         match builder.compile(form.module.clone(), self.settings.llvm_passes.as_deref()) {
             Ok(code) => {
                 lock(status).compiled += 1;
-                Some(self.replicas.judge(&code, &self.samples))
+                Some(judge(&mut self.replicas, &code, &self.samples))
             }
             Err(error) => {
                 count_failure(status, &error);

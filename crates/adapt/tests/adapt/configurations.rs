@@ -29,8 +29,8 @@ impl Configuration {
             .unwrap_or_else(|e| panic!("{e:?}"));
         let options =
             NativeOptions { is_adaptable: true, copies: program.copies, ..NativeOptions::default() };
-        let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options)
-            .expect("compiled");
+        let mut engine =
+            NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
         fill(&mut engine, &program.entries).expect("room");
         let batch = PacketBatch::with_copies(BATCH, 16 * BATCH).expect("memory");
         Configuration { program, engine, batch }
@@ -68,8 +68,7 @@ fn handlers_change_what_the_next_batch_does() {
         s[0] -> ToDump(0); s[1] -> ToDump(1); r[1] -> ToDump(2); r[2] -> ToDump(3)",
     );
     let session = conf.adapt();
-    let frames: Vec<Vec<u8>> =
-        (0..BATCH as u8).map(|n| to([10, n % 2, n, 1])).collect();
+    let frames: Vec<Vec<u8>> = (0..BATCH as u8).map(|n| to([10, n % 2, n, 1])).collect();
     let mut installed = 0;
     for (text, expected) in [
         ("s.switch 0", [0, 2]),

@@ -32,8 +32,7 @@ fn adapt_builtin(name: &str, locality: FlowLocality) -> AdaptStatus {
     let mut chunks = order.chunks(BATCH).cycle();
     let mut run = || {
         let chunk = chunks.next().expect("endless");
-        let frames: Vec<Vec<u8>> =
-            chunk.iter().map(|at| load.flows.packets[*at as usize].clone()).collect();
+        let frames: Vec<Vec<u8>> = chunk.iter().map(|at| load.flows.packets[*at as usize].clone()).collect();
         run_frames(&mut engine, &mut batch, &frames);
     };
     run_until(&session, &mut run, |status| status.compared > 0 || status.failure.is_some());
@@ -70,9 +69,11 @@ fn forms_that_cannot_be_compiled_leave_the_program_as_it_is() {
     let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
     let frames = vec![frame(1); BATCH];
     let mut batch = PacketBatch::new(BATCH).expect("memory");
-    let status = run_until(&session, || run_frames(&mut engine, &mut batch, &frames), |status| {
-        status.compile_failures > 0
-    });
+    let status = run_until(
+        &session,
+        || run_frames(&mut engine, &mut batch, &frames),
+        |status| status.compile_failures > 0,
+    );
     assert_eq!((status.swaps, status.compiled), (0, 0));
     assert!(status.failure.is_some_and(|failure| failure.contains("no-such-pass")));
     assert!((0..BATCH).all(|at| value(&batch, at) == Some(5)));
@@ -86,9 +87,11 @@ fn advice_is_given_and_nothing_installed() {
     let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
     let frames = vec![frame(1); BATCH];
     let mut batch = PacketBatch::new(BATCH).expect("memory");
-    let status = run_until(&session, || run_frames(&mut engine, &mut batch, &frames), |status| {
-        status.judged.is_some()
-    });
+    let status = run_until(
+        &session,
+        || run_frames(&mut engine, &mut batch, &frames),
+        |status| status.judged.is_some(),
+    );
     assert_eq!((status.swaps, status.suggests), (0, true));
     assert!(status.tables.iter().any(|advice| advice.table == "table"), "{status:?}");
 }
@@ -120,9 +123,11 @@ fn code_that_does_not_pay_is_withdrawn() {
     let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
     let frames = vec![frame(1); BATCH];
     let mut batch = PacketBatch::new(BATCH).expect("memory");
-    let status = run_until(&session, || run_frames(&mut engine, &mut batch, &frames), |status| {
-        status.withdrawn_no_gain > 0
-    });
+    let status = run_until(
+        &session,
+        || run_frames(&mut engine, &mut batch, &frames),
+        |status| status.withdrawn_no_gain > 0,
+    );
     assert!(status.swaps > 0);
 }
 
@@ -153,8 +158,7 @@ fn swaps_of_a_minute_are_bounded() {
 #[test]
 fn engines_that_were_not_compiled_for_it_are_refused() {
     let object = Object::parse("router", millstream_programs::ROUTER.object).expect("our own");
-    let mut engine =
-        NativeEngine::of_object(&object, None, &NativeOptions::default()).expect("compiled");
+    let mut engine = NativeEngine::of_object(&object, None, &NativeOptions::default()).expect("compiled");
     let refused = AdaptSession::start(&mut engine, AdaptSettings::new(PacketModel::Verdicts));
     assert!(refused.is_err_and(|error| error.to_string().contains("not compiled for adaptation")));
 }

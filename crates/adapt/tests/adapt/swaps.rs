@@ -78,7 +78,8 @@ fn swaps_lose_no_packet() {
 #[test]
 fn code_of_another_engine_and_of_old_contents_is_refused() {
     let [mut one, mut other] = [(); 2].map(|()| engine(MapKind::Hash, 2, 1));
-    let [slot, foreign] = [&mut one, &mut other].map(|engine| engine.open_code_slot(&[0]).expect("adaptable"));
+    let [slot, foreign] =
+        [&mut one, &mut other].map(|engine| engine.open_code_slot(&[0]).expect("adaptable"));
     let compile = |slot: &millstream_native::CodeSlot| {
         Arc::new(slot.builder().compile(slot.builder().module().clone(), None).expect("compiled"))
     };

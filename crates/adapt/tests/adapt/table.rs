@@ -2,8 +2,8 @@
 
 use millstream_interp::MapKind;
 use millstream_ir::{
-    BlockCall, Cond, Func, FuncCursor, Function, KeyPiece, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size,
-    Type, Value, Width,
+    BlockCall, Cond, Func, FuncCursor, Function, KeyPiece, Linkage, MapDecl, MemFlags, Module, Op, Prov,
+    Size, Type, Value, Width,
 };
 use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
 

@@ -58,9 +58,11 @@ fn entries_of_code_that_are_removed_are_not_found() {
     let mut batch = PacketBatch::new(frames.len()).expect("memory");
     for round in 0..4 {
         let before = session.status().swaps;
-        run_until(&session, || run_frames(&mut engine, &mut batch, &frames), |status| {
-            status.swaps > before && status.state == AdaptState::Specialized
-        });
+        run_until(
+            &session,
+            || run_frames(&mut engine, &mut batch, &frames),
+            |status| status.swaps > before && status.state == AdaptState::Specialized,
+        );
         let expected = if round % 2 == 0 {
             assert_eq!(engine.map("table").expect("the table").delete(&7u32.to_ne_bytes()), 0);
             None
@@ -77,7 +79,7 @@ fn entries_of_code_that_are_removed_are_not_found() {
 struct StaleCounter<'t> {
     /// Writes that have returned.
     written: &'t AtomicU64,
-    /// What was written when the packets of the batch before were sent: this batch began later.
+    /// Number of writes when the packets of the batch before were sent: this batch began later.
     before: u64,
     stale: u64,
     sent: u64,

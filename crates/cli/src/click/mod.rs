@@ -22,7 +22,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_adapt::PacketModel;
 use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, queueing};
 use millstream_click::{
@@ -47,7 +46,7 @@ use self::driver::{ControlPort, DriverArgs, FlatArgs, RunClock};
 use self::gates::SourceGates;
 pub(crate) use self::io::{SourcePackets, random_frames, source_packets};
 use self::source_map::SourceMap;
-use crate::adapt::{AdaptArgs, EngineAdaptation};
+use crate::adapt::AdaptArgs;
 use crate::capture;
 use crate::dpdk;
 use crate::exit::Exit;
@@ -215,7 +214,7 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
     let (keep_text, places) = (args.llvm_ir.is_some(), element_names(&program));
     let prefixes = prefixes(&program);
     let copies = program.copies;
-    let is_adaptable = adaptable(&args.adapt, &program)?;
+    let is_adaptable = adaptable(args.adapt, &program)?;
     let options =
         NativeOptions { keep_text, places, prefixes, workers, copies, is_adaptable, ..tuning.options() };
     let mut engine = match NativeEngine::of_module(program.module.clone(), program.entry, &options) {
@@ -230,8 +229,7 @@ pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program.entries).into_diagnostic()?;
-    let adapt = args.adapt.clone();
-    let made = CompileInfo { front: click, options, general, sockets, adapt };
+    let made = CompileInfo { front: click, options, general, sockets, adapt: args.adapt };
     execute(&at(), &args.running, program, &mut engine, Some(made))
 }
 
@@ -366,9 +364,11 @@ pub(crate) struct CompileInfo {
 }
 
 /// Returns true if a configuration is to be adapted.
-fn adaptable(args: &AdaptArgs, program: &ClickProgram) -> Result<bool> {
+fn adaptable(args: AdaptArgs, program: &ClickProgram) -> Result<bool> {
     match args.is_on() && program.stages > 1 {
-        true => Err(miette!("--adapt is for configurations that are not cut into stages: leave --pipeline out")),
+        true => {
+            Err(miette!("--adapt is for configurations that are not cut into stages: leave --pipeline out"))
+        }
         false => Ok(args.is_on()),
     }
 }
@@ -457,7 +457,7 @@ pub(crate) fn execute(
     }
     let control_ports = args.driver.open_ports(made.as_ref().map_or(&[], |made| &made.sockets))?;
     program.handlers.extend(control_ports.iter().map(ControlPort::handler));
-    let mut adaptation = EngineAdaptation::new(made.as_ref().map(|made| &made.adapt));
+    let adapt = made.as_ref().map_or_else(AdaptArgs::default, |made| made.adapt);
     let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
     let RunEnds { mut ports, gates, interfaces, mut queues } = match open_ends(name, args, &program, engine)?
     {
@@ -476,10 +476,7 @@ pub(crate) fn execute(
     let control = listening(args, control_ports, engine, options)?;
     let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
-    adaptation.begin(engine, PacketModel::Graph)?;
-    let mut at_work =
-        ActiveConfiguration::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
-    at_work.adaptation = adaptation;
+    let mut at_work = ActiveConfiguration::new(program, engine, args, adapt)?;
     let take = |p: SentPacket<'_>| sinks.take(&p);
     let scripted = at_work.has_scripts();
     let attention = IdleSources::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
@@ -544,7 +541,6 @@ pub(crate) fn execute(
         }
     };
     let ran = ran.into_diagnostic()?;
-    let adapted = at_work.adaptation.finish();
     at_work.finish(engine).into_diagnostic()?;
     failed.map_or(Ok(()), Err).into_diagnostic()?;
     queueing::publish_stats(&at_work.program, engine, &mut queues);
@@ -555,9 +551,8 @@ pub(crate) fn execute(
     }
     let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);
-    let mut document =
+    let document =
         report::ClickReport::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
-    document.adaptation = adapted;
     printed(&document, args.json, scripted)?;
     args.driver.exit_code(|name| at_work.read_handler(engine, name))
 }

@@ -103,7 +103,7 @@ pub(super) struct ClickReport {
     handlers: Vec<HandlerRow>,
     /// Specialization while it ran, if it was wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) adaptation: Option<AdaptStatus>,
+    adaptation: Option<AdaptStatus>,
 }
 
 fn dropped(
@@ -189,7 +189,7 @@ impl ClickReport {
             templates: engine.templates.clone(),
             schedule: engine.schedule.clone(),
             handlers: handlers.into_iter().map(|(handler, value)| HandlerRow { handler, value }).collect(),
-            adaptation: None,
+            adaptation: at_work.adaptation.status(),
         }
     }
 

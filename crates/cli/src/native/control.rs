@@ -139,11 +139,7 @@ fn listen(listener: &UnixListener, send: &Sender<MapRequest>, board: &StatsSourc
 }
 
 /// Talks to one client until it goes.
-fn talk(
-    client: &mut ClientConnection,
-    send: &Sender<MapRequest>,
-    board: &StatsSource,
-) -> io::Result<()> {
+fn talk(client: &mut ClientConnection, send: &Sender<MapRequest>, board: &StatsSource) -> io::Result<()> {
     while let Some(line) = client.read_line(LONGEST)? {
         let ClientLine::Whole(line) = line else {
             return client.write_all(format!("{}\n", wrong("the line is too long")).as_bytes());

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_adapt::{AdaptStatus, PacketModel};
+use millstream_adapt::{AdaptStatus, EngineAdaptation, PacketModel};
 use millstream_click::Ablations;
 use millstream_native::io::packet_source::PacketStreamSource;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
@@ -51,7 +51,7 @@ use self::port_options::{OpenPorts, WorkerQueues};
 use self::stats::{LatencyPercentiles, WorkerRow};
 use self::without::{DisabledOptimization, without};
 pub(crate) use self::worker_cpus::bind;
-use crate::adapt::{AdaptArgs, EngineAdaptation};
+use crate::adapt::AdaptArgs;
 use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::duration_args::positive_seconds;
@@ -436,7 +436,7 @@ pub(crate) fn run(args: &NativeArgs) -> Result<ExitCode> {
     if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
-    execute(&args.object, &args.running, &mut engine, Some(&args.adapt))
+    execute(&args.object, &args.running, &mut engine, Some(args.adapt))
 }
 
 /// Changes the maximum number of entries of maps.
@@ -468,11 +468,13 @@ pub(crate) fn execute(
     name: &str,
     args: &NativeRunArgs,
     engine: &mut NativeEngine,
-    made: Option<&AdaptArgs>,
+    made: Option<AdaptArgs>,
 ) -> Result<ExitCode> {
-    let adaptation = &mut EngineAdaptation::new(made);
+    let adaptation = &mut made.unwrap_or_default().adaptation();
     let served = match (args.io.split_once(':'), PacketTransport::of(&args.io)) {
-        (_, Some((PacketTransport::Xdp, names))) => Some(serve_queues((name, args), engine, names, adaptation)?),
+        (_, Some((PacketTransport::Xdp, names))) => {
+            Some(serve_queues((name, args), engine, names, adaptation)?)
+        }
         (_, Some(which)) => {
             args.taking.of_copies(which.0.word())?;
             Some(serve((name, args), engine, which, adaptation)?)
@@ -495,7 +497,7 @@ pub(crate) fn execute(
             for spec in &args.maps {
                 tables::load(engine, spec)?;
             }
-            adaptation.begin(engine, PacketModel::Verdicts)?;
+            adaptation.begin(engine, PacketModel::Verdicts).into_diagnostic()?;
             let ran = feed(args, engine, &packets, adaptation)?;
             (packets.description, ran, None)
         }
@@ -517,7 +519,7 @@ fn prepare(
     let (load, _) = args.feed.workload(name, ports)?;
     tables::apply(engine, &load.entries)?;
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))?;
-    adaptation.begin(engine, PacketModel::Verdicts)
+    adaptation.begin(engine, PacketModel::Verdicts).into_diagnostic()
 }
 
 /// Opens `--control` and `--metrics`.
@@ -531,7 +533,7 @@ fn listening(
         (None, None) => Ok(None),
         (path, metrics) => {
             MapControlSocket::open(path.as_deref(), metrics, engine, adaptation.reader()).map(Some)
-        },
+        }
     }
 }
 

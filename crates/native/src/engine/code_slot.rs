@@ -1,6 +1,6 @@
 //! Specialised code beside an engine's program: installed and withdrawn while workers run.
 //!
-//! Whoever specialises has a [`CodeSlot`] of the engine and no other access to it. A worker looks at the slot
+//! The specializer has a [`CodeSlot`] of the engine and no other access to it. A worker looks at the slot
 //! when its batch begins, so that a swap needs no halt: the worker's next batch runs the new code, and packets in
 //! flight are not affected. Code that a worker may still run is kept.
 //!
@@ -165,10 +165,7 @@ impl CodeSlot {
     /// Times of the code that is installed, and of the program meanwhile: the latest ones.
     pub fn trial_times(&self) -> TrialTimes {
         let [program, variant] = &*lock(&self.times);
-        TrialTimes {
-            program: program.iter().copied().collect(),
-            variant: variant.iter().copied().collect(),
-        }
+        TrialTimes { program: program.iter().copied().collect(), variant: variant.iter().copied().collect() }
     }
 
     /// Copies packets of a batch that is about to run, if somebody wants some.
@@ -317,7 +314,9 @@ impl NativeEngine {
         map: usize,
         entries: impl IntoIterator<Item = (&'e [u8], Option<&'e [u8]>)>,
     ) {
-        let Some(map) = self.maps.get_mut(map).and_then(Option::as_mut).map(|map| map.get_mut()) else { return };
+        let Some(map) = self.maps.get_mut(map).and_then(Option::as_mut).map(|map| map.get_mut()) else {
+            return;
+        };
         for (key, value) in entries {
             match value {
                 Some(value) => map.update(key, value, 0, None),

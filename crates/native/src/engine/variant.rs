@@ -16,8 +16,8 @@ use super::code::{reached_by_tail_calls, run_passes, way};
 use super::{CompileTimings, NativeEngine, NativeError, NativeOptions};
 use crate::batch_reordering;
 use crate::crash::CodeDebugInfo;
-use crate::fields::DescriptorFieldSet;
 use crate::emit::{CodegenUnit, MapCodegenInfo, TableSearch, emit, reachable};
+use crate::fields::DescriptorFieldSet;
 use crate::image::{InitialMapEntry, LineTable};
 use crate::llvm::LlvmCompiler;
 use crate::program::{CodeOwner, NativeProgram};
@@ -108,11 +108,7 @@ impl VariantBuilder {
     ///
     /// # Errors
     /// [`NativeError`] if it has no native form.
-    pub fn compile(
-        &self,
-        mut module: Module,
-        llvm_passes: Option<&str>,
-    ) -> Result<VariantCode, NativeError> {
+    pub fn compile(&self, mut module: Module, llvm_passes: Option<&str>) -> Result<VariantCode, NativeError> {
         let mut timings = CompileTimings::default();
         let start = Instant::now();
         run_passes(&mut module, &self.options)?;
@@ -122,7 +118,9 @@ impl VariantBuilder {
         let others = reached_by_tail_calls(&module);
         let fields = DescriptorFieldSet::of(&module, others.iter().copied().chain([self.entry]));
         if !layout.fields().has(fields) {
-            return Err(NativeError::Choose("the variant accesses more of a packet than the program".to_owned()));
+            return Err(NativeError::Choose(
+                "the variant accesses more of a packet than the program".to_owned(),
+            ));
         }
         // Notes of fetching have places in descriptors, which are laid out already.
         let slice = way(&module, self.entry, known).filter(|_| layout.notes().1 > 0);
