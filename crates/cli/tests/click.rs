@@ -396,6 +396,11 @@ fn a_running_configuration_is_asked_and_replaced_without_losing_a_packet() {
 }
 
 #[test]
+fn one_that_adapts_is_asked_and_replaced_too() {
+    replaced("adapt", &["--adapt"], "");
+}
+
+#[test]
 fn one_that_several_workers_run_is_asked_and_replaced_too() {
     replaced("three", &["--workers", "3"], "");
 }
@@ -567,6 +572,7 @@ fn settings_and_tables_are_changed_while_packets_come() {
     settings("workers", &["--workers", "2"]);
     settings("stages", &["--pipeline"]);
     settings("three", &["--pipeline=3"]);
+    settings("adapt", &["--adapt"]);
 }
 
 fn settings(name: &str, flags: &[&str]) {

@@ -69,6 +69,30 @@ fn every_packet_from_memory_is_accounted_for() {
 }
 
 #[test]
+fn adaptation_is_reported_and_changes_no_account() {
+    let run = |flags: &[&str]| {
+        let common = ["builtin:router:20", "--packets", "200000", "--json"];
+        let (exit, out, errors) = native(&[&common, flags].concat());
+        assert_eq!((exit, errors.as_str()), (0, ""));
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    let plain = run(&[]);
+    assert!(plain["adaptation"].is_null());
+    for (flag, suggests) in [("--adapt", false), ("--adapt=install", false), ("--adapt=suggest", true)] {
+        let document = run(&[flag]);
+        let adaptation = &document["adaptation"];
+        assert_eq!((number(adaptation, "schema"), &adaptation["suggests"]), (1, &suggests.into()));
+        assert_eq!((number(adaptation, "differences"), &adaptation["failure"]), (0, &Value::Null));
+        assert!(!suggests || number(adaptation, "swaps") == 0);
+        for name in ["received", "sent", "dropped"] {
+            assert_eq!(document[name], plain[name], "{flag}: {name}");
+        }
+    }
+    let (exit, ..) = native(&["builtin:router:20", "--adapt=perhaps"]);
+    assert_eq!(exit, 2);
+}
+
+#[test]
 fn captures_go_in_and_out() {
     let files = Files::new("native-captures");
     let (input, output) = (files.path("in.pcap"), files.path("out.pcap"));
@@ -131,12 +155,13 @@ fn millstream(arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
-    for workers in ["1", "2"] {
-        let files = Files::new(&format!("native-control-{workers}"));
+    for (workers, flags) in [("1", &[][..]), ("2", &[]), ("1", &["--adapt"])] {
+        let files = Files::new(&format!("native-control-{workers}{}", flags.concat()));
         let socket = files.path("control.sock");
         let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
             .args(["native", "builtin:router:100", "--packets", "1000000000000", "--workers", workers])
             .args(["--control", &socket])
+            .args(flags)
             .stdout(Stdio::null())
             .spawn();
         let _running = Running(command.expect("it starts"));
@@ -159,6 +184,7 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
             assert!(start.elapsed() < Duration::from_secs(60), "it never answers");
             std::thread::sleep(Duration::from_millis(20));
         }
+        assert_eq!(stats()["adaptation"].is_object(), !flags.is_empty());
         let maps = json("list");
         let routes =
             maps.as_array().unwrap().iter().find(|m| m["name"] == "routes").expect("no map \"nothing\"");

@@ -137,6 +137,16 @@ fn a_search_ends_with_a_report_and_its_plan_fits() {
     }
 }
 
+/// Its connections hold the time of their last packet.
+#[test]
+fn outputs_of_programs_with_connections_are_compared() {
+    let files = Files::new("tune-nat");
+    let limits = ["--budget", "20s", "--trials", "1", "--json"];
+    let (exit, out, errors) = run(&[&["tune", "builtin:nat:100"], &limits[..]].concat(), &files);
+    assert!(exit == 0 || exit == 3, "{errors}");
+    assert_eq!(document(&out)["outputs_compared"], true, "{out}");
+}
+
 #[test]
 fn short_budgets_and_memory_limits_end_the_search() {
     let files = Files::new("tune-limits");

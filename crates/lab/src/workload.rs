@@ -79,6 +79,20 @@ impl BuiltinWorkload {
     /// # Errors
     /// A size that the program's maps cannot hold.
     pub fn workload(&self, ports: [u32; 2], flows: usize, locality: FlowLocality) -> Result<Workload> {
+        self.workload_at(ports, flows, locality, crate::os::monotonic_ns())
+    }
+
+    /// The same, whose connections had their last packet at this time (`CLOCK_MONOTONIC`, nanoseconds).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn workload_at(
+        &self,
+        ports: [u32; 2],
+        flows: usize,
+        locality: FlowLocality,
+        now: u64,
+    ) -> Result<Workload> {
         let bad = |e: &dyn std::fmt::Display| Error::Unusable(format!("{}: {e}", self.program.name));
         let size = self.size;
         // Not part of the table's name: connections, since they hold the time.
@@ -109,7 +123,7 @@ impl BuiltinWorkload {
             "nat" => {
                 let config = nat::generate(ports[0], ports[1], 16, SEED);
                 let traffic = nat::traffic(&config, size, nat::ProtocolMix::default(), locality, SEED + 1);
-                more = traffic.entries(crate::os::monotonic_ns());
+                more = traffic.entries(now);
                 (config.entries().map_err(|e| bad(&e))?, traffic.outbound)
             }
             _ => {

@@ -34,14 +34,19 @@ use crate::templates::TableTemplate;
 use millstream_plan::{CompiledSchedule, Schedule};
 
 mod code;
+mod code_slot;
 mod stages;
 mod threads;
+mod variant;
 
+pub use code_slot::{CodeSlot, CopiedContents, InstallError, SampledPacket, TrialTimes};
 pub use stages::{StageEngine, StageError, StageMemory};
+pub use variant::{VariantBuilder, VariantCode};
 
 use code::{
     CompiledCode, EntryPoints, MapPlacement, choose, layout, make_code, make_maps, places, reached_order,
 };
+use code_slot::WorkerCode;
 
 /// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -86,6 +91,8 @@ pub struct NativeOptions {
     /// Names of the source places in instructions' line records, for crash reports; those of objects are
     /// known without this.
     pub places: Vec<String>,
+    /// Keeps what more code for the same maps needs ([`NativeEngine::open_code_slot`]).
+    pub is_adaptable: bool,
 }
 
 impl Default for NativeOptions {
@@ -108,6 +115,7 @@ impl Default for NativeOptions {
             cpu: CodegenCpu::default(),
             copies: 0,
             places: Vec::new(),
+            is_adaptable: false,
         }
     }
 }
@@ -168,6 +176,8 @@ pub struct NativeEngine {
     seed: u64,
     layout: DescriptorLayout,
     listener: Option<RecordListener>,
+    variants: Option<Arc<VariantBuilder>>,
+    slot: Option<Arc<CodeSlot>>,
     /// Times of its compilation.
     pub timings: CompileTimings,
     /// Templates of its hash tables, tries and classifiers.
@@ -195,13 +205,16 @@ pub(crate) struct WorkerState {
     /// Board on which it publishes its numbers.
     board: Arc<WorkerStats>,
     sampler: LatencySampler,
+    /// Specialised code that it runs.
+    code: WorkerCode,
 }
 
 impl WorkerState {
     fn new(number: u32, seed: u64, layout: DescriptorLayout, board: &Arc<WorkerStats>) -> WorkerState {
         let seed = seed.wrapping_add(u64::from(number));
         let (worker, judge) = (Box::new(Worker::new(number, seed, layout)), PrefetchTuner::default());
-        WorkerState { worker, judge, board: Arc::clone(board), sampler: LatencySampler::default() }
+        let (sampler, code) = (LatencySampler::default(), WorkerCode::default());
+        WorkerState { worker, judge, board: Arc::clone(board), sampler, code }
     }
 
     /// Publishes the worker's numbers so far.
@@ -253,7 +266,11 @@ impl NativeEngine {
         let options = &NativeOptions { places: places(object, &lifted), ..options.clone() };
         let mut engine = NativeEngine::of_module(lifted.module, entry, options)?;
         engine.timings.lift = lift;
-        engine.fill(&image::initial(object, &reached_order(object)))?;
+        let initial = image::initial(object, &reached_order(object));
+        engine.fill(&initial)?;
+        if let Some(variants) = engine.variants.as_mut().and_then(Arc::get_mut) {
+            variants.add_initial(&initial);
+        }
         Ok(engine)
     }
 
@@ -291,8 +308,8 @@ impl NativeEngine {
         let timings = CompileTimings { link: start.elapsed(), ..made.timings };
         let mut engine = NativeEngine::new(program, made.maps, made.epochs, options.seed, made.layout);
         engine.fill(&made.initial)?;
-        let CompiledCode { texts, templates, schedule, .. } = made;
-        Ok(NativeEngine { timings, texts, templates, schedule, ..engine })
+        let CompiledCode { texts, templates, schedule, variants, .. } = made;
+        Ok(NativeEngine { timings, texts, templates, schedule, variants: variants.map(Arc::new), ..engine })
     }
 
     /// Compiles the same module once more, by other options, for the maps of this engine. The templates of tables
@@ -476,6 +493,8 @@ impl NativeEngine {
             seed,
             layout,
             listener: None,
+            variants: None,
+            slot: None,
             timings: CompileTimings::default(),
             templates: Vec::new(),
             schedule: CompiledSchedule::default(),
@@ -609,23 +628,25 @@ impl NativeEngine {
 
     /// Runs the program on every packet of the batch; results are left in the batch.
     pub fn run(&mut self, batch: &mut PacketBatch) {
-        run(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
+        let code = (&self.program, self.slot.as_deref());
+        run(code, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
     /// As [`NativeEngine::run`], by one of several workers.
     pub(crate) fn run_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
-        run(&self.program, &self.maps, &self.epochs, lane, batch);
+        run((&self.program, self.slot.as_deref()), &self.maps, &self.epochs, lane, batch);
     }
 
     /// Runs a graph on every packet of the batch, which has room for copies; the sent packets are left in the
     /// batch.
     pub fn run_graph(&mut self, batch: &mut PacketBatch) {
-        run_graph(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
+        let code = (&self.program, self.slot.as_deref());
+        run_graph(code, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
     /// As [`NativeEngine::run_graph`], by one of several workers.
     pub(crate) fn run_graph_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
-        run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
+        run_graph((&self.program, self.slot.as_deref()), &self.maps, &self.epochs, lane, batch);
     }
 
     /// Fields of packets' descriptors that its program accesses, and their layout: for
@@ -682,8 +703,11 @@ fn link(mut made: CompiledCode) -> Result<(NativeProgram, CompiledCode), NativeE
     Ok((program, made))
 }
 
+/// The program, and the place for specialised code beside it.
+type EngineCode<'e> = (&'e NativeProgram, Option<&'e CodeSlot>);
+
 fn run(
-    program: &NativeProgram,
+    code: EngineCode<'_>,
     maps: &EngineMaps,
     epochs: &WorkerEpochs,
     lane: &mut WorkerState,
@@ -691,12 +715,13 @@ fn run(
 ) {
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
-    run_packets(program, maps, epochs, lane, batch.packets_mut());
+    code.1.iter().for_each(|slot| slot.sample(batch));
+    run_packets(code, maps, epochs, lane, batch.packets_mut());
     lane.worker.records.clear();
 }
 
 fn run_graph(
-    program: &NativeProgram,
+    code: EngineCode<'_>,
     maps: &EngineMaps,
     epochs: &WorkerEpochs,
     lane: &mut WorkerState,
@@ -705,6 +730,7 @@ fn run_graph(
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
     lane.worker.buffer = batch.buffer() as u32;
+    code.1.iter().for_each(|slot| slot.sample(batch));
     if lane.worker.listener.is_some() {
         lane.worker.arrivals.clear();
         lane.worker.arrivals.extend_from_slice(batch.arrivals());
@@ -715,13 +741,13 @@ fn run_graph(
     let room = room as u64;
     (lane.worker.spare, lane.worker.spares) = (copies.as_mut_ptr(), room);
     (lane.worker.sent, lane.worker.sent_len) = (sent.as_mut_ptr(), 0);
-    run_packets(program, maps, epochs, lane, packets);
+    run_packets(code, maps, epochs, lane, packets);
     let copied = room - lane.worker.spares;
     batch.set_done(lane.worker.sent_len as usize, copied as usize);
 }
 
 fn run_packets(
-    program: &NativeProgram,
+    (program, slot): EngineCode<'_>,
     maps: &EngineMaps,
     epochs: &WorkerEpochs,
     lane: &mut WorkerState,
@@ -732,10 +758,20 @@ fn run_packets(
     if several {
         epochs.begin(number);
     }
+    let bytes = std::mem::size_of_val(packets);
     // Code that sorts packets has room for this many.
     let most = Schedule::MOST_BATCH as usize * lane.worker.layout.words();
-    let WorkerState { worker, judge, .. } = lane;
-    packets.chunks_mut(most).for_each(|packets| program.run(worker, judge, packets));
+    let mut run = |code: &NativeProgram, lane: &mut WorkerState| {
+        let WorkerState { worker, judge, .. } = lane;
+        packets.chunks_mut(most).for_each(|packets| code.run(worker, judge, packets));
+    };
+    match slot {
+        None => run(program, lane),
+        Some(slot) => {
+            let count = lane.worker.layout.number(bytes);
+            slot.run(program, lane, count, run);
+        }
+    }
     if several {
         epochs.end(number);
     }

@@ -29,8 +29,9 @@ mod templates;
 pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
 pub use engine::{
-    AlternativeCode, CompileTimings, ExportOptions, LlvmIrText, NativeEngine, NativeOptions, StageEngine,
-    StageError, StageMemory,
+    AlternativeCode, CodeSlot, CompileTimings, CopiedContents, ExportOptions, InstallError, LlvmIrText,
+    NativeEngine, NativeOptions, SampledPacket, StageEngine, StageError, StageMemory, TrialTimes,
+    VariantBuilder, VariantCode,
 };
 pub use error::NativeError;
 pub use fields::DescriptorFieldSet;
@@ -48,5 +49,6 @@ pub use runtime::packet::{
     SentPackets,
 };
 pub use runtime::region::ExternalMemory;
+pub use runtime::table_watch::TableWrites;
 pub use runtime::worker::{ClockSource, ProgramEvent, RecordListener, TakeRecord};
 pub use templates::TableTemplate;

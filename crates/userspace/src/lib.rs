@@ -9,6 +9,7 @@
 #[macro_use]
 extern crate millstream_console;
 
+mod adapt;
 pub mod build;
 pub mod capture;
 pub mod click;

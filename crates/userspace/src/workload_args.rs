@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, WrapErr};
-use millstream_lab::pcap;
 use millstream_lab::workload::{BuiltinWorkload, Workload, locality, plain};
+use millstream_lab::{os, pcap};
 use millstream_object::Object;
 
 use crate::exit::Exit;
@@ -52,6 +52,16 @@ pub type RecordedFrames = (Vec<Vec<u8>>, &'static str);
 impl TrafficArgs {
     /// The workload for a program with these two ports, and the order of its frames.
     pub fn workload(&self, object: &str, ports: [u32; 2]) -> Result<(Workload, Vec<u32>), miette::Report> {
+        self.workload_at(object, ports, os::monotonic_ns())
+    }
+
+    /// The same, whose connections had their last packet at this time (`CLOCK_MONOTONIC`, nanoseconds).
+    pub fn workload_at(
+        &self,
+        object: &str,
+        ports: [u32; 2],
+        now: u64,
+    ) -> Result<(Workload, Vec<u32>), miette::Report> {
         const DRAWS: usize = 1 << 16;
         const SEED: u64 = 44;
         let own = object.starts_with("builtin:").then(|| object.to_owned());
@@ -59,7 +69,7 @@ impl TrafficArgs {
             self.tables.clone().or(own).map(|t| t.parse()).transpose().into_diagnostic()?;
         let rule = locality(&self.locality).into_diagnostic()?;
         let mut load = match &tables {
-            Some(tables) => tables.workload(ports, self.flows as usize, rule).into_diagnostic()?,
+            Some(tables) => tables.workload_at(ports, self.flows as usize, rule, now).into_diagnostic()?,
             None => plain(Vec::new(), ""),
         };
         if let Some((frames, from)) = self.recorded()? {

@@ -11,6 +11,7 @@ use millstream_isa::helpers::id;
 use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
+use super::variant::{VariantBuilder, VariantTarget};
 use super::{CompileTimings, EngineMaps, LlvmIrText, NativeError, NativeOptions};
 use crate::batch_reordering;
 use crate::classifier::{self, ExpandedTables};
@@ -51,6 +52,8 @@ pub(super) struct CompiledCode {
     pub(super) names: Vec<String>,
     pub(super) timings: CompileTimings,
     pub(super) texts: Option<LlvmIrText>,
+    /// Compiler of more code for the same maps, if the engine is to have some.
+    pub(super) variants: Option<VariantBuilder>,
 }
 
 /// The program with this name, or the only one of type XDP.
@@ -83,7 +86,7 @@ pub(super) fn reached_order(object: &Object) -> Vec<Func> {
 
 /// The programs that a map of programs may hold: all of the module's XDP programs, if any function makes tail
 /// calls.
-fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
+pub(super) fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     if !module.funcs.values().any(makes_tail_calls) {
         return Vec::new();
     }
@@ -110,12 +113,18 @@ pub(super) type ExportBuilder<'d> =
 /// Replaces match tables by code or maps, and runs the passes.
 fn optimize(module: &mut Module, options: &NativeOptions) -> Result<ExpandedTables, NativeError> {
     let expanded = classifier::expand(module, &options.classifiers)?;
+    run_passes(module, options)?;
+    Ok(expanded)
+}
+
+/// Runs the passes on the IR.
+pub(super) fn run_passes(module: &mut Module, options: &NativeOptions) -> Result<(), NativeError> {
     if options.passes {
         let mut session = PassSession::new(TargetInfo::native());
         session.disabled.extend(options.left_out.iter().cloned());
         PassPipeline::default_o2().run(module, &mut session)?;
     }
-    Ok(expanded)
+    Ok(())
 }
 
 /// Inputs of code generation, for a module after its passes.
@@ -231,7 +240,9 @@ pub(super) fn make_code(
         return Err(NativeError::Choose("the pipeline has no function".to_owned()));
     };
     let start = Instant::now();
-    let expanded = optimize(&mut module, options)?;
+    let expanded = classifier::expand(&mut module, &options.classifiers)?;
+    let before = (options.is_adaptable && entries.stages().is_empty()).then(|| module.clone());
+    run_passes(&mut module, options)?;
     timings.passes = start.elapsed();
     let CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout } =
         CodegenInput::of(&module, entries, options, place, &expanded)?;
@@ -274,6 +285,10 @@ pub(super) fn make_code(
     let (symbols, loops, schedule) = (unit.symbols(), unit.loops().len(), unit.in_force());
     let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
     let names = functions.chain(options.places.iter().cloned()).collect();
+    let variants = before.map(|before| {
+        let made = VariantTarget { known, layout, matches, initial: initial.clone() };
+        VariantBuilder::new(before, entry, options.clone(), made)
+    });
     Ok(CompiledCode {
         maps,
         epochs,
@@ -289,6 +304,7 @@ pub(super) fn make_code(
         names,
         timings,
         texts,
+        variants,
     })
 }
 
@@ -431,7 +447,7 @@ fn make(
 }
 
 /// The path to look-ups in maps that are fetched for.
-fn way(
+pub(super) fn way(
     module: &Module,
     entry: Func,
     maps: &SecondaryMap<millstream_ir::Map, Option<MapCodegenInfo>>,

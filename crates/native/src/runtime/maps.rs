@@ -18,6 +18,7 @@ use super::index::HashTemplate;
 use super::lpm::{self, LpmLayout, LpmTable, LpmTemplate};
 use super::priority::PriorityTable;
 use super::region::{AddressAllocator, ExternalMemory, MemoryRegion};
+use super::table_watch::WatchHandle;
 use super::values::{ValueStorage, spare};
 use super::worker_epochs::WorkerEpochs;
 
@@ -40,6 +41,8 @@ pub struct NativeMap {
     workers: u32,
     body: MapStorage,
     lent: bool,
+    /// Set if somebody follows its contents. Programs do not write it then.
+    watch: Option<WatchHandle>,
 }
 
 #[derive(Debug)]
@@ -132,7 +135,7 @@ impl NativeMap {
                 MapStorage::Priority(Box::new(PriorityTable::new(key, value, entries, spare, place)?))
             }
         };
-        Ok(NativeMap { name: name.to_owned(), spec, workers, body, lent: false })
+        Ok(NativeMap { name: name.to_owned(), spec, workers, body, lent: false, watch: None })
     }
 
     /// An array whose values are in shared memory; `None` if it is not an array, or the memory is too short.
@@ -146,7 +149,12 @@ impl NativeMap {
             .then(|| ValueStorage::over(spec.value_size, spec.max_entries, lent))
             .flatten()?;
         let body = MapStorage::Array { values, present: None };
-        Some(NativeMap { name: name.to_owned(), spec, workers, body, lent: true })
+        Some(NativeMap { name: name.to_owned(), spec, workers, body, lent: true, watch: None })
+    }
+
+    /// Returns true if all of its entries exist from the start.
+    pub(crate) fn is_array(&self) -> bool {
+        matches!(self.body, MapStorage::Array { present: None, .. })
     }
 
     /// Returns true if its values are in shared memory.
@@ -199,6 +207,7 @@ impl NativeMap {
         if let Some(values) = self.values_mut().filter(|_| fits) {
             values.set(slot, value, None);
         }
+        self.record_write(fits, key, Some(value));
         fits
     }
 
@@ -340,11 +349,30 @@ impl NativeMap {
         if flags > EXIST || !fits || value.len() != self.value_size() {
             return EINVAL;
         }
-        match self.find(key, false) {
+        let done = match self.find(key, false) {
             Some(_) if flags == NOEXIST => EEXIST,
             Some(slot) => self.replace(key, slot, value, worker),
             None => self.insert(key, value, flags, worker),
+        };
+        self.record_write(done == 0, key, Some(value));
+        done
+    }
+
+    /// Has each write recorded from now on.
+    pub(crate) fn follow(&mut self, watch: WatchHandle) {
+        self.watch = Some(watch);
+    }
+
+    fn record_write(&self, is_done: bool, key: &[u8], value: Option<&[u8]>) {
+        if let Some(watch) = self.watch.as_ref().filter(|_| is_done) {
+            watch.record(key, value);
         }
+    }
+
+    /// The value that a program's look-up of a key finds: in a trie that of the longest prefix.
+    pub fn look_up(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let slot = self.find(key, true)?;
+        self.values().map(|values| values.get(slot, 0).to_vec())
     }
 
     fn replace(&mut self, key: &[u8], slot: u32, value: &[u8], worker: Option<u32>) -> i64 {
@@ -397,7 +425,7 @@ impl NativeMap {
     /// Removes an entry; returns 0 or the kernel's error.
     pub fn delete(&mut self, key: &[u8]) -> i64 {
         let found = |found| if found { 0 } else { ENOENT };
-        match &mut self.body {
+        let done = match &mut self.body {
             MapStorage::Array { present: Some(present), .. } => {
                 let at = index(key).filter(|at| *at < self.spec.max_entries);
                 let flag = at.and_then(|at| present.bytes_mut().get_mut(at as usize));
@@ -409,7 +437,9 @@ impl NativeMap {
             MapStorage::Lpm(lpm) => found(lpm.remove(key)),
             MapStorage::Priority(table) => found(table.remove(key)),
             _ => EOPNOTSUPP,
-        }
+        };
+        self.record_write(done == 0, key, None);
+        done
     }
 
     /// All keys, unordered.

@@ -11,6 +11,7 @@ pub(crate) mod packet;
 mod priority;
 pub(crate) mod region;
 pub(crate) mod sharing;
+pub(crate) mod table_watch;
 mod values;
 pub(crate) mod worker;
 pub(crate) mod worker_epochs;

@@ -393,6 +393,11 @@ impl PacketBatch {
         self.layout.get(self.descriptor(at), field)
     }
 
+    /// A field of received packet `at`; 0 if the program does not access it.
+    pub(crate) fn received_field(&self, at: usize, field: DescriptorField) -> u32 {
+        self.get(at, field)
+    }
+
     /// Number of packets that it has room for, with all copies that they become.
     pub fn capacity(&self) -> usize {
         match self.expected.copies() as usize {

@@ -143,7 +143,7 @@ pub fn run(args: &BenchUserArgs) -> Result<ExitCode> {
         .iter()
         .chain([&args.tuning.schedule])
         .try_for_each(|schedule| check_batch_size(schedule.batch))?;
-    let subject = BenchmarkTarget::read(&args.subject, &args.tuning)?;
+    let subject = BenchmarkTarget::read(&args.subject, &args.tuning, os::monotonic_ns())?;
     let mut runner = match subject.runner(&args.subject, CompileRequest::of(&args.tuning))? {
         CompileOutcome::Ready(runner) => runner,
         CompileOutcome::NoLlvm(why) => {

@@ -15,7 +15,7 @@ use super::subject::BenchmarkRunner;
 use super::traffic::TrafficPattern;
 
 /// Time that programs see while their outputs are compared, in nanoseconds.
-const CLOCK: u64 = 1_000_000_000_000;
+pub(crate) const CLOCK: u64 = 1_000_000_000_000;
 /// Maps with more entries are not compared.
 const MOST_ENTRIES: usize = 1 << 16;
 

@@ -147,8 +147,9 @@ fn is_object(what: &str) -> bool {
 }
 
 impl BenchmarkTarget {
-    /// Reads an object; a configuration is read when it is compiled.
-    pub(crate) fn read(args: &SubjectArgs, tuning: &CodegenArgs) -> Result<BenchmarkTarget> {
+    /// Reads an object; a configuration is read when it is compiled. The connections of a workload had their last
+    /// packet at the time `now`, in nanoseconds.
+    pub(crate) fn read(args: &SubjectArgs, tuning: &CodegenArgs, now: u64) -> Result<BenchmarkTarget> {
         if is_p4(&args.what) {
             tuning.of_objects()?;
             return Ok(BenchmarkTarget::P4(Box::new(P4Target::read(
@@ -168,7 +169,7 @@ impl BenchmarkTarget {
         }
         tuning.of_objects()?;
         let (object, program) = open(&args.what)?;
-        let (load, order) = args.feed.workload(&args.what, [INGRESS, INGRESS + 1])?;
+        let (load, order) = args.feed.workload_at(&args.what, [INGRESS, INGRESS + 1], now)?;
         Ok(BenchmarkTarget::Object(Box::new((object, program, load, order))))
     }
 

@@ -182,7 +182,7 @@ impl BareProgram {
         let schedule = Schedule { batch, ..Schedule::default() };
         let tuning = CodegenArgs::of_schedule(schedule);
         let subject = SubjectArgs::of_configuration(&conf);
-        let target = BenchmarkTarget::read(&subject, &tuning)?;
+        let target = BenchmarkTarget::read(&subject, &tuning, os::monotonic_ns())?;
         Ok(match target.runner(&subject, CompileRequest::of(&tuning))? {
             CompileOutcome::Ready(runner) => Some(BareProgram { runner, batch, folder: folder.to_owned() }),
             CompileOutcome::NoLlvm(why) => {

@@ -122,7 +122,7 @@ pub fn run(args: &ModelArgs) -> Result<ExitCode> {
     };
     bind(0).into_diagnostic()?;
     let tuning = CodegenArgs::default();
-    let target = BenchmarkTarget::read(&args.subject, &tuning)?;
+    let target = BenchmarkTarget::read(&args.subject, &tuning, os::monotonic_ns())?;
     let mut runner = match target.runner(&args.subject, CompileRequest::of(&tuning))? {
         CompileOutcome::Ready(runner) => runner,
         CompileOutcome::NoLlvm(why) => {

@@ -11,6 +11,7 @@ use millstream_lab::stats::quantile;
 use millstream_plan::{Plan, PlanSettings};
 
 use super::protocol::{CandidateReply, CandidateRequest, TemplateFacts};
+use crate::bench_user::outputs::CLOCK;
 use crate::bench_user::paced::OfferedLoad;
 use crate::bench_user::subject::{
     BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs,
@@ -81,7 +82,8 @@ impl TimedCandidate {
         settings: &PlanSettings,
     ) -> Result<Result<TimedCandidate, CandidateReply>> {
         let tuning = CodegenArgs::default().planned(settings)?;
-        let target = BenchmarkTarget::read(args, &tuning)?;
+        // Outputs are compared with those of other processes, at one time of the programs.
+        let target = BenchmarkTarget::read(args, &tuning, CLOCK)?;
         let request = CompileRequest {
             workers: tuning.workers()?,
             stages: tuning.pipeline.is_some(),

@@ -341,7 +341,7 @@ fn execute(built: ProgramPayload) -> Result<ExitCode> {
                 return Ok(code);
             }
             let mut engine = NativeEngine::of_image(&built.image).into_diagnostic()?;
-            native::execute(&object, &running, &mut engine, false)
+            native::execute(&object, &running, &mut engine, None)
         }
     }
 }

@@ -17,7 +17,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use miette::{Result, miette};
+use miette::{IntoDiagnostic, Result, miette};
+use millstream_adapt::{EngineAdaptation, PacketModel};
 use millstream_built::hot_swap::carry_settings;
 use millstream_built::printing::PrintOutput;
 use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
@@ -30,7 +31,9 @@ use millstream_native::io::timed::TimedQueues;
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 use signal_hook::flag;
 
+use super::ClickRunArgs;
 use super::config_input::ConfigSource;
+use crate::adapt::AdaptArgs;
 use crate::clients::{ClientConnection, ClientLine};
 use crate::listening_socket::ListeningSocket;
 use crate::native::control::clients;
@@ -172,6 +175,8 @@ pub(super) struct ActiveConfiguration {
     pub(super) crashes: Option<u32>,
     /// True if scripts print to standard error, since standard output has the result.
     aside: bool,
+    /// Specialization of the engine.
+    pub(super) adaptation: EngineAdaptation,
 }
 
 /// A script that signals start.
@@ -200,17 +205,20 @@ impl SignalScript {
 }
 
 impl ActiveConfiguration {
-    /// The configuration that `engine` will run.
+    /// The configuration that `engine` will run, adapted if that is wanted.
     pub(super) fn new(
         program: ClickProgram,
         engine: &mut NativeEngine,
-        aside: bool,
-        crashes: Option<u32>,
-    ) -> io::Result<ActiveConfiguration> {
-        let (scripts, printing) = (ScriptRunner::new(&program), PrintOutput::open(&program)?);
+        args: &ClickRunArgs,
+        adapt: AdaptArgs,
+    ) -> Result<ActiveConfiguration> {
+        let mut adaptation = adapt.adaptation();
+        adaptation.begin(engine, PacketModel::Graph).into_diagnostic()?;
+        let scripts = ScriptRunner::new(&program);
+        let printing = PrintOutput::open(&program).into_diagnostic()?;
         engine.listen(printing.listener());
         let (left, written, ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        let signals = SignalScript::register(&scripts)?;
+        let signals = SignalScript::register(&scripts).into_diagnostic()?;
         Ok(ActiveConfiguration {
             program,
             swaps: 0,
@@ -220,8 +228,9 @@ impl ActiveConfiguration {
             written,
             ended,
             printing,
-            crashes,
-            aside,
+            crashes: args.watch.crashed(),
+            aside: args.json,
+            adaptation,
         })
     }
 
@@ -305,6 +314,7 @@ impl ActiveConfiguration {
     /// Runs the final instructions of scripts when there are no more packets, and flushes the files of
     /// printing elements.
     pub(super) fn finish(&mut self, engine: &mut NativeEngine) -> io::Result<()> {
+        self.adaptation.finish();
         self.scripted(engine, ScriptRunner::finish)?;
         self.printing.finish()
     }
@@ -337,7 +347,8 @@ impl ActiveConfiguration {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
         if name == STATS {
-            return serde_json::to_string(&LiveStats::of(engine.stats())).map_err(|e| (511, e.to_string()));
+            return serde_json::to_string(&LiveStats::of(engine.stats(), self.adaptation.status()))
+                .map_err(|e| (511, e.to_string()));
         }
         let own = self.scripted(engine, |scripts, around| scripts.read_handler(name, around));
         match own.map_err(|e| (530, e.to_string()))? {
@@ -411,6 +422,9 @@ impl ActiveConfiguration {
             let old = self.program.gates.iter().find(|old| old.source == gate.source);
             let base = old.map_or(0, |old| handlers::setting(engine, old.base));
             handlers::set_setting(&mut new, gate.base, base);
+        }
+        if let Err(error) = self.adaptation.begin(&mut new, PacketModel::Graph) {
+            tracing::warn!("the new configuration is not adapted: {error}");
         }
         *engine = new;
         // Waiting packets for which the new configuration has no such queue or element are dropped, and

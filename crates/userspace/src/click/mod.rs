@@ -46,6 +46,7 @@ use self::gates::SourceGates;
 pub use self::io::{SourcePackets, random_frames, source_packets};
 use self::run_graph::{RunGraph, RunPace, RunResult};
 use self::source_map::SourceMap;
+use crate::adapt::AdaptArgs;
 use crate::capture;
 use crate::dpdk;
 use crate::exit::Exit;
@@ -68,6 +69,8 @@ pub struct ClickArgs {
     tuning: CodegenArgs,
     #[command(flatten)]
     plan: PlanArgs,
+    #[command(flatten)]
+    adapt: AdaptArgs,
     #[command(flatten)]
     flat: FlatArgs,
     /// Print the program in the IR, and stop
@@ -214,7 +217,9 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
     let (keep_text, places) = (args.llvm_ir.is_some(), element_names(&program));
     let prefixes = prefixes(&program);
     let copies = program.copies;
-    let options = NativeOptions { keep_text, places, prefixes, workers, copies, ..tuning.options() };
+    let is_adaptable = adaptable(args.adapt, &program)?;
+    let options =
+        NativeOptions { keep_text, places, prefixes, workers, copies, is_adaptable, ..tuning.options() };
     let mut engine = match NativeEngine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -227,7 +232,7 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program.entries).into_diagnostic()?;
-    let made = CompileInfo { front: click, options, general, sockets };
+    let made = CompileInfo { front: click, options, general, sockets, adapt: args.adapt };
     execute(&at(), &args.running, program, &mut engine, Some(made))
 }
 
@@ -358,6 +363,17 @@ pub(crate) struct CompileInfo {
     general: Ablations,
     /// TCP ports of its elements `ControlSocket`, by element.
     sockets: Vec<(String, String)>,
+    adapt: AdaptArgs,
+}
+
+/// Returns true if a configuration is to be adapted.
+fn adaptable(args: AdaptArgs, program: &ClickProgram) -> Result<bool> {
+    match args.is_on() && program.stages > 1 {
+        true => {
+            Err(miette!("--adapt is for configurations that are not cut into stages: leave --pipeline out"))
+        }
+        false => Ok(args.is_on()),
+    }
 }
 
 /// Opens the sockets for clients, and `--metrics`.
@@ -444,6 +460,7 @@ pub(crate) fn execute(
     }
     let control_ports = args.driver.open_ports(made.as_ref().map_or(&[], |made| &made.sockets))?;
     program.handlers.extend(control_ports.iter().map(ControlPort::handler));
+    let adapt = made.as_ref().map_or_else(AdaptArgs::default, |made| made.adapt);
     let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
     let RunEnds { mut ports, gates, interfaces, mut queues } = match open_ends(name, args, &program, engine)?
     {
@@ -461,8 +478,7 @@ pub(crate) fn execute(
     let control = listening(args, control_ports, engine, options)?;
     let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
-    let mut at_work =
-        ActiveConfiguration::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
+    let mut at_work = ActiveConfiguration::new(program, engine, args, adapt)?;
     let scripted = at_work.has_scripts();
     let attention = IdleSources::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
     // A script that cannot print ends the run.

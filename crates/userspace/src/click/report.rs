@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use millstream_adapt::AdaptStatus;
 use millstream_built::handlers::number;
 use millstream_click::{ClickProgram, DropCounter, GraphSink, GraphSource, SummaryInput};
 use millstream_native::io::DropReason;
@@ -100,6 +101,9 @@ pub(super) struct ClickReport {
     /// Order of packets through stages, with reasons.
     schedule: CompiledSchedule,
     handlers: Vec<HandlerRow>,
+    /// Specialization while it ran, if it was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptation: Option<AdaptStatus>,
 }
 
 fn dropped(
@@ -185,6 +189,7 @@ impl ClickReport {
             templates: engine.templates.clone(),
             schedule: engine.schedule.clone(),
             handlers: handlers.into_iter().map(|(handler, value)| HandlerRow { handler, value }).collect(),
+            adaptation: at_work.adaptation.status(),
         }
     }
 
@@ -205,6 +210,7 @@ impl ClickReport {
         }
         out.push_str(&template_lines(&self.templates));
         out.push_str(&schedule_line(&self.schedule));
+        out.extend(self.adaptation.as_ref().map(AdaptStatus::text));
         for source in &self.sources {
             let _ = writeln!(out, "received {:>12}   {}, {}", source.received, source.source, source.packets);
         }

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use miette::{Result, miette};
+use millstream_adapt::AdaptStatusReader;
 use millstream_native::NativeEngine;
 use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::worker_stats::WorkerStats;
@@ -35,6 +36,19 @@ const BETWEEN: Duration = Duration::from_millis(5);
 struct MapRequest {
     wanted: MapOperation,
     answer: Sender<Result<MapOperationResult, MapRequestError>>,
+}
+
+/// Statistics that are read while workers run.
+#[derive(Clone)]
+struct StatsSource {
+    board: Arc<WorkerStats>,
+    adaptation: Option<AdaptStatusReader>,
+}
+
+impl StatsSource {
+    fn read(&self) -> LiveStats {
+        LiveStats::of(&self.board, self.adaptation.as_ref().map(AdaptStatusReader::status))
+    }
 }
 
 /// Binds a socket, and starts a thread that runs `listen` on it and sends the clients' requests.
@@ -71,10 +85,11 @@ impl MapControlSocket {
         path: Option<&Path>,
         metrics: Option<TcpListener>,
         engine: &NativeEngine,
+        adaptation: Option<AdaptStatusReader>,
     ) -> Result<MapControlSocket> {
         let (mut requests, mut socket) = (None, None);
         if let Some(path) = path {
-            let board = Arc::clone(engine.stats());
+            let board = StatsSource { board: Arc::clone(engine.stats()), adaptation };
             let (received, bound) = clients(path, move |listener, send| listen(listener, send, &board))?;
             (requests, socket) = (Some(received), Some(bound));
         }
@@ -117,18 +132,14 @@ impl MapRequest {
     }
 }
 
-fn listen(listener: &UnixListener, send: &Sender<MapRequest>, board: &Arc<WorkerStats>) {
-    let (send, board) = (send.clone(), Arc::clone(board));
+fn listen(listener: &UnixListener, send: &Sender<MapRequest>, board: &StatsSource) {
+    let (send, board) = (send.clone(), board.clone());
     let full = format!("{}\n", wrong("too many are connected"));
     crate::clients::serve(listener, full.as_bytes(), move |client| talk(client, &send, &board));
 }
 
 /// Talks to one client until it goes.
-fn talk(
-    client: &mut ClientConnection,
-    send: &Sender<MapRequest>,
-    board: &Arc<WorkerStats>,
-) -> io::Result<()> {
+fn talk(client: &mut ClientConnection, send: &Sender<MapRequest>, board: &StatsSource) -> io::Result<()> {
     while let Some(line) = client.read_line(LONGEST)? {
         let ClientLine::Whole(line) = line else {
             return client.write_all(format!("{}\n", wrong("the line is too long")).as_bytes());
@@ -137,7 +148,7 @@ fn talk(
         let words: Vec<&str> = line.split_whitespace().collect();
         let answer = match words.as_slice() {
             [] => continue,
-            ["stats"] => serde_json::to_value(LiveStats::of(board)).map_err(io::Error::other)?,
+            ["stats"] => serde_json::to_value(board.read()).map_err(io::Error::other)?,
             ["map", rest @ ..] => of_maps(rest, send),
             [word, ..] => wrong(&format!("there is no {word:?}: map, stats")),
         };

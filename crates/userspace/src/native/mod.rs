@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_adapt::{AdaptStatus, EngineAdaptation, PacketModel};
 use millstream_click::Ablations;
 use millstream_native::io::packet_source::PacketStreamSource;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
@@ -50,6 +51,7 @@ use self::port_options::{OpenPorts, WorkerQueues};
 use self::stats::{LatencyPercentiles, WorkerRow};
 use self::without::{DisabledOptimization, without};
 pub use self::worker_cpus::bind;
+use crate::adapt::AdaptArgs;
 use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::duration_args::positive_seconds;
@@ -228,6 +230,8 @@ pub struct NativeArgs {
     tuning: CodegenArgs,
     #[command(flatten)]
     plan: PlanArgs,
+    #[command(flatten)]
+    adapt: AdaptArgs,
     /// Use an array of the kernel, made with BPF_F_MMAPABLE, as array NAME: its pin, or `id:N`; may be given
     /// several times
     #[arg(long = "share", value_name = "NAME=PATH|NAME=id:N")]
@@ -391,6 +395,9 @@ struct NativeReport {
     templates: Vec<TableTemplate>,
     /// Order of packets through stages, with reasons.
     schedule: CompiledSchedule,
+    /// Specialization while it ran, if it was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptation: Option<AdaptStatus>,
 }
 
 /// Packets to run: frames, their order and count, and the file for sent ones.
@@ -416,7 +423,8 @@ pub fn run(args: &NativeArgs) -> Result<ExitCode> {
     resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;
     let program = args.prog.clone().or(program);
     let (keep_text, lent) = (args.llvm_ir.is_some(), share::open(&object, &args.shares)?);
-    let options = NativeOptions { keep_text, lent, seed: seed(), ..tuning.options() };
+    let is_adaptable = args.adapt.is_on();
+    let options = NativeOptions { keep_text, lent, seed: seed(), is_adaptable, ..tuning.options() };
     let mut engine = match NativeEngine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -428,7 +436,7 @@ pub fn run(args: &NativeArgs) -> Result<ExitCode> {
     if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
-    execute(&args.object, &args.running, &mut engine, true)
+    execute(&args.object, &args.running, &mut engine, Some(args.adapt))
 }
 
 /// Changes the maximum number of entries of maps.
@@ -454,21 +462,24 @@ pub fn is_llvm_missing(error: &NativeError) -> bool {
     matches!(error, NativeError::Llvm(millstream_native::llvm::LlvmError::Library(_)))
 }
 
-/// Runs a program of this name on packets, and prints the result. `made`: its code was compiled in this
+/// Runs a program of this name on packets, and prints the result. `made`: flags of code that was compiled in this
 /// process.
 pub(crate) fn execute(
     name: &str,
     args: &NativeRunArgs,
     engine: &mut NativeEngine,
-    made: bool,
+    made: Option<AdaptArgs>,
 ) -> Result<ExitCode> {
+    let adaptation = &mut made.unwrap_or_default().adaptation();
     let served = match (args.io.split_once(':'), PacketTransport::of(&args.io)) {
-        (_, Some((PacketTransport::Xdp, names))) => Some(serve_queues(name, args, engine, names)?),
+        (_, Some((PacketTransport::Xdp, names))) => {
+            Some(serve_queues((name, args), engine, names, adaptation)?)
+        }
         (_, Some(which)) => {
             args.taking.of_copies(which.0.word())?;
-            Some(serve(name, args, engine, which)?)
+            Some(serve((name, args), engine, which, adaptation)?)
         }
-        (Some(("dpdk", devices)), None) => Some(serve_dpdk(name, args, engine, devices)?),
+        (Some(("dpdk", devices)), None) => Some(serve_dpdk((name, args), engine, devices, adaptation)?),
         _ => {
             args.taking.of_copies("mem or pcap:...")?;
             None
@@ -486,29 +497,43 @@ pub(crate) fn execute(
             for spec in &args.maps {
                 tables::load(engine, spec)?;
             }
-            let ran = feed(args, engine, &packets)?;
+            adaptation.begin(engine, PacketModel::Verdicts).into_diagnostic()?;
+            let ran = feed(args, engine, &packets, adaptation)?;
             (packets.description, ran, None)
         }
     };
     let mut document = document(engine, (name, &description), &ran);
-    document.compiled = document.compiled.filter(|_| made);
+    document.compiled = document.compiled.filter(|_| made.is_some());
+    document.adaptation = adaptation.finish();
     (document.lost, document.crashes, document.taken) = (lost, args.watch.crashed(), taken);
     print(args, &document)
 }
 
 /// Fills the tables for packets that come from interfaces, of which the first two have these indices.
-fn prepare(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, ports: [u32; 2]) -> Result<()> {
+fn prepare(
+    (name, args): (&str, &NativeRunArgs),
+    engine: &mut NativeEngine,
+    ports: [u32; 2],
+    adaptation: &mut EngineAdaptation,
+) -> Result<()> {
     let (load, _) = args.feed.workload(name, ports)?;
     tables::apply(engine, &load.entries)?;
-    args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
+    args.maps.iter().try_for_each(|spec| tables::load(engine, spec))?;
+    adaptation.begin(engine, PacketModel::Verdicts).into_diagnostic()
 }
 
 /// Opens `--control` and `--metrics`.
-fn listening(args: &NativeRunArgs, engine: &NativeEngine) -> Result<Option<MapControlSocket>> {
+fn listening(
+    args: &NativeRunArgs,
+    engine: &NativeEngine,
+    adaptation: &EngineAdaptation,
+) -> Result<Option<MapControlSocket>> {
     let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
     match (&args.control, metrics) {
         (None, None) => Ok(None),
-        (path, metrics) => MapControlSocket::open(path.as_deref(), metrics, engine).map(Some),
+        (path, metrics) => {
+            MapControlSocket::open(path.as_deref(), metrics, engine, adaptation.reader()).map(Some)
+        }
     }
 }
 
@@ -518,19 +543,19 @@ type InterfaceRunResult = Result<(String, Option<OpenPorts>, RunStats, LostBefor
 
 /// Runs packets from the queues of interfaces, by AF_XDP.
 fn serve_queues(
-    name: &str,
-    args: &NativeRunArgs,
+    (name, args): (&str, &NativeRunArgs),
     engine: &mut NativeEngine,
     names: &str,
+    adaptation: &mut EngineAdaptation,
 ) -> Result<InterfaceRunResult> {
-    prepare(name, args, engine, WorkerPorts::pair(names)?)?;
+    prepare((name, args), engine, WorkerPorts::pair(names)?, adaptation)?;
     // Last of all, since packets come from then on.
     let names: Vec<&str> = names.split(',').collect();
     let mut queues = match WorkerQueues::open(&names, engine.workers(), engine.batch(), &args.taking)? {
         Ok(queues) => queues,
         Err(code) => return Ok(Err(code)),
     };
-    let control = listening(args, engine)?;
+    let control = listening(args, engine, adaptation)?;
     let until = StopCondition::begin(args.packets, args.seconds);
     let (ran, taken) = (queues.run(engine, &until, control.as_ref())?, queues.open_ports());
     let description =
@@ -540,18 +565,18 @@ fn serve_queues(
 
 /// Runs packets of DPDK's ports, which are interfaces from `--ifindex` on.
 fn serve_dpdk(
-    name: &str,
-    args: &NativeRunArgs,
+    (name, args): (&str, &NativeRunArgs),
     engine: &mut NativeEngine,
     devices: &str,
+    adaptation: &mut EngineAdaptation,
 ) -> Result<InterfaceRunResult> {
     let kept = args.taking.of_dpdk()?;
-    prepare(name, args, engine, [args.ifindex, args.ifindex + 1])?;
+    prepare((name, args), engine, [args.ifindex, args.ifindex + 1], adaptation)?;
     let mut ports = match dpdk::of_program(&args.dpdk, devices, engine.workers(), args.ifindex)? {
         Ok(ports) => ports,
         Err(code) => return Ok(Err(code)),
     };
-    let control = listening(args, engine)?;
+    let control = listening(args, engine, adaptation)?;
     let until = StopCondition::begin(args.packets, args.seconds);
     let ran = ports.run(engine, (engine.batch(), kept), &until, control.as_ref())?;
     Ok(Ok((ports.description(), None, ran, ports.lost())))
@@ -560,23 +585,23 @@ fn serve_dpdk(
 /// Runs packets of interfaces. Returns the source's description, counts and losses; or the exit code if that
 /// is not permitted.
 fn serve(
-    name: &str,
-    args: &NativeRunArgs,
+    (name, args): (&str, &NativeRunArgs),
     engine: &mut NativeEngine,
     (way, names): (PacketTransport, &str),
+    adaptation: &mut EngineAdaptation,
 ) -> Result<InterfaceRunResult> {
     let workers = engine.workers();
     let made = if way == PacketTransport::Tap { Some(WorkerPorts::open(way, names, workers)) } else { None };
     if let Some(Err(refused)) = made {
         return refused.exit().map(Err);
     }
-    prepare(name, args, engine, WorkerPorts::pair(names)?)?;
+    prepare((name, args), engine, WorkerPorts::pair(names)?, adaptation)?;
     // Last of all, since packets come from then on, except for interfaces that nobody knows yet.
     let mut ports = match made.unwrap_or_else(|| WorkerPorts::open(way, names, workers)) {
         Ok(ports) => ports,
         Err(refused) => return refused.exit().map(Err),
     };
-    let control = listening(args, engine)?;
+    let control = listening(args, engine, adaptation)?;
     let until = StopCondition::begin(args.packets, args.seconds);
     let (ran, lost) = ports.serve(engine, engine.batch() as usize, &until, control.as_ref())?;
     let lost = LostBefore { no_room: lost.no_room, unfit: lost.unfit };
@@ -634,12 +659,17 @@ fn packets(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine) -> Resul
     })
 }
 
-fn feed(args: &NativeRunArgs, engine: &mut NativeEngine, packets: &PacketInput) -> Result<RunStats> {
+fn feed(
+    args: &NativeRunArgs,
+    engine: &mut NativeEngine,
+    packets: &PacketInput,
+    adaptation: &EngineAdaptation,
+) -> Result<RunStats> {
     let stream = packets.file.as_ref().map(|file| file as &dyn PacketStreamSource);
     let source =
         ReplaySource { frames: &packets.frames, order: &packets.order, count: packets.count, stream };
     let plan = RunConfig { batch: engine.batch() as usize, ingress: args.ifindex };
-    let control = listening(args, engine)?;
+    let control = listening(args, engine, adaptation)?;
     let mut run = |sink: &mut (dyn PacketSink + Send)| match (engine.workers(), &control) {
         (1, None) => run_packets(engine, &source, sink, plan),
         (_, control) => {
@@ -687,6 +717,7 @@ fn document(engine: &mut NativeEngine, (name, description): (&str, &str), ran: &
         compiled: Some(compiled(&engine.timings)),
         templates: engine.templates.clone(),
         schedule: engine.schedule.clone(),
+        adaptation: None,
         maps: engine.maps().map(|m| MapState { name: m.name().to_owned(), entries: m.len() }).collect(),
     }
 }
@@ -749,6 +780,7 @@ fn text(d: &NativeReport) -> String {
     }
     out.push_str(&template_lines(&d.templates));
     out.push_str(&schedule_line(&d.schedule));
+    out.extend(d.adaptation.as_ref().map(AdaptStatus::text));
     let _ = writeln!(out, "received {:>12}", d.received);
     let _ =
         writeln!(out, "sent     {:>12}   transmitted {}, redirected {}", d.sent, d.transmitted, d.redirected);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use millstream_adapt::AdaptStatus;
 use millstream_native::io::DropReason;
 use millstream_native::io::worker_stats::{WorkerLatencyHistogram, WorkerStats};
 use serde::Serialize;
@@ -83,11 +84,14 @@ pub(crate) struct LiveStats {
     #[serde(skip_serializing_if = "Option::is_none")]
     latency_ns: Option<LatencyPercentiles>,
     workers: Vec<WorkerRow>,
+    /// Specialization, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptation: Option<AdaptStatus>,
 }
 
 impl LiveStats {
     /// The present statistics.
-    pub(crate) fn of(board: &Arc<WorkerStats>) -> LiveStats {
+    pub(crate) fn of(board: &Arc<WorkerStats>, adaptation: Option<AdaptStatus>) -> LiveStats {
         let all = board.workers();
         let sum = |of: fn(&millstream_native::io::PacketAccounting) -> u64| {
             all.iter().map(|(account, _)| of(account)).sum()
@@ -110,6 +114,7 @@ impl LiveStats {
             ns_per_packet: if seen == 0 { 0.0 } else { busy as f64 / seen as f64 },
             latency_ns: LatencyPercentiles::of(&board.latency()),
             workers: workers(board),
+            adaptation,
         }
     }
 }
