@@ -96,7 +96,8 @@ pub fn repair(
             reason: None,
             checks: Vec::new(),
         };
-        let mut attempt = RepairAttempt { session: &session, func: p.func, object: repaired.clone() };
+        let mut attempt =
+            RepairAttempt { session: &session, func: p.func, object: repaired.clone(), last: None };
         report.outcome = attempt.run(&mut report);
         if report.outcome == RepairOutcome::Repaired {
             let proof = prove((object, p.func), (&attempt.object, p.func), solver, limits);
@@ -121,6 +122,8 @@ struct RepairAttempt<'a> {
     session: &'a Session<'a>,
     func: FuncId,
     object: Object,
+    /// The form before the last check, and the place of that check.
+    last: Option<(Object, RangeCheckSite)>,
 }
 
 impl RepairAttempt<'_> {
@@ -148,16 +151,34 @@ impl RepairAttempt<'_> {
             if report.checks.len() >= MOST_CHECKS {
                 return RepairOutcome::Rejected(reason);
             }
-            let Some((check, object)) = self.insert_check(&rejection) else {
+            let Some((site, most, object)) = self.weakest_check(&rejection) else {
                 return RepairOutcome::Rejected(reason);
             };
-            report.checks.push(check);
-            self.object = object;
+            if let Some((before, first, object)) = self.stricter(&site, most) {
+                report.checks.pop();
+                report.checks.push(describe(&before, &first, most));
+                (self.object, self.last) = (object, Some((before, first)));
+                continue;
+            }
+            report.checks.push(describe(&self.object, &site, most));
+            let before = std::mem::replace(&mut self.object, object);
+            self.last = Some((before, site));
         }
     }
 
-    /// The weakest check with which the kernel gets further.
-    fn insert_check(&self, rejection: &Rejection) -> Option<(InsertedCheck, Object)> {
+    /// One check in place of the last one and another that stands behind it: the form before both, the place,
+    /// and the form with it.
+    fn stricter(&self, site: &RangeCheckSite, most: i32) -> Option<(Object, RangeCheckSite, Object)> {
+        let (before, first) = self.last.as_ref()?;
+        let same = first.func == site.func && first.register == site.register && first.line + 1 == site.line;
+        let object = first.check(before, most).filter(|_| same)?;
+        let slot = site.slot(&self.object)?;
+        let further = self.rejection(&object).ok()?.is_none_or(|r| r.slot().is_some_and(|at| at > slot));
+        further.then(|| (before.clone(), *first, object))
+    }
+
+    /// The weakest check with which the kernel gets further, with the form that has it.
+    fn weakest_check(&self, rejection: &Rejection) -> Option<(RangeCheckSite, i32, Object)> {
         let slot = rejection.slot()?;
         let linked = self.object.link(self.func).ok()?;
         let (start, func) =
@@ -182,8 +203,7 @@ impl RepairAttempt<'_> {
                 best = Some((site, most, object));
             }
         }
-        let (site, most, object) = best?;
-        Some((self.describe(&site, most), object))
+        best
     }
 
     /// The form with a check, if the kernel gets further with it.
@@ -206,20 +226,20 @@ impl RepairAttempt<'_> {
         bounds.dedup();
         bounds
     }
+}
 
-    fn describe(&self, site: &RangeCheckSite, most: i32) -> InsertedCheck {
-        let function = self.object.functions.get(site.func as usize);
-        let slot = site.slot(&self.object).unwrap_or(0);
-        let lines = function.map_or(&[][..], |f| &f.line_info);
-        let line = lines.iter().take_while(|l| l.insn as usize <= slot).last();
-        let file = line.and_then(|l| Some(self.object.btf.as_ref()?.str(l.file).trim().to_owned()));
-        InsertedCheck {
-            function: function.map(|f| f.name.clone()).unwrap_or_default(),
-            slot,
-            register: format!("{:?}", site.register),
-            most,
-            file,
-            line: line.map(|l| l.line),
-        }
+fn describe(object: &Object, site: &RangeCheckSite, most: i32) -> InsertedCheck {
+    let function = object.functions.get(site.func as usize);
+    let slot = site.slot(object).unwrap_or(0);
+    let lines = function.map_or(&[][..], |f| &f.line_info);
+    let line = lines.iter().take_while(|l| l.insn as usize <= slot).last();
+    let file = line.and_then(|l| Some(object.btf.as_ref()?.str(l.file).trim().to_owned()));
+    InsertedCheck {
+        function: function.map(|f| f.name.clone()).unwrap_or_default(),
+        slot,
+        register: format!("{:?}", site.register),
+        most,
+        file,
+        line: line.map(|l| l.line),
     }
 }
