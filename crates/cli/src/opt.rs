@@ -202,7 +202,7 @@ pub(crate) fn run(mut args: OptArgs) -> Result<ExitCode> {
     let settled =
         args.loading.apply(&mut object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     if args.repair {
-        return repair::run(&args, &object, input);
+        return repair::run(&args.common, &object, args.output.as_deref());
     }
     let team = crate::rules::prove_rule_files(&args.rules, &args.common.solving)?;
     let rules: CustomRuleSet = team.terms.clone();

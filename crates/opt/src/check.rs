@@ -289,7 +289,9 @@ impl AcceptanceChecker<'_> {
         if self.options.goal != OptimizationGoal::Verify || !self.options.searches_forms() {
             return Ok(());
         }
-        let judge = EffortJudge::Kernel(self.session);
+        let session = self.session;
+        let verified = |object: &Object, func| Some(measure(session, object, func).ok()?.verified.into());
+        let judge = EffortJudge::Kernel(&verified);
         lower_effort(self.object, &self.options, &judge, &mut self.optimized)?;
         for (p, report) in self.object.programs.iter().zip(programs) {
             if report.before.is_some() {

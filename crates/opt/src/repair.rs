@@ -9,6 +9,7 @@
 //! are left as they were.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use millstream_kernel::{LoadError, Rejection};
 use millstream_loader::{ObjectLoader, ProgramError, Session};
@@ -72,6 +73,32 @@ pub struct RepairReport {
     pub reason: Option<String>,
     /// Checks that were inserted, or tried.
     pub checks: Vec<InsertedCheck>,
+}
+
+impl fmt::Display for RepairReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verdict, why) = match &self.outcome {
+            RepairOutcome::Accepted => ("accepted as it is", None),
+            RepairOutcome::Repaired => ("repaired and proven equivalent", None),
+            RepairOutcome::NotProven(why) => {
+                ("not repaired: with these checks the kernel accepts it, but they may fail", Some(why))
+            }
+            RepairOutcome::Rejected(why) => ("not repaired: no check helps", Some(why)),
+            RepairOutcome::NotSupported(why) => ("cannot be loaded here", Some(why)),
+        };
+        writeln!(f, "{}: {verdict}", self.name)?;
+        if let Some(reason) = &self.reason {
+            writeln!(f, "  rejected: {reason}")?;
+        }
+        for check in &self.checks {
+            write!(f, "  check: {} <= {} before ", check.register, check.most)?;
+            match (&check.file, check.line) {
+                (Some(file), Some(line)) => writeln!(f, "{file}:{line}")?,
+                _ => writeln!(f, "slot {} of {}", check.slot, check.function)?,
+            }
+        }
+        why.map_or(Ok(()), |why| writeln!(f, "  {}", why.lines().next().unwrap_or_default()))
+    }
 }
 
 /// Repairs the programs of an object that this kernel rejects.

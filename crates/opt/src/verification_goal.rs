@@ -9,14 +9,12 @@
 //! Invariant: by its judge, no program takes more instructions than its original, and no program more than
 //! 3 % more predicted cycles.
 
-use millstream_loader::Session;
 use millstream_object::{FuncId, Object};
 use millstream_search::{
     EditableFunction, StateDifference, VerifierEdit, verification_effort, verification_profile,
 };
 
 use crate::candidate_selector::ProgramGroup;
-use crate::check::measure;
 use crate::costs::costs_of_both;
 use crate::{FunctionOutcome, OptError, OptimizationResult, OptimizeOptions, shortest};
 
@@ -35,8 +33,8 @@ const TOGETHER: usize = 8;
 
 /// Judge of the effort of verification.
 pub(crate) enum EffortJudge<'a> {
-    /// The running kernel.
-    Kernel(&'a Session<'a>),
+    /// The running kernel: instructions of its verifier, if it accepts the program.
+    Kernel(&'a dyn Fn(&Object, FuncId) -> Option<u64>),
     /// The model.
     Model,
 }
@@ -45,7 +43,7 @@ impl EffortJudge<'_> {
     /// Instructions that the verifier walks; [`None`] if the program is rejected, or its effort not known.
     fn effort(&self, object: &Object, func: FuncId, most: u64) -> Option<u64> {
         match self {
-            EffortJudge::Kernel(session) => measure(session, object, func).ok().map(|m| m.verified.into()),
+            EffortJudge::Kernel(verified) => verified(object, func),
             EffortJudge::Model => {
                 let effort = verification_effort(object, func, most);
                 effort.certain.then_some(effort.instructions)
