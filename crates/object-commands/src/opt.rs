@@ -1,5 +1,6 @@
 //! `millstream opt`: optimizes an object.
 
+mod repair;
 mod settings;
 mod text;
 
@@ -67,8 +68,9 @@ pub struct OptArgs {
     /// kernel
     #[arg(long, visible_alias = "isa", value_name = "VERSION")]
     instruction_set: Option<InstructionSet>,
-    /// Goal of the optimization: few slots (`size`), time (`latency`), or short code that costs no time
-    /// (`balanced`)
+    /// Goal of the optimization: few slots (`size`), time (`latency`), short code that costs no time
+    /// (`balanced`), or few instructions for the verifier (`verify`): it tries forms in this kernel, or in a
+    /// model of the verifier where the kernel cannot be asked
     #[arg(long, value_name = "GOAL", default_value_t)]
     goal: OptimizationGoal,
     /// Predict cycles with this table, written by `millstream lab calibrate`; with `--for here` the built-in
@@ -87,6 +89,10 @@ pub struct OptArgs {
     #[arg(long, value_enum, value_name = "SCOPE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "whole")]
     prove: Option<ProofScope>,
+    /// Do not optimize: insert checks into programs that this kernel rejects, until it accepts them; a result
+    /// is kept only if it is proven that no check ever fails
+    #[arg(long, conflicts_with_all = ["passes", "fuel", "stats", "prove", "goal", "level"])]
+    repair: bool,
     #[command(flatten)]
     loading: SettingArgs,
     #[command(flatten)]
@@ -96,7 +102,8 @@ pub struct OptArgs {
 impl OptArgs {
     /// Privileges that the command needs.
     pub fn needs(&self) -> RequiredPrivileges {
-        self.common.needs(self.stats || self.kernels == TargetKernels::Here)
+        let asks = self.stats || self.repair || self.goal == OptimizationGoal::Verify;
+        self.common.needs(asks || self.kernels == TargetKernels::Here)
     }
 }
 
@@ -194,6 +201,9 @@ pub fn run(mut args: OptArgs) -> Result<ExitCode> {
     let mut object = args.common.section.read(input)?;
     let settled =
         args.loading.apply(&mut object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+    if args.repair {
+        return repair::run(&args.common, &object, args.output.as_deref());
+    }
     let team = crate::rules::prove_rule_files(&args.rules, &args.common.solving)?;
     let rules: CustomRuleSet = team.terms.clone();
     if args.instruction_set == Some(InstructionSet::Auto) {
@@ -348,6 +358,12 @@ fn optimize(
     object: &Object,
 ) -> Result<(OptimizationResult, Vec<ProgramReport>, bool)> {
     let options = options(args, rules);
+    if !args.stats && args.goal == OptimizationGoal::Verify {
+        match millstream_opt::check(object, options.clone()) {
+            Ok(CheckedObject { optimized, .. }) => return Ok((optimized, Vec::new(), true)),
+            Err(e) => tracing::warn!("the kernel cannot be asked, a model of its verifier is: {e}"),
+        }
+    }
     if !args.stats {
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
     }

@@ -9,7 +9,11 @@ use millstream_passes::Fuel;
 use crate::candidate_selector::functions;
 use crate::regression::RegressionRepair;
 use crate::report::{FunctionReport, KernelMetrics, KernelVerdict, ProgramReport};
-use crate::{FunctionOutcome, LoweringChoice, OptError, OptimizationResult, OptimizeOptions, shortest};
+use crate::verification_goal::{EffortJudge, lower_effort};
+use crate::{
+    FunctionOutcome, LoweringChoice, OptError, OptimizationGoal, OptimizationResult, OptimizeOptions,
+    shortest,
+};
 
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
@@ -88,6 +92,7 @@ fn checked(
     }
     checker.settle(&mut programs)?;
     checker.mend(&mut programs)?;
+    checker.lower_effort(&mut programs)?;
     Ok(CheckedObject { optimized: checker.optimized, programs })
 }
 
@@ -273,6 +278,25 @@ impl AcceptanceChecker<'_> {
         }
         for (p, report) in object.programs.iter().zip(programs).filter(|(_, r)| r.after.is_some()) {
             report.after = measure(session, &self.optimized.object, p.func).ok();
+        }
+        Ok(())
+    }
+}
+
+impl AcceptanceChecker<'_> {
+    /// For the goal `verify`: takes the forms that this kernel verifies with fewest instructions.
+    fn lower_effort(&mut self, programs: &mut [ProgramReport]) -> Result<(), OptError> {
+        if self.options.goal != OptimizationGoal::Verify || !self.options.searches_forms() {
+            return Ok(());
+        }
+        let session = self.session;
+        let verified = |object: &Object, func| Some(measure(session, object, func).ok()?.verified.into());
+        let judge = EffortJudge::Kernel(&verified);
+        lower_effort(self.object, &self.options, &judge, &mut self.optimized)?;
+        for (p, report) in self.object.programs.iter().zip(programs) {
+            if report.before.is_some() {
+                report.after = measure(self.session, &self.optimized.object, p.func).ok();
+            }
         }
         Ok(())
     }

@@ -19,11 +19,13 @@ mod kernels;
 mod prove;
 mod prune;
 mod regression;
+mod repair;
 mod report;
 mod rule_mining;
 mod settings;
 mod superopt;
 mod trace;
+mod verification_goal;
 mod verifier_effort;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +40,7 @@ use millstream_passes::{Fuel, PassError, TargetInfo, widen_types};
 use millstream_threads::both;
 
 use regression::RegressionRepair;
+use verification_goal::{EffortJudge, lower_effort};
 
 pub use millstream_bpf::cost::OptimizationGoal;
 
@@ -52,6 +55,7 @@ pub use millstream_search::{
 };
 pub use prove::{ProofReport, StepReport, ValidationResult, validate, validate_passes};
 pub use prune::{PruneReport, prune};
+pub use repair::{InsertedCheck, RepairOutcome, RepairReport, repair};
 pub use report::{FunctionOutcome, FunctionReport, KernelMetrics, KernelVerdict, PassReport, ProgramReport};
 pub use rule_mining::mine_rules;
 pub use settings::{LoadSetting, SettingError, SettledVariable, apply_settings};
@@ -154,6 +158,11 @@ impl OptimizeOptions {
         TargetInfo { slots_first: self.goal == OptimizationGoal::Size, ..target.on(kernels) }
     }
 
+    /// Returns true if nobody asked for one way of compilation.
+    fn searches_forms(&self) -> bool {
+        self.fuel.is_none() && !self.keep_longer && self.passes.is_empty()
+    }
+
     /// The functions of an object as IR, with types that say no more than the verifiers know that will see
     /// the code.
     fn lift(&self, object: &Object) -> LiftedModule {
@@ -216,6 +225,9 @@ fn optimize_marked(
 ) -> Result<OptimizationResult, OptError> {
     let mut made = shortest(object, options)?;
     RegressionRepair { object, lines, options }.repair_regressions(&mut made, &mut |_, _| true)?;
+    if options.goal == OptimizationGoal::Verify && options.searches_forms() {
+        lower_effort(object, options, &EffortJudge::Model, &mut made)?;
+    }
     verifier_effort::revert_costly_programs(object, options, &mut made);
     Ok(made)
 }

@@ -27,6 +27,7 @@ mod machine;
 mod mcmc;
 mod options;
 mod pool;
+mod range_check;
 mod rules;
 mod splice;
 mod store;
@@ -34,12 +35,17 @@ mod synthesis;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod verifier_cost;
+mod verifier_edits;
+mod verifier_model;
 mod verifier_rules;
 mod window;
 
 pub use ablation::{SearchAblation, SearchEngine};
 pub use driver::{ImprovedFunction, SearchStats, Superoptimizer, WindowReplacement};
 pub use options::{SearchBudget, SearchOptions};
+pub use range_check::RangeCheckSite;
 pub use rules::{PeepholeRule, PeepholeRuleSet, RuleCandidate};
-pub use verifier_cost::{VerificationEffort, verification_effort};
+pub use verifier_edits::{EditableFunction, VerifierEdit};
+pub use verifier_model::{
+    StateDifference, StateMiss, VerificationEffort, verification_effort, verification_profile,
+};

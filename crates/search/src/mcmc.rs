@@ -138,7 +138,7 @@ impl McmcChain<'_, '_, '_> {
         let slots = steps.len() as f64;
         match self.t.goal {
             OptimizationGoal::Size => self.setting.cost * slots,
-            OptimizationGoal::Balanced => self.setting.cost * slots,
+            OptimizationGoal::Balanced | OptimizationGoal::Verify => self.setting.cost * slots,
             OptimizationGoal::Latency => self.setting.cost * window_cycles(&insns(steps)) as f64 / 500.0,
         }
     }

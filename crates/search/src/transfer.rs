@@ -317,14 +317,6 @@ fn call(s: &mut AbstractState, callee: Callee, world: &FunctionContext, id: u32)
     }
 }
 
-/// The state of a caller after a function of its own program has returned.
-pub(crate) fn apply_return(s: &mut AbstractState, result: RegisterFact) {
-    forget_all(s);
-    scratch(s);
-    let own = !matches!(result.kind, RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame);
-    s.regs[0] = if own { result } else { RegisterFact { kind: RegisterKind::Other, ..result } };
-}
-
 /// The state on the edge from one block to another; [`None`] if the edge cannot be taken.
 pub(crate) fn along(s: &AbstractState, code: &FunctionCode, from: usize, to: usize) -> Option<AbstractState> {
     let mut s = s.clone();

@@ -14,12 +14,18 @@ pub enum OptimizationGoal {
     Balanced,
     /// Fewest predicted cycles, at whatever price in slots.
     Latency,
+    /// Fewest instructions of the verifier; code is made as under `balanced`.
+    Verify,
 }
 
 impl OptimizationGoal {
     /// All goals.
-    pub const ALL: [OptimizationGoal; 3] =
-        [OptimizationGoal::Size, OptimizationGoal::Balanced, OptimizationGoal::Latency];
+    pub const ALL: [OptimizationGoal; 4] = [
+        OptimizationGoal::Size,
+        OptimizationGoal::Balanced,
+        OptimizationGoal::Latency,
+        OptimizationGoal::Verify,
+    ];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
@@ -27,6 +33,7 @@ impl OptimizationGoal {
             OptimizationGoal::Size => "size",
             OptimizationGoal::Balanced => "balanced",
             OptimizationGoal::Latency => "latency",
+            OptimizationGoal::Verify => "verify",
         }
     }
 
@@ -38,7 +45,7 @@ impl OptimizationGoal {
     /// the two.
     pub fn improves(self, new: CodeCost, old: CodeCost) -> bool {
         match self {
-            OptimizationGoal::Balanced => {
+            OptimizationGoal::Balanced | OptimizationGoal::Verify => {
                 let (cycles, length) = (new.cycles.cmp(&old.cycles), new.length().cmp(&old.length()));
                 cycles.is_le() && length.is_le() && (cycles.is_lt() || length.is_lt())
             }
@@ -63,7 +70,7 @@ impl OptimizationGoal {
         match self {
             OptimizationGoal::Size => [slots, cycles, jited, 0, 0],
             OptimizationGoal::Latency => [cycles, jited, slots, 0, 0],
-            OptimizationGoal::Balanced => {
+            OptimizationGoal::Balanced | OptimizationGoal::Verify => {
                 let slower = cycles.saturating_sub(base.cycles);
                 let longer =
                     slots.saturating_sub(base.slots.into()) + jited.saturating_sub(base.jited.into());
@@ -80,7 +87,7 @@ impl OptimizationGoal {
         let (slots, jited, cycles) = (f64::from(slots), f64::from(jited), cycles as f64 / 1000.0);
         match self {
             OptimizationGoal::Size => 8.0 * slots + cycles / 1024.0 + jited / 1_048_576.0,
-            OptimizationGoal::Balanced => cost.length() as f64 + 8.0 * cycles,
+            OptimizationGoal::Balanced | OptimizationGoal::Verify => cost.length() as f64 + 8.0 * cycles,
             OptimizationGoal::Latency => 8.0 * cycles + jited / 1024.0 + slots / 1_048_576.0,
         }
     }
@@ -94,7 +101,7 @@ impl fmt::Display for OptimizationGoal {
 
 /// No goal has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no goal `{0}`: there are size, balanced and latency")]
+#[error("no goal `{0}`: there are size, balanced, latency and verify")]
 pub struct UnknownGoal(pub String);
 
 impl FromStr for OptimizationGoal {

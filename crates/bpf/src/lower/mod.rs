@@ -249,7 +249,7 @@ impl CodeLimits {
     fn slot(&self) -> u32 {
         match self.goal {
             OptimizationGoal::Size => 64,
-            OptimizationGoal::Balanced => 8,
+            OptimizationGoal::Balanced | OptimizationGoal::Verify => 8,
             OptimizationGoal::Latency => 4,
         }
     }

@@ -1,0 +1,190 @@
+//! A function's frame: registers and stack.
+
+use millstream_isa::absint::Scalar;
+use millstream_isa::{Reg, Size};
+
+use super::register::{IdMap, VerifierRegister, is_covered};
+
+/// Bytes of a frame.
+pub(super) const FRAME: i64 = 512;
+
+/// A byte of the stack that holds no part of a spilled register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StackByte {
+    /// Never written.
+    Unwritten,
+    /// Some value.
+    Misc,
+    /// Zero.
+    Zero,
+}
+
+/// Eight bytes of the stack.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum StackSlot {
+    Bytes([StackByte; 8]),
+    /// A register, stored by its low bytes: this many.
+    Spill(VerifierRegister, u8),
+}
+
+/// One function on a path.
+#[derive(Clone, Debug)]
+pub(super) struct VerifierFrame {
+    pub(super) func: u32,
+    /// Its next line; in callers, the line behind the call.
+    pub(super) line: usize,
+    pub(super) regs: [VerifierRegister; 11],
+    /// Slots from the frame's upper end downwards.
+    pub(super) stack: Vec<StackSlot>,
+    /// For a callback: the arguments of the helper that calls it.
+    pub(super) outer: Option<Box<[VerifierRegister; 5]>>,
+}
+
+/// The slot of an offset from the frame's upper end.
+pub(super) fn slot_of(off: i64) -> Option<usize> {
+    (-FRAME..0).contains(&off).then(|| ((-off - 1) / 8) as usize)
+}
+
+impl VerifierFrame {
+    pub(super) fn new(func: u32) -> VerifierFrame {
+        VerifierFrame { func, line: 0, regs: [VerifierRegister::UNINIT; 11], stack: Vec::new(), outer: None }
+    }
+
+    pub(super) fn get(&self, r: Reg) -> VerifierRegister {
+        self.regs[r.index()]
+    }
+
+    pub(super) fn set(&mut self, r: Reg, to: VerifierRegister) {
+        self.regs[r.index()] = to;
+    }
+
+    /// Registers and spilled registers.
+    pub(super) fn values(&mut self) -> impl Iterator<Item = &mut VerifierRegister> {
+        let spills = self.stack.iter_mut().filter_map(|slot| match slot {
+            StackSlot::Spill(reg, _) => Some(reg),
+            StackSlot::Bytes(_) => None,
+        });
+        self.regs.iter_mut().chain(spills)
+    }
+
+    fn slot_mut(&mut self, n: usize) -> &mut StackSlot {
+        if self.stack.len() <= n {
+            self.stack.resize(n + 1, StackSlot::Bytes([StackByte::Unwritten; 8]));
+        }
+        &mut self.stack[n]
+    }
+
+    /// Stores a value; an address in pieces becomes bytes.
+    pub(super) fn store(&mut self, off: i64, size: Size, value: VerifierRegister) {
+        let Some(n) = slot_of(off) else { return };
+        let aligned = off.rem_euclid(8) == 0;
+        let spilled = aligned && (size == Size::Dw || value.is_number());
+        if spilled {
+            let mut kept = value;
+            if size != Size::Dw {
+                let fits = value.scalar().unsigned().1 < 1 << size.bits();
+                if !fits {
+                    let low =
+                        value.scalar().as_constant().map(|k| Scalar::constant(k & ((1 << size.bits()) - 1)));
+                    kept = VerifierRegister::number(low.unwrap_or(Scalar::of_width(size.bits())));
+                }
+            }
+            *self.slot_mut(n) = StackSlot::Spill(kept, size.bytes() as u8);
+            return;
+        }
+        let byte = match value.scalar().as_constant() {
+            Some(0) if value.is_number() => StackByte::Zero,
+            _ => StackByte::Misc,
+        };
+        self.fill(off, i64::from(size.bytes()), byte);
+    }
+
+    /// Writes bytes of unknown contents, or zeros.
+    pub(super) fn fill(&mut self, off: i64, bytes: i64, byte: StackByte) {
+        for at in off.max(-FRAME)..(off + bytes).min(0) {
+            let Some(n) = slot_of(at) else { continue };
+            let slot = self.slot_mut(n);
+            let mut own = bytes_of(*slot);
+            own[at.rem_euclid(8) as usize] = byte;
+            *slot = StackSlot::Bytes(own);
+        }
+    }
+
+    /// The value that a load gives, and true if it is that of a spilled register.
+    pub(super) fn load(&self, off: i64, size: Size, signed: bool) -> (VerifierRegister, bool) {
+        let plain = if signed { signed_load(size) } else { Scalar::of_width(size.bits()) };
+        let unknown = (VerifierRegister::number(plain), false);
+        let Some(slot) = slot_of(off).and_then(|n| self.stack.get(n)) else { return unknown };
+        match slot {
+            StackSlot::Spill(reg, bytes) => {
+                let whole = off.rem_euclid(8) == 0 && u32::from(*bytes) == size.bytes();
+                if whole && !signed {
+                    return (VerifierRegister { precise: false, ..*reg }, true);
+                }
+                let part = off.rem_euclid(8) == 0 && u32::from(*bytes) > size.bytes() && reg.is_number();
+                let fits = reg.scalar().unsigned().1 < 1u64 << size.bits().min(63);
+                if part && fits && !signed {
+                    return (VerifierRegister { precise: false, ..*reg }, true);
+                }
+                match reg.scalar().as_constant() {
+                    Some(0) if reg.is_number() => (VerifierRegister::number(Scalar::constant(0)), true),
+                    _ => (unknown.0, true),
+                }
+            }
+            StackSlot::Bytes(bytes) => {
+                let first = off.rem_euclid(8) as usize;
+                let read = bytes.iter().skip(first).take(size.bytes() as usize);
+                let zero = read.clone().all(|b| *b == StackByte::Zero);
+                if zero { (VerifierRegister::number(Scalar::constant(0)), false) } else { unknown }
+            }
+        }
+    }
+}
+
+/// The bytes of a slot when it is written in part.
+fn bytes_of(slot: StackSlot) -> [StackByte; 8] {
+    match slot {
+        StackSlot::Bytes(bytes) => bytes,
+        StackSlot::Spill(reg, size) => {
+            let zero = reg.is_number() && reg.scalar().as_constant() == Some(0);
+            let byte = if zero { StackByte::Zero } else { StackByte::Misc };
+            let mut bytes = [StackByte::Unwritten; 8];
+            bytes.iter_mut().take(usize::from(size)).for_each(|b| *b = byte);
+            bytes
+        }
+    }
+}
+
+pub(super) fn signed_load(size: Size) -> Scalar {
+    let half = 1i64 << (size.bits() - 1);
+    if size == Size::Dw { Scalar::UNKNOWN } else { Scalar::signed_range(-half, half - 1) }
+}
+
+/// The number in a slot of whose eight bytes nothing is known.
+fn as_number(slot: &StackSlot) -> Option<VerifierRegister> {
+    match slot {
+        StackSlot::Spill(reg, 8) if reg.is_number() => Some(*reg),
+        StackSlot::Bytes(bytes) if bytes.iter().all(|b| *b != StackByte::Zero) => {
+            Some(VerifierRegister::number(Scalar::UNKNOWN))
+        }
+        _ => None,
+    }
+}
+
+/// Returns true if a slot of an older state covers the new one (`stacksafe`).
+pub(super) fn is_slot_covered(old: &StackSlot, new: Option<&StackSlot>, ids: &mut IdMap) -> bool {
+    let none = StackSlot::Bytes([StackByte::Unwritten; 8]);
+    let new = new.unwrap_or(&none);
+    if let (Some(a), Some(b)) = (as_number(old), as_number(new)) {
+        return is_covered(&a, &b, ids);
+    }
+    match (old, new) {
+        (StackSlot::Spill(a, m), StackSlot::Spill(b, n)) => m == n && is_covered(a, b, ids),
+        // Whoever may read bytes that were never written is safe with any bytes.
+        (StackSlot::Bytes(a), StackSlot::Spill(..)) => !a.contains(&StackByte::Zero),
+        (StackSlot::Bytes(a), StackSlot::Bytes(b)) => {
+            a.iter().zip(b).all(|(old, new)| *old != StackByte::Zero || *new == StackByte::Zero)
+        }
+        (StackSlot::Spill(..), StackSlot::Bytes(_)) => false,
+    }
+}

@@ -1,0 +1,82 @@
+//! Model of the walk of the kernel's verifier over a program: predicts how many instructions it verifies.
+//!
+//! The walk goes path by path: the fall-through successor first, static functions in the context of each
+//! caller, global ones once. At prune points states are kept and compared, and a path ends where a kept
+//! state covers it. For that, numbers count only if they are precise: an address, a size or a decided branch
+//! depends on them, which is found by walking the path backwards.
+//!
+//! Types of kernel objects, references and locks are not modelled. They decide verdicts, not costs.
+//!
+//! Source: `is_state_visited`, `states_equal`, `mark_chain_precision`, `check_cfg` and
+//! `check_cond_jmp_op` of `kernel/bpf/verifier.c`, Linux 6.18.
+
+mod branch;
+mod code;
+mod frame;
+mod precision;
+mod register;
+mod step;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::collections::BTreeSet;
+
+use millstream_object::{FuncId, Object};
+
+use walk::ModelWalker;
+
+pub use walk::StateDifference;
+
+/// Effort of verification.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerificationEffort {
+    /// Instructions visited; at least, if the estimate is not certain.
+    pub instructions: u64,
+    /// True if the walk was complete and met nothing that it does not model.
+    pub certain: bool,
+}
+
+/// A place of a program where states were compared and differed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateMiss {
+    /// The function.
+    pub func: u32,
+    /// The line, counted in instructions.
+    pub line: usize,
+    /// The first register or slot that differed.
+    pub difference: StateDifference,
+    /// Comparisons that failed by it.
+    pub count: u64,
+}
+
+/// Predicts the effort of verifying a program and all functions that it calls; gives up after `most`
+/// instructions.
+pub fn verification_effort(object: &Object, program: FuncId, most: u64) -> VerificationEffort {
+    verification_profile(object, program, most).0
+}
+
+/// The same, with the differences that kept states from being found equal, most frequent first.
+pub fn verification_profile(
+    object: &Object,
+    program: FuncId,
+    most: u64,
+) -> (VerificationEffort, Vec<StateMiss>) {
+    let mut walker = ModelWalker::new(object, program, most);
+    walker.walk(program.0, true);
+    let mut done = BTreeSet::from([program.0]);
+    while let Some(next) = walker.apart.iter().copied().find(|f| !done.contains(f)) {
+        done.insert(next);
+        walker.walk(next, false);
+    }
+    let effort = VerificationEffort { instructions: walker.instructions, certain: !walker.uncertain };
+    let miss = |(&(func, line, difference), &count): (&(u32, usize, StateDifference), &u64)| StateMiss {
+        func,
+        line,
+        difference,
+        count,
+    };
+    let mut misses: Vec<StateMiss> = walker.misses.iter().map(miss).collect();
+    misses.sort_by_key(|m| (std::cmp::Reverse(m.count), m.func, m.line));
+    (effort, misses)
+}

@@ -1,0 +1,161 @@
+//! Registers as the verifier describes them, and when one description covers another.
+
+use millstream_isa::absint::{Scalar, Tnum};
+use rustc_hash::FxHashMap;
+
+/// Memory or object that a pointer points to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PointerTarget {
+    /// The program's context.
+    Context,
+    /// The stack of a frame, counted from the outermost.
+    Stack(u8),
+    /// A map.
+    Map(u32),
+    /// A value of a map.
+    MapValue(u32),
+    /// The packet, or what precedes it.
+    Packet,
+    /// The end of the packet.
+    PacketEnd,
+    /// A function of the program.
+    Function(u32),
+    /// An object of the kernel, or memory that a helper gave.
+    Object,
+}
+
+/// The pointer was compared with the end of the packet: it points beyond it.
+pub(super) const BEYOND_END: i32 = -2;
+/// As before: it points to it, or beyond.
+pub(super) const AT_END: i32 = -1;
+
+/// A pointer: its target, constant and variable offset, and for packets the number of bytes known to exist.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct VerifierPointer {
+    pub(super) target: PointerTarget,
+    /// It may be null.
+    pub(super) nullable: bool,
+    pub(super) off: i64,
+    pub(super) variable: Scalar,
+    pub(super) range: i32,
+}
+
+impl VerifierPointer {
+    pub(super) fn to(target: PointerTarget) -> VerifierPointer {
+        VerifierPointer { target, nullable: false, off: 0, variable: Scalar::constant(0), range: 0 }
+    }
+
+    /// The constant distance from the target's base, if the variable part is 0.
+    pub(super) fn fixed(&self) -> Option<i64> {
+        self.variable.as_constant().map(|k| self.off.wrapping_add(k as i64))
+    }
+}
+
+/// Contents of a register.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum RegisterValue {
+    /// Never written, or overwritten by a call.
+    Uninit,
+    /// A number.
+    Number(Scalar),
+    /// A pointer.
+    Pointer(VerifierPointer),
+}
+
+/// A register or a spilled one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct VerifierRegister {
+    pub(super) value: RegisterValue,
+    /// Name that copies of a number, or pointers with one base, share; 0 for none.
+    pub(super) id: u32,
+    /// Distance from the number that has the name.
+    pub(super) delta: i32,
+    /// The exact number counts. Set in kept states only.
+    pub(super) precise: bool,
+}
+
+impl VerifierRegister {
+    pub(super) const UNINIT: VerifierRegister =
+        VerifierRegister { value: RegisterValue::Uninit, id: 0, delta: 0, precise: false };
+
+    pub(super) fn number(value: Scalar) -> VerifierRegister {
+        VerifierRegister { value: RegisterValue::Number(value), ..VerifierRegister::UNINIT }
+    }
+
+    pub(super) fn pointer(pointer: VerifierPointer, id: u32) -> VerifierRegister {
+        VerifierRegister { value: RegisterValue::Pointer(pointer), id, ..VerifierRegister::UNINIT }
+    }
+
+    /// The number; everything for a pointer.
+    pub(super) fn scalar(&self) -> Scalar {
+        match self.value {
+            RegisterValue::Number(x) => x,
+            _ => Scalar::UNKNOWN,
+        }
+    }
+
+    pub(super) fn as_pointer(&self) -> Option<VerifierPointer> {
+        if let RegisterValue::Pointer(p) = self.value { Some(p) } else { None }
+    }
+
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self.value, RegisterValue::Number(_))
+    }
+}
+
+/// Correspondence of the names of an older state and a newer one.
+#[derive(Default)]
+pub(super) struct IdMap {
+    new_of: FxHashMap<u32, u32>,
+    old_of: FxHashMap<u32, u32>,
+}
+
+impl IdMap {
+    fn matches(&mut self, old: u32, new: u32) -> bool {
+        if (old == 0) != (new == 0) {
+            return false;
+        }
+        old == 0
+            || *self.new_of.entry(old).or_insert(new) == new && *self.old_of.entry(new).or_insert(old) == old
+    }
+
+    /// The same where the older number may have no name, which stands for one of its own.
+    fn matches_number(&mut self, old: u32, new: u32) -> bool {
+        old == 0 || new != 0 && self.matches(old, new)
+    }
+}
+
+/// Returns true if every number of `new` is one of `old`, as the verifier compares them.
+pub(super) fn is_within(new: &Scalar, old: &Scalar) -> bool {
+    let inside =
+        |new: Tnum, old: Tnum| new.mask() & !old.mask() == 0 && new.value() & !old.mask() == old.value();
+    let within = |new: (u64, u64), old: (u64, u64)| old.0 <= new.0 && new.1 <= old.1;
+    let signed = |new: (i64, i64), old: (i64, i64)| old.0 <= new.0 && new.1 <= old.1;
+    let low = |x: (u32, u32)| (u64::from(x.0), u64::from(x.1));
+    let low_signed = |x: (i32, i32)| (i64::from(x.0), i64::from(x.1));
+    inside(new.bits(), old.bits())
+        && within(new.unsigned(), old.unsigned())
+        && signed(new.signed(), old.signed())
+        && within(low(new.unsigned32()), low(old.unsigned32()))
+        && signed(low_signed(new.signed32()), low_signed(old.signed32()))
+}
+
+/// Returns true if the verifier takes a register of an older state for one that covers the new one
+/// (`regsafe`).
+pub(super) fn is_covered(old: &VerifierRegister, new: &VerifierRegister, ids: &mut IdMap) -> bool {
+    match (old.value, new.value) {
+        (RegisterValue::Uninit, _) => true,
+        (RegisterValue::Number(a), RegisterValue::Number(b)) => {
+            !old.precise || is_within(&b, &a) && old.delta == new.delta && ids.matches_number(old.id, new.id)
+        }
+        (RegisterValue::Pointer(a), RegisterValue::Pointer(b)) => {
+            a.target == b.target
+                && a.nullable == b.nullable
+                && a.off == b.off
+                && a.range <= b.range
+                && is_within(&b.variable, &a.variable)
+                && ids.matches(old.id, new.id)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,442 @@
+//! Effects of instructions on a path's state.
+
+use millstream_isa::absint::{AbstractDomain, Scalar};
+use millstream_isa::helpers::{ArgKind, Helper, RetKind, id as helper_id};
+use millstream_isa::semantics;
+use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Pseudo, Reg, Size, Width};
+use millstream_object::{MapOrigin, MapType, Object, ProgramType, RelocKind};
+
+use super::code::{SCRATCH, WalkLine, helper_of};
+use super::frame::{FRAME, StackByte, VerifierFrame, signed_load, slot_of};
+use super::register::{PointerTarget, RegisterValue, VerifierPointer, VerifierRegister};
+
+/// Facts about the program that steps need.
+pub(super) struct ProgramFacts<'a> {
+    pub(super) object: &'a Object,
+    pub(super) kind: ProgramType,
+    /// The context's fields may be pointers to objects of the kernel.
+    pub(super) typed_context: bool,
+    pub(super) domain: AbstractDomain,
+}
+
+/// Effects of an instruction beyond the state, for the precision of numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct StepEffect {
+    /// Frame and slot that were read or written.
+    pub(super) slot: Option<(u8, u8)>,
+    /// Registers whose exact numbers the verifier used.
+    pub(super) precise: u16,
+}
+
+/// Names for values.
+#[derive(Default)]
+pub(super) struct NameSource(pub(super) u32);
+
+impl NameSource {
+    pub(super) fn next(&mut self) -> u32 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+pub(super) fn operand(frame: &VerifierFrame, o: Operand) -> VerifierRegister {
+    match o {
+        Operand::Reg(r) => frame.get(r),
+        Operand::Imm(k) => VerifierRegister::number(Scalar::constant(k as i64 as u64)),
+    }
+}
+
+/// Executes an instruction that neither jumps nor enters a function.
+pub(super) fn step(
+    facts: &ProgramFacts<'_>,
+    frames: &mut [VerifierFrame],
+    line: &WalkLine,
+    names: &mut NameSource,
+) -> StepEffect {
+    let Some((frame, _)) = frames.split_last_mut() else { return StepEffect::default() };
+    let mut domain = facts.domain;
+    let mut effect = StepEffect::default();
+    match line.insn {
+        Insn::Alu { width, op, dst, src } => {
+            effect.precise = alu(frame, width, op, dst, src, line.open, names)
+        }
+        Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => {
+            let mut value = frame.get(src);
+            if value.is_number() && value.id == 0 && value.scalar().as_constant().is_none() {
+                value.id = names.next();
+                frame.set(src, value);
+            }
+            frame.set(dst, value);
+        }
+        Insn::Mov { width, dst, src } => {
+            let from = operand(frame, src);
+            let value = semantics::mov(&mut domain, width, &from.scalar());
+            let keeps = from.is_number() && from.scalar().fits_u32() && from.id != 0;
+            let id = if keeps { from.id } else { 0 };
+            frame.set(
+                dst,
+                VerifierRegister {
+                    id,
+                    ..VerifierRegister::number(if line.open { Scalar::UNKNOWN } else { value })
+                },
+            );
+        }
+        Insn::MovSx { width, bits, dst, src } => {
+            let value = semantics::movsx(&mut domain, width, bits.into(), &frame.get(src).scalar());
+            frame.set(dst, VerifierRegister::number(value));
+        }
+        Insn::AddrSpaceCast { dst, .. } => frame.set(dst, object_pointer(false, 0)),
+        Insn::Neg { width, dst } => {
+            let value = domain.neg(width, &frame.get(dst).scalar());
+            frame.set(dst, VerifierRegister::number(value));
+        }
+        Insn::Swap { kind, bits, dst } => {
+            let value = domain.swap(kind, bits.into(), &frame.get(dst).scalar());
+            frame.set(dst, VerifierRegister::number(value));
+        }
+        Insn::LoadImm64 { dst, pseudo, imm, .. } => frame.set(dst, symbol(line, pseudo, imm)),
+        Insn::Load { size, sext, dst, src, off } => {
+            effect.slot = load(facts, frames, line, (size, sext, dst, src, off))
+        }
+        Insn::LoadAcquire { size, dst, .. } => {
+            frame.set(dst, VerifierRegister::number(Scalar::of_width(size.bits())))
+        }
+        Insn::Store { size, dst, off, src } => effect.slot = store(frames, size, (dst, off), src, names),
+        Insn::StoreRelease { size, dst, off, .. } => scribble(frames, dst, off, size),
+        Insn::Atomic { op, fetch, size, dst, src, off } => {
+            scribble(frames, dst, off, size);
+            let Some(frame) = frames.last_mut() else { return effect };
+            let old = VerifierRegister::number(Scalar::of_width(size.bits()));
+            if op == AtomicOp::CmpXchg {
+                frame.set(Reg::R0, old);
+            } else if fetch {
+                frame.set(src, old);
+            }
+        }
+        Insn::LegacyLoad { .. } => {
+            SCRATCH.iter().for_each(|r| frame.set(*r, VerifierRegister::UNINIT));
+            frame.set(Reg::R0, VerifierRegister::number(Scalar::of_width(32)));
+        }
+        Insn::Call(callee) => effect.precise = call(facts, frames, line, callee, names),
+        Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => {}
+    }
+    effect
+}
+
+fn object_pointer(nullable: bool, id: u32) -> VerifierRegister {
+    VerifierRegister::pointer(VerifierPointer { nullable, ..VerifierPointer::to(PointerTarget::Object) }, id)
+}
+
+/// Arithmetic; returns the registers whose exact numbers count.
+fn alu(
+    frame: &mut VerifierFrame,
+    width: Width,
+    op: AluOp,
+    dst: Reg,
+    src: Operand,
+    open: bool,
+    names: &mut NameSource,
+) -> u16 {
+    let mut domain = AbstractDomain::default();
+    let (a, b) = (frame.get(dst), operand(frame, src));
+    let sum = width == Width::W64 && matches!(op, AluOp::Add | AluOp::Sub);
+    let (result, precise) = match (a.value, b.value) {
+        (RegisterValue::Pointer(p), RegisterValue::Number(k)) if sum => {
+            let k = if open { Scalar::constant(0) } else { k };
+            let bit = if let Operand::Reg(r) = src { 1 << r.index() } else { 0 };
+            (moved(p, a.id, op, k, names), bit)
+        }
+        (RegisterValue::Number(k), RegisterValue::Pointer(p)) if sum && op == AluOp::Add => {
+            (moved(p, b.id, op, k, names), 1 << dst.index())
+        }
+        (RegisterValue::Number(x), RegisterValue::Number(y)) => {
+            let y = if open { Scalar::UNKNOWN } else { y };
+            let value = semantics::alu(&mut domain, op, width, &x, &y);
+            let linked = op == AluOp::Add && width == Width::W64;
+            (if linked { linked_sum(a, value, y) } else { VerifierRegister::number(value) }, 0)
+        }
+        _ => (VerifierRegister::number(Scalar::UNKNOWN), 0),
+    };
+    frame.set(dst, result);
+    precise
+}
+
+/// The sum of a number and a constant stays linked to the number.
+fn linked_sum(a: VerifierRegister, value: Scalar, by: Scalar) -> VerifierRegister {
+    let delta = by.as_constant().and_then(|k| i32::try_from(k as i64).ok());
+    match delta {
+        Some(k) if a.id != 0 && a.delta == 0 => {
+            VerifierRegister { id: a.id, delta: k, ..VerifierRegister::number(value) }
+        }
+        _ => VerifierRegister::number(value),
+    }
+}
+
+fn moved(p: VerifierPointer, id: u32, op: AluOp, by: Scalar, names: &mut NameSource) -> VerifierRegister {
+    let by = if op == AluOp::Sub { AbstractDomain::default().neg(Width::W64, &by) } else { by };
+    match by.as_constant() {
+        Some(k) => VerifierRegister::pointer(VerifierPointer { off: p.off.wrapping_add(k as i64), ..p }, id),
+        None => {
+            let variable =
+                semantics::alu(&mut AbstractDomain::default(), AluOp::Add, Width::W64, &p.variable, &by);
+            let packet = p.target == PointerTarget::Packet;
+            let moved = VerifierPointer { variable, range: if packet { 0 } else { p.range }, ..p };
+            VerifierRegister::pointer(moved, if packet { names.next() } else { id })
+        }
+    }
+}
+
+fn symbol(line: &WalkLine, pseudo: Pseudo, imm: u64) -> VerifierRegister {
+    let pointer = |target| VerifierRegister::pointer(VerifierPointer::to(target), 0);
+    match line.reloc {
+        Some(RelocKind::Map(m)) => pointer(PointerTarget::Map(m.0)),
+        Some(RelocKind::MapValue { map, offset }) => {
+            let at =
+                VerifierPointer { off: offset.into(), ..VerifierPointer::to(PointerTarget::MapValue(map.0)) };
+            VerifierRegister::pointer(at, 0)
+        }
+        Some(RelocKind::FuncAddr(f)) => pointer(PointerTarget::Function(f.0)),
+        Some(_) => object_pointer(false, 0),
+        None if line.open => VerifierRegister::number(Scalar::UNKNOWN),
+        None if pseudo == Pseudo::None => VerifierRegister::number(Scalar::constant(imm)),
+        None => object_pointer(false, 0),
+    }
+}
+
+/// The frame and the offset of an access to a stack: no offset if it may be any.
+fn in_stack(base: VerifierRegister, off: i16) -> Option<(usize, Option<i64>)> {
+    let p = base.as_pointer()?;
+    let PointerTarget::Stack(frame) = p.target else { return None };
+    Some((frame.into(), p.fixed().map(|at| at + i64::from(off))))
+}
+
+fn slot_bits(frame: usize, at: i64) -> Option<(u8, u8)> {
+    slot_of(at).map(|slot| (frame as u8, slot as u8))
+}
+
+fn load(
+    facts: &ProgramFacts<'_>,
+    frames: &mut [VerifierFrame],
+    line: &WalkLine,
+    (size, sext, dst, src, off): (Size, bool, Reg, Reg, i16),
+) -> Option<(u8, u8)> {
+    let plain =
+        VerifierRegister::number(if sext { signed_load(size) } else { Scalar::of_width(size.bits()) });
+    let base = frames.last()?.get(src);
+    let (mut value, mut slot) = (plain, None);
+    if let Some((at, offset)) = in_stack(base, off) {
+        if let (Some(offset), Some(frame)) = (offset, frames.get(at)) {
+            let (loaded, spilled) = frame.load(offset, size, sext);
+            value = loaded;
+            slot = slot_bits(at, offset).filter(|_| spilled);
+        }
+    } else if let Some(p) = base.as_pointer().filter(|p| !line.open || p.target == PointerTarget::Context) {
+        let at = p.fixed().map(|at| at + i64::from(off));
+        value = match p.target {
+            PointerTarget::Context => field(facts, at.unwrap_or(-1), size).unwrap_or(plain),
+            PointerTarget::MapValue(map) => {
+                at.and_then(|at| constant(facts.object, map, at, size, sext)).unwrap_or(plain)
+            }
+            PointerTarget::Object if size == Size::Dw && facts.typed_context => object_pointer(false, 0),
+            _ => plain,
+        };
+    } else if line.open && size == Size::Dw && facts.typed_context {
+        value = object_pointer(false, 0);
+    }
+    frames.last_mut()?.set(dst, value);
+    slot
+}
+
+/// The contents of a map of constants.
+fn constant(object: &Object, map: u32, at: i64, size: Size, sext: bool) -> Option<VerifierRegister> {
+    let map = object.maps.get(map as usize).filter(|m| m.origin == MapOrigin::Rodata)?;
+    let from = usize::try_from(at).ok()?;
+    let bytes = map.data.as_ref()?.get(from..from + size.bytes() as usize)?;
+    let value = bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    let spare = 64 - size.bits();
+    let value = if sext { ((value << spare) as i64 >> spare) as u64 } else { value };
+    Some(VerifierRegister::number(Scalar::constant(value)))
+}
+
+/// A field of the context that is a pointer.
+fn field(facts: &ProgramFacts<'_>, at: i64, size: Size) -> Option<VerifierRegister> {
+    use ProgramType as P;
+    let (data, end, meta) = match facts.kind {
+        P::XDP => (0, 4, 8),
+        P::UNSPEC
+        | P::SCHED_CLS
+        | P::SCHED_ACT
+        | P::CGROUP_SKB
+        | P::SK_SKB
+        | P::LWT_IN
+        | P::LWT_OUT
+        | P::LWT_XMIT
+        | P::LWT_SEG6LOCAL
+        | P::FLOW_DISSECTOR => (76, 80, 140),
+        _ if facts.typed_context && size == Size::Dw => return Some(object_pointer(false, 0)),
+        _ => return None,
+    };
+    let target = match size {
+        Size::W if at == data => PointerTarget::Packet,
+        Size::W if at == meta => PointerTarget::Packet,
+        Size::W if at == end => PointerTarget::PacketEnd,
+        _ => return None,
+    };
+    Some(VerifierRegister::pointer(VerifierPointer::to(target), 0))
+}
+
+fn store(
+    frames: &mut [VerifierFrame],
+    size: Size,
+    (dst, off): (Reg, i16),
+    src: Operand,
+    names: &mut NameSource,
+) -> Option<(u8, u8)> {
+    let own = frames.last_mut()?;
+    let base = own.get(dst);
+    let (at, offset) = in_stack(base, off)?;
+    let mut value = operand(own, src);
+    if let Operand::Reg(r) = src
+        && value.is_number()
+        && value.id == 0
+        && value.scalar().as_constant().is_none()
+    {
+        value.id = names.next();
+        own.set(r, value);
+    }
+    let frame = frames.get_mut(at)?;
+    match offset {
+        Some(offset) => {
+            frame.store(offset, size, value);
+            slot_bits(at, offset)
+        }
+        None => {
+            forget(frame, base.as_pointer()?);
+            None
+        }
+    }
+}
+
+/// Forgets the window of a variable offset.
+fn forget(frame: &mut VerifierFrame, p: VerifierPointer) {
+    let (low, high) = p.variable.signed();
+    let from = p.off.saturating_add(low).max(-FRAME);
+    let to = p.off.saturating_add(high).saturating_add(8).min(0);
+    frame.fill(from, to.saturating_sub(from), StackByte::Misc);
+}
+
+/// Memory that was written with unknown contents.
+fn scribble(frames: &mut [VerifierFrame], dst: Reg, off: i16, size: Size) {
+    let Some(base) = frames.last().map(|f| f.get(dst)) else { return };
+    let Some((at, offset)) = in_stack(base, off) else { return };
+    if let (Some(frame), Some(offset)) = (frames.get_mut(at), offset) {
+        frame.fill(offset, size.bytes().into(), StackByte::Misc);
+    }
+}
+
+/// A call of a helper, of a function of the kernel, or of a global function; returns the registers whose
+/// exact numbers count.
+fn call(
+    facts: &ProgramFacts<'_>,
+    frames: &mut [VerifierFrame],
+    line: &WalkLine,
+    callee: Callee,
+    names: &mut NameSource,
+) -> u16 {
+    let helper = helper_of(line.insn);
+    let mut precise = 0;
+    let Some(args) = frames.last().map(|f| f.regs) else { return 0 };
+    let map = match args[1].as_pointer().map(|p| p.target) {
+        Some(PointerTarget::Map(m)) => Some(m),
+        _ => None,
+    };
+    for (n, arg) in helper.map_or(&[][..], |h| h.args).iter().enumerate() {
+        if matches!(arg, ArgKind::Size | ArgKind::SizeOrZero | ArgKind::AllocSize) {
+            precise |= 1 << (n + 1);
+        }
+        if arg.writes_memory() {
+            let bytes = match arg {
+                ArgKind::Fixed { bytes, .. } => i64::from(*bytes),
+                ArgKind::MapValueOut => value_size(facts.object, map),
+                ArgKind::Dynptr | ArgKind::DynptrOut => 16,
+                _ => args.get(n + 2).map_or(0, |size| size.scalar().unsigned().1.min(FRAME as u64) as i64),
+            };
+            write_behind(frames, args[n + 1], bytes);
+        }
+    }
+    if callee == Callee::Helper(helper_id::TAIL_CALL) {
+        precise |= 1 << 3;
+    }
+    let Some((frame, callers)) = frames.split_last_mut() else { return precise };
+    SCRATCH.iter().for_each(|r| frame.set(*r, VerifierRegister::UNINIT));
+    let sized =
+        helper.and_then(|h| h.args.iter().position(|a| matches!(a, ArgKind::Size | ArgKind::SizeOrZero)));
+    let most = sized.and_then(|n| args.get(n + 1)).map_or(i64::MAX, |size| size.scalar().signed().1);
+    frame.set(Reg::R0, result(facts, helper, map, most, names));
+    if helper.is_some_and(Helper::may_change_packet) {
+        callers.iter_mut().chain([frame]).for_each(void_packet_pointers);
+    }
+    precise
+}
+
+fn value_size(object: &Object, map: Option<u32>) -> i64 {
+    map.and_then(|m| object.maps.get(m as usize)).map_or(0, |m| i64::from(m.spec.value_size))
+}
+
+fn write_behind(frames: &mut [VerifierFrame], argument: VerifierRegister, bytes: i64) {
+    let Some((at, offset)) = in_stack(argument, 0) else { return };
+    if let (Some(frame), Some(offset)) = (frames.get_mut(at), offset) {
+        frame.fill(offset, bytes, StackByte::Misc);
+    }
+}
+
+fn void_packet_pointers(frame: &mut VerifierFrame) {
+    for value in frame.values() {
+        let packet =
+            |p: VerifierPointer| matches!(p.target, PointerTarget::Packet | PointerTarget::PacketEnd);
+        if value.as_pointer().is_some_and(packet) {
+            *value = VerifierRegister::number(Scalar::UNKNOWN);
+        }
+    }
+}
+
+fn result(
+    facts: &ProgramFacts<'_>,
+    helper: Option<&Helper>,
+    map: Option<u32>,
+    most: i64,
+    names: &mut NameSource,
+) -> VerifierRegister {
+    let Some(helper) = helper else {
+        return VerifierRegister::number(Scalar::UNKNOWN);
+    };
+    match helper.ret {
+        RetKind::Int => VerifierRegister::number(bounded(helper, most)),
+        RetKind::Void => VerifierRegister::UNINIT,
+        RetKind::MapValueOrNull | RetKind::MapValue => {
+            let inner = map.and_then(|m| facts.object.maps.get(m as usize));
+            let kind = inner.map(|m| m.spec.map_type);
+            let of_maps = matches!(kind, Some(MapType::ARRAY_OF_MAPS | MapType::HASH_OF_MAPS));
+            let target = map.filter(|_| !of_maps).map_or(PointerTarget::Object, PointerTarget::MapValue);
+            let nullable = helper.ret.nullable();
+            VerifierRegister::pointer(
+                VerifierPointer { nullable, ..VerifierPointer::to(target) },
+                names.next(),
+            )
+        }
+        kind => object_pointer(kind.nullable(), names.next()),
+    }
+}
+
+/// Results of helpers whose bounds the verifier knows (`do_refine_retval_range`).
+fn bounded(helper: &Helper, most: i64) -> Scalar {
+    match helper.name {
+        "get_smp_processor_id" => Scalar::range(0, 8191),
+        "get_stack"
+        | "get_task_stack"
+        | "probe_read_str"
+        | "probe_read_kernel_str"
+        | "probe_read_user_str" => Scalar::signed_range(-4095, most.max(0)),
+        _ => Scalar::UNKNOWN,
+    }
+}
