@@ -51,7 +51,7 @@ pub use compile::{
     InitialEntry, NO_INPUT, QUEUE, STATE, SourceControl, SourceEnd, compile,
 };
 pub use config::{SpannedText, decoded, unquote, words};
-pub use error::{ConfigSpan, Error, ErrorStage, nearest};
+pub use error::{ConfigSpan, Error, ErrorStage, driver_lines, nearest};
 pub use flatten::flatten;
 pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
 pub use handlers::{
