@@ -66,10 +66,11 @@ The repository of Click has a folder of tests. `bench/click_suite.py` runs them 
 
 <!-- not run: it needs the sources of Click -->
 
-    bench/click_suite.py PATH/TO/kohler-click/test --millstream target/release/millstream --expected bench/click_suite.txt --table docs/click-suite.md
+    bench/click_suite.py PATH/TO/kohler-click/test --millstream target/release/millstream \\
+        --expected bench/click_suite.txt --table docs/click-suite.md
 
-Of {all} files {passed} pass, {failed} fail and {skipped} are skipped. A file is skipped if its own requirement does not hold, which many
-have, or if it passes even when every call of click fails. This page is written by the script.
+Of {all} files {passed} pass, {failed} fail and {skipped} are skipped. A file is skipped if its own requirement does
+not hold, or if it passes even when every call of click fails. This page is written by the script.
 
 | file | result | why |
 |---|---|---|

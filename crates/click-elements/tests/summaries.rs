@@ -139,7 +139,7 @@ fn echo_requests_are_made_and_answered() {
         -> ToIPSummaryDump(-, FIELDS src dst icmp_type_name icmp_flowid icmp_seq payload)
         -> ICMPPingResponder -> ToDump(FOO)";
     let (lines, sent) = lines(text);
-    let bytes = [r"\<0800>3\<9A00030000>abc", r"\<0800>3\<9900030001>abc"];
+    let bytes = [r"\010\0003\232\000\003\000\000abc", r"\010\0003\231\000\003\000\001abc"];
     let expected = [0, 1].map(|n| format!("1.0.0.1 2.0.0.2 echo 3 {n} \"{}\"", bytes[n]));
     assert_eq!(lines, expected);
     assert_eq!(sent, 2);

@@ -91,6 +91,27 @@ impl Error {
     }
 }
 
+/// Lines of errors as Click's driver words them. `place` is the file and line of a position.
+pub fn driver_lines(errors: &[Error], place: impl Fn(ConfigSpan) -> String) -> Vec<String> {
+    let mut lines = Vec::new();
+    for error in errors {
+        let at = place(error.element.unwrap_or(error.span));
+        match &error.stage {
+            ErrorStage::Configuring(element) => {
+                lines.push(format!("{at}: While configuring '{element}':"));
+                lines.extend(error.message.lines().map(|line| format!("  {line}")));
+            }
+            ErrorStage::Reading | ErrorStage::Connecting => lines.push(format!("{at}: {}", error.message)),
+        }
+        lines.extend(error.note.as_deref().map(|(span, note)| format!("{}: {note}", place(*span))));
+    }
+    // Click says so of configurations that it could read.
+    if errors.iter().any(|error| error.stage != ErrorStage::Reading) {
+        lines.push("Router could not be initialized!".to_owned());
+    }
+    lines
+}
+
 /// The candidate that is nearest to the text, if one is near.
 pub fn nearest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let same = |c: &str| c.bytes().zip(written.bytes()).filter(|(a, b)| a == b).count();

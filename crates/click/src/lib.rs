@@ -52,7 +52,7 @@ pub use bpf_program::{BpfElementProgram, ProgramHook, ReadObject};
 pub use compile::compile;
 pub use compile::setup::ElementSetup;
 pub use config::{SpannedText, decoded, unquote, words};
-pub use error::{ConfigSpan, Error, ErrorStage, nearest};
+pub use error::{ConfigSpan, Error, ErrorStage, driver_lines, nearest};
 pub use flatten::flatten;
 pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
 pub use handlers::{

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::summary::{PacketNotes, SummaryField, bad_header, summary_line};
+use crate::summary::{PacketNotes, SummaryField, bad_header, seconds_text, summary_line};
 
 /// The event array with the records of all elements.
 pub const PRINTS: &str = "click.prints";
@@ -159,16 +159,6 @@ pub fn printed<'p>(
     let printer = printers.get(number)?;
     let time = record.time.unwrap_or(i64::try_from(time).unwrap_or(i64::MAX));
     Some((printer, printer.text(&record, time)?))
-}
-
-/// A time as seconds, with microseconds, or nanoseconds where these are needed.
-pub(crate) fn seconds_text(time: i64) -> String {
-    let (sign, whole) = (if time < 0 { "-" } else { "" }, time.unsigned_abs());
-    let (seconds, rest) = (whole / 1_000_000_000, whole % 1_000_000_000);
-    match rest % 1_000 {
-        0 => format!("{sign}{seconds}.{:06}", rest / 1_000),
-        _ => format!("{sign}{seconds}.{rest:09}"),
-    }
 }
 
 impl PacketPrinter {

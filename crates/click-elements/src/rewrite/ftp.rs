@@ -103,7 +103,7 @@ fn behind(code: &mut ElementBuilder<'_, '_>, number: Value, other: Value) -> Val
 }
 
 /// Growth of a stream: the byte from which on it is longer, by how much before that byte and behind it.
-pub(super) struct StreamGrowth {
+struct StreamGrowth {
     from: Value,
     before: Value,
     after: Value,
@@ -124,7 +124,7 @@ impl StreamGrowth {
     }
 
     /// The number that a byte that is acknowledged was sent with.
-    pub(super) fn acknowledged(&self, code: &mut ElementBuilder<'_, '_>, number: Value) -> Value {
+    fn acknowledged(&self, code: &mut ElementBuilder<'_, '_>, number: Value) -> Value {
         let compared = code.sub(number, self.after);
         let is_behind = behind(code, compared, self.from);
         let delta = code.select(is_behind, self.after, self.before);
@@ -167,7 +167,7 @@ pub(super) fn renumber(
         code.set_raw(2, passage.transport, 16, sum);
         code.set_word(passage.transport, offset, new);
         if !own {
-            renumber_sacks(code, passage, &growth);
+            renumber_sacks(code, passage, &|code, number| growth.acknowledged(code, number));
         }
         code.jump(next, &[]);
         code.switch_to_block(next);

@@ -3,7 +3,6 @@
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
-use super::ftp::StreamGrowth;
 use super::{RewriteContext, changes, exchanged};
 use millstream_click::build::ElementBuilder;
 
@@ -15,11 +14,14 @@ const SACK: i64 = 5;
 const HEADER: i64 = 20;
 const NUMBER: i64 = 4;
 
+/// The number that a byte that is acknowledged was sent with.
+pub(super) type Renumbering<'n> = &'n dyn Fn(&mut ElementBuilder<'_, '_>, Value) -> Value;
+
 /// Gives the selective acknowledgements of a segment the numbers that the stream had before it grew.
 pub(super) fn renumber_sacks(
     code: &mut ElementBuilder<'_, '_>,
     passage: &RewriteContext,
-    growth: &StreamGrowth,
+    acknowledged: Renumbering<'_>,
 ) {
     let transport = passage.transport;
     let (head, done) = (code.block(), code.block());
@@ -51,15 +53,20 @@ pub(super) fn renumber_sacks(
     code.switch_to_block(each);
     let following = code.at(place, NUMBER);
     code.check(Cond::Le, following, next, |code| code.jump(head, &[next]));
-    renumber_at(code, transport, place, growth);
+    renumber_at(code, transport, place, acknowledged);
     code.jump(each, &[following]);
     code.switch_to_block(done);
 }
 
 /// Exchanges one number, and corrects the checksum.
-fn renumber_at(code: &mut ElementBuilder<'_, '_>, transport: Value, place: Value, growth: &StreamGrowth) {
+fn renumber_at(
+    code: &mut ElementBuilder<'_, '_>,
+    transport: Value,
+    place: Value,
+    acknowledged: Renumbering<'_>,
+) {
     let (old, number) = (code.raw(4, place, 0), code.word(place, 0));
-    let new = growth.acknowledged(code, number);
+    let new = acknowledged(code, number);
     let raw = code.swapped(32, new);
     // Bytes at an odd distance count in the other order.
     let (distance, zero) = (code.sub(place, transport), code.int(0));

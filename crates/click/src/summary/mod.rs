@@ -13,7 +13,7 @@ mod write;
 
 pub use fields::{SUMMARY_PREFIX, SummaryField, SummaryFlow, SummaryInput, SummarySource, summary_header};
 pub use read::{SummaryPacket, SummaryReader};
-pub(crate) use write::{PacketNotes, bad_header, summary_line};
+pub(crate) use write::{PacketNotes, bad_header, seconds_text, summary_line};
 
 #[cfg(test)]
 mod tests {

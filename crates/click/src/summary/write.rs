@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 
 use super::fields::{ICMP_CODES, ICMP_TYPES, SummaryField as Field, TCP_FLAGS};
 use super::{ip_options, md5, tcp_options};
-use crate::printing::seconds_text;
 
 /// Facts about a packet that are not in its bytes.
 pub(crate) struct PacketNotes {
@@ -247,4 +246,14 @@ fn quoted(payload: &[u8]) -> String {
         };
     }
     text + "\""
+}
+
+/// A time as seconds, with microseconds, or nanoseconds where these are needed.
+pub(crate) fn seconds_text(time: i64) -> String {
+    let (sign, whole) = (if time < 0 { "-" } else { "" }, time.unsigned_abs());
+    let (seconds, rest) = (whole / 1_000_000_000, whole % 1_000_000_000);
+    match rest % 1_000 {
+        0 => format!("{sign}{seconds}.{:06}", rest / 1_000),
+        _ => format!("{sign}{seconds}.{rest:09}"),
+    }
 }

@@ -24,7 +24,7 @@ pub(super) struct RunPace {
     pub(super) leaps: bool,
 }
 
-/// What a run gives: counts, packets lost before it, and ports that were opened.
+/// Result of a run: counts, packets lost before it, and ports that were opened.
 pub(super) struct RunResult {
     pub(super) ran: GraphRunStats,
     pub(super) lost: Option<LostBefore>,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Severity, WrapErr};
 use millstream_click::ast::Statement;
-use millstream_click::{ConfigSpan, Error, ErrorStage, decoded, parse};
+use millstream_click::{ConfigSpan, Error, ErrorStage, decoded, driver_lines, parse};
 
 use super::config_input::{ConfigInput, ConfigSource};
 use crate::diagnostics::{self, TextExcerpt};
@@ -134,40 +134,18 @@ impl SourceMap {
         match (self.quiet, self.plain) {
             (true, _) => {}
             (false, true) if warning.stage != ErrorStage::Reading => {
-                errln!("{}", self.plain_lines(warning).join("\n"));
+                let lines = driver_lines(std::slice::from_ref(warning), |span| self.place(span));
+                errln!("{}", lines[..lines.len() - 1].join("\n"));
             }
             (false, true) => errln!("{}: warning: {}", self.place(warning.span), warning.message),
             (false, false) => diagnostics::emit(&self.report(warning, Severity::Warning)),
         }
     }
 
-    /// Lines of an error as Click words them.
-    fn plain_lines(&self, error: &Error) -> Vec<String> {
-        let place = self.place(error.element.unwrap_or(error.span));
-        match &error.stage {
-            ErrorStage::Configuring(element) => {
-                let head = format!("{place}: While configuring '{element}':");
-                let lines = error.message.lines().map(|line| format!("  {line}"));
-                std::iter::once(head).chain(lines).collect()
-            }
-            ErrorStage::Reading | ErrorStage::Connecting => vec![format!("{place}: {}", error.message)],
-        }
-    }
-
     /// Report of all errors; the last one, if they are printed one by one.
     pub(super) fn failure(&self, errors: &[Error]) -> Report {
         if self.plain {
-            let mut lines = Vec::new();
-            for error in errors {
-                lines.extend(self.plain_lines(error));
-                lines.extend(
-                    error.note.as_deref().map(|(span, note)| format!("{}: {note}", self.place(*span))),
-                );
-            }
-            // Click says so of configurations that it could read.
-            if errors.iter().any(|error| error.stage != ErrorStage::Reading) {
-                lines.push("Router could not be initialized!".to_owned());
-            }
+            let lines = driver_lines(errors, |span| self.place(span));
             return ExitError::plain(lines.join("\n"), Exit::Input).into();
         }
         let mut reports: Vec<Report> = errors.iter().map(|e| self.report(e, Severity::Error)).collect();

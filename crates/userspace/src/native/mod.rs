@@ -60,6 +60,7 @@ use crate::plan::{self, PlanArgs, PlanFile};
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
 use crate::workload_args::{TrafficArgs, open};
+use millstream_console::wrap::wrap;
 
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
@@ -731,25 +732,9 @@ pub(crate) fn template_lines(templates: &[TableTemplate]) -> String {
 pub(crate) fn schedule_line(schedule: &CompiledSchedule) -> String {
     let fetched = schedule.tables.iter().filter(|table| table.fetched);
     let fetched: String = fetched.map(|t| format!("\nlook-ups in {} fetched: {}", t.table, t.why)).collect();
-    let settings = settings_lines(&schedule.schedule.to_string());
+    let settings = wrap(&format!("    {}", schedule.schedule).replace(',', ", "), 80, 0);
+    let settings = settings.join("\n").replace(", ", ",");
     format!("schedule: {}\n{settings}{fetched}\n", schedule.why)
-}
-
-/// Settings between commas on lines of at most 80 columns.
-fn settings_lines(settings: &str) -> String {
-    const COLUMNS: usize = 80;
-    const INDENT: &str = "    ";
-    let (mut out, mut column) = (INDENT.to_owned(), INDENT.len());
-    for (at, setting) in settings.split_inclusive(',').enumerate() {
-        if at > 0 && column + setting.len() > COLUMNS {
-            out.push('\n');
-            out.push_str(INDENT);
-            column = INDENT.len();
-        }
-        out.push_str(setting);
-        column += setting.len();
-    }
-    out
 }
 
 fn compiled(timings: &CompileTimings) -> NativeCompileTimes {
