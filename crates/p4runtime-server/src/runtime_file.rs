@@ -213,7 +213,9 @@ fn condition_of(field: &MatchField, value: &Value) -> Result<FieldCondition, Str
         ([low, high], MatchType::Range) => FieldCondition::Range(number(low)?, number(high)?),
         ([value, mask], _) => FieldCondition::Masked(number(value)?, number(mask)?),
         _ => {
-            return Err(format!("`{name}` needs a value, and for some kinds of keys a length, mask or bound"));
+            return Err(format!(
+                "`{name}` needs a value, and for some kinds of keys a length, mask or bound"
+            ));
         }
     })
 }
