@@ -184,17 +184,15 @@ impl TupleTable {
     /// Gives the masks of an entry numbers, or none of them.
     fn add_masks(&mut self, parts: &[MaskedKey], rank: u64) -> Result<(), ExecutorError> {
         for (at, (_, mask)) in parts.iter().enumerate() {
-            if !self.masks.contains_key(mask) {
-                let Some(number) = self.numbers.iter().position(|is_used| !is_used) else {
-                    self.remove_masks(&parts[..at], rank);
-                    return Err(ExecutorError::Map(-i64::from(ENOSPC)));
-                };
-                self.numbers[number] = true;
-                self.masks.insert(mask.clone(), UsedMask { number, ranks: BTreeMap::new() });
-            }
-            if let Some(used) = self.masks.get_mut(mask) {
-                *used.ranks.entry(rank).or_default() += 1;
-            }
+            let known = self.masks.get(mask).map(|used| used.number);
+            let Some(number) = known.or_else(|| self.numbers.iter().position(|is_used| !is_used)) else {
+                self.remove_masks(&parts[..at], rank);
+                return Err(ExecutorError::Map(-i64::from(ENOSPC)));
+            };
+            self.numbers[number] = true;
+            let new = || UsedMask { number, ranks: BTreeMap::new() };
+            let used = self.masks.entry(mask.clone()).or_insert_with(new);
+            *used.ranks.entry(rank).or_default() += 1;
         }
         Ok(())
     }

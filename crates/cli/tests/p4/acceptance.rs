@@ -98,10 +98,7 @@ fn rules(random: &mut Rng) -> Vec<Rule> {
     let masks: Vec<[u32; 7]> = (0..MASKS).map(|_| masks_of_rule(random)).collect();
     let rule = |priority| {
         let (values, masks) = (values(random), masks[random.below(MASKS) as usize]);
-        let mut keys = [(0, 0); 7];
-        for at in 0..keys.len() {
-            keys[at] = (values[at] & masks[at], masks[at]);
-        }
+        let keys = std::array::from_fn(|at| (values[at] & masks[at], masks[at]));
         Rule { keys, priority, allows: random.below(2) == 0 }
     };
     (1..=RULES).map(rule).collect()
