@@ -26,6 +26,8 @@ pub struct LookupDemand {
 pub struct ProgramDemand {
     /// Nanoseconds of processing, with all lines in the innermost cache.
     pub compute_ns: f64,
+    /// Nanoseconds of processing that fetching ahead adds, if measured; otherwise it is a share of processing.
+    pub ahead_ns: Option<f64>,
     /// Look-ups.
     pub lookups: Vec<LookupDemand>,
     /// Bytes of a packet.
@@ -70,7 +72,7 @@ pub struct ModelPoint {
 
 /// Batches that are predicted for.
 pub const BATCHES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// Share of the processing that is done a second time to find a packet's lines ahead.
+/// Share of the processing that is done a second time to find a packet's lines ahead, unless it is measured.
 const SLICE_SHARE: f64 = 0.25;
 /// Throughputs within this factor count as equal; the smaller batch is better then.
 const EQUAL: f64 = 1.01;
@@ -87,7 +89,8 @@ impl ProgramDemand {
         let memory_ns: f64 = self.lookups.iter().map(|lookup| lookup.lines * line(lookup.bytes)).sum();
         let io_ns = curves.io_ns(self.io, self.packet_bytes, batch);
         let is_ahead = sub_batch > 1 && !self.lookups.is_empty();
-        let compute_ns = self.compute_ns * if is_ahead { 1.0 + SLICE_SHARE } else { 1.0 };
+        let added = self.ahead_ns.unwrap_or(self.compute_ns * SLICE_SHARE);
+        let compute_ns = self.compute_ns + if is_ahead { added } else { 0.0 };
         let inside = if is_ahead { compute_ns.max(memory_ns) } else { compute_ns + memory_ns };
         let ns = io_ns + inside;
         let slowest = compute_ns.max(memory_ns).max(io_ns).max(1e-3);
@@ -149,7 +152,7 @@ mod tests {
 
     fn demand(compute_ns: f64, table: u64) -> ProgramDemand {
         let lookups = vec![LookupDemand { table: "t".to_owned(), bytes: table, lines: 2.0 }];
-        ProgramDemand { compute_ns, lookups, packet_bytes: 64, io: IoKind::Memory }
+        ProgramDemand { compute_ns, ahead_ns: None, lookups, packet_bytes: 64, io: IoKind::Memory }
     }
 
     #[test]

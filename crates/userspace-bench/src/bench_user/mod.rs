@@ -188,7 +188,7 @@ fn scheduled(
         return Ok(args.clone());
     }
     bind(0).into_diagnostic()?;
-    let Some(schedule) = model::chosen_schedule(runner, traffic)? else { return Ok(args.clone()) };
+    let Some(schedule) = model::chosen_schedule(runner, subject, traffic)? else { return Ok(args.clone()) };
     errln!("the model chooses --schedule {schedule}");
     let mut args = args.clone();
     args.tuning.schedule = schedule;

@@ -353,7 +353,7 @@ impl BenchmarkRunner {
     ///
     /// # Errors
     /// If there is no code.
-    pub(super) fn add_code(
+    pub(crate) fn add_code(
         &mut self,
         target: &BenchmarkTarget,
         made: &CompileRequest<'_>,
@@ -378,7 +378,7 @@ impl BenchmarkRunner {
     }
 
     /// Runs this code from now on; 0 is the one that it was made with.
-    pub(super) fn select(&mut self, number: usize) {
+    pub(crate) fn select(&mut self, number: usize) {
         if let Some(code) = self.codes.get_mut(number).and_then(Option::take) {
             let before = self.engine.exchange(code);
             if let Some(place) = self.codes.get_mut(self.current) {

@@ -69,5 +69,5 @@ pub(crate) fn of(
     let compute_ns = (hot_ns - curves.io_ns(IoKind::Memory, packet_bytes, BATCH)).max(curves.cycle_ns);
     let lookup = |TableFacts { table, bytes, lines }| LookupDemand { table, bytes, lines };
     let lookups = tables.into_iter().map(lookup).collect();
-    ProgramDemand { compute_ns, lookups, packet_bytes, io: IoKind::Memory }
+    ProgramDemand { compute_ns, ahead_ns: None, lookups, packet_bytes, io: IoKind::Memory }
 }

@@ -57,6 +57,9 @@ enum ModelIo {
     Pcap,
 }
 
+/// Schedule by which the cost of fetching ahead is measured, where code can be exchanged: whatever is in the caches.
+const AHEAD: &str = "pattern=pipelined-groups,from=256,trials=off";
+
 /// Batches and sub-batches that are measured.
 const MEASURED: [(u32, u32); 12] = [
     (1, 1),
@@ -132,7 +135,7 @@ pub fn run(args: &ModelArgs) -> Result<ExitCode> {
     };
     let traffic = target.traffic(&args.subject)?;
     let io = if args.io == ModelIo::Pcap { IoKind::Capture } else { IoKind::Memory };
-    let demand = ProgramDemand { io, ..demand_of(&mut runner, &traffic, &curves)? };
+    let demand = ProgramDemand { io, ..demand_of(&mut runner, (&target, &traffic), &curves)? };
     let measured = match args.measure {
         true => {
             let measured = (&args.subject, &target, &traffic);
@@ -172,11 +175,18 @@ pub fn run(args: &ModelArgs) -> Result<ExitCode> {
 /// Demand of a packet, for packets from memory.
 fn demand_of(
     runner: &mut BenchmarkRunner,
-    traffic: &TrafficPattern,
+    (target, traffic): (&BenchmarkTarget, &TrafficPattern),
     curves: &MachineCurves,
 ) -> Result<ProgramDemand> {
     let hot = demand::hot(runner, traffic)?;
-    Ok(demand::of(curves, hot, demand::tables(runner, traffic)))
+    let demand = demand::of(curves, hot, demand::tables(runner, traffic));
+    let schedule = AHEAD.parse::<Schedule>().map_err(|error| miette!("{error}"))?;
+    let tuning = CodegenArgs::of_schedule(schedule);
+    let Some(code) = runner.add_code(target, &CompileRequest::of(&tuning))? else { return Ok(demand) };
+    runner.select(code);
+    let ahead = demand::hot(runner, traffic)?;
+    runner.select(0);
+    Ok(ProgramDemand { ahead_ns: Some((ahead.0 - hot.0).max(0.0)), ..demand })
 }
 
 /// The schedule of a point, as `--schedule` takes it.
@@ -192,10 +202,11 @@ fn schedule_text(point: &ModelPoint) -> String {
 /// If the curves are damaged, or the program cannot run.
 pub(crate) fn chosen_schedule(
     runner: &mut BenchmarkRunner,
+    target: &BenchmarkTarget,
     traffic: &TrafficPattern,
 ) -> Result<Option<Schedule>> {
     let Some(curves) = known_curves(None)? else { return Ok(None) };
-    let best = demand_of(runner, traffic, &curves)?.best(&curves);
+    let best = demand_of(runner, (target, traffic), &curves)?.best(&curves);
     schedule_text(&best).parse().map(Some).map_err(|error: String| miette!("{error}"))
 }
 
