@@ -69,6 +69,28 @@ block0(v0: ptr(ctx)):
         (module, entry)
     }
 
+    /// Otherwise their times say nothing of the code that is installed.
+    #[test]
+    fn candidates_are_compiled_as_the_program_is() {
+        let (module, entry) = program(3);
+        let options = NativeOptions { is_adaptable: true, ..NativeOptions::default() };
+        let engine = NativeEngine::of_module(module, entry, &options).expect("compiled");
+        let builder = engine.variant_builder().expect("adaptable");
+        let adaptable = AdaptableProgram::new(builder).expect("prepared");
+        let replicas =
+            Replicas::build(builder, &adaptable, &Vec::new(), PacketModel::Verdicts).expect("compiled");
+        let form = builder.module().clone();
+        let [judged, installed] = [
+            replicas
+                .candidate_builder()
+                .expect("adaptable")
+                .compile(form.clone(), Some(builder.llvm_passes())),
+            builder.compile(form, None),
+        ];
+        let bytes = |code: Result<VariantCode, _>| code.expect("compiled").timings.bytes;
+        assert_eq!(bytes(judged), bytes(installed));
+    }
+
     #[test]
     fn other_verdicts_are_differences() {
         let (module, entry) = program(3);

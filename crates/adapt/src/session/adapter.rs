@@ -18,11 +18,12 @@ use crate::watch::{GainWatch, SwapLimit, live_gain};
 /// Packets that are kept, the latest ones.
 const KEPT: usize = 512;
 /// Packets without which nothing is judged.
-const LEAST: usize = 128;
+const LEAST: usize = 256;
 /// Packets that are copied at each look.
 const COPIED: u32 = 64;
-/// Share of the hot keys' former share of the traffic below which traffic has shifted.
-const SHIFTED: f64 = 0.6;
+/// Share of the hot keys' former share of the traffic below which traffic has shifted. Few samples overstate the
+/// former share, since the keys were chosen by them.
+const SHIFTED: f64 = 0.4;
 /// Longest time for which a table that is written again and again is in no code.
 const LONGEST_QUIET: Duration = Duration::from_secs(60);
 /// Time until the next attempt if nothing paid: at first, and at last.

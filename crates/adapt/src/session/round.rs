@@ -108,7 +108,9 @@ impl Adapter {
     /// Compiles a form for the replica and judges it; `None` if it cannot be compiled.
     fn judge(&mut self, form: &PreparedForm, status: &Mutex<AdaptStatus>) -> Option<Judgement> {
         let builder = self.replicas.candidate_builder()?;
-        match builder.compile(form.module.clone(), self.settings.llvm_passes.as_deref()) {
+        // The replica's own passes are quick ones.
+        let passes = self.settings.llvm_passes.as_deref().unwrap_or(self.slot.builder().llvm_passes());
+        match builder.compile(form.module.clone(), Some(passes)) {
             Ok(code) => {
                 lock(status).compiled += 1;
                 Some(judge(&mut self.replicas, &code, &self.samples))

@@ -71,6 +71,11 @@ impl VariantBuilder {
         self.entry
     }
 
+    /// LLVM's passes for the program.
+    pub fn llvm_passes(&self) -> &str {
+        &self.options.llvm_passes
+    }
+
     /// Names of the arrays whose values are in shared memory, which others write.
     pub fn external_maps(&self) -> impl Iterator<Item = &str> {
         self.options.lent.iter().map(|(name, _)| name.as_str())
