@@ -212,6 +212,12 @@ pub struct EventLog {
     answers: Vec<Option<u64>>,
 }
 
+impl Default for EventLog {
+    fn default() -> EventLog {
+        EventLog::new()
+    }
+}
+
 impl EventLog {
     /// A story that starts now.
     pub fn new() -> EventLog {
