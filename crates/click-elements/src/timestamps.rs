@@ -8,11 +8,12 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use millstream_click::arguments::boolean;
+use millstream_click::arguments::time;
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{IgnoredValueKind, at, key, moot, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
-use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, time};
+use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText};
 
 const NO_FIRST: &str = "packets have one time: there is no first time besides it";
 

@@ -7,7 +7,8 @@ use millstream_ir::Map;
 use millstream_p4_lower::{LoweredProgram, Pipeline};
 use millstream_p4_switch::{InterpreterExecutor, Switch, SwitchError, SwitchExecutor, TraceEvent};
 
-use crate::controlled::{ControlledSwitch, DynamicExecutor, MovedPackets};
+use crate::controlled::{ControlledSwitch, MovedPackets};
+use crate::executor::DynamicExecutor;
 
 /// A copy of a switch that traces packets.
 pub(crate) struct PacketTracer {

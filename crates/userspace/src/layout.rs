@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::click;
 use crate::exit::Exit;
-use crate::wrap::{columns, wrap};
+use millstream_console::wrap::{columns, wrap};
 
 /// Flags of `millstream layout`.
 #[derive(Debug, clap::Args)]

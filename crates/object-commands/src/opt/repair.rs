@@ -26,11 +26,12 @@ pub(super) fn run(common: &CommonOptArgs, object: &Object, output: Option<&Path>
         programs.iter().for_each(|program| out!("{program}"));
     }
     let done = |p: &&RepairReport| matches!(p.outcome, RepairOutcome::Accepted | RepairOutcome::Repaired);
-    let mut failed = programs.iter().filter(|p| !done(p)).peekable();
-    Ok(match failed.peek() {
-        None => Exit::Done,
-        Some(_) if failed.all(|p| matches!(p.outcome, RepairOutcome::NotSupported(_))) => Exit::NotPermitted,
-        Some(_) => Exit::Negative,
+    let failed: Vec<_> = programs.iter().filter(|p| !done(p)).collect();
+    let is_not_supported = |p: &&RepairReport| matches!(p.outcome, RepairOutcome::NotSupported(_));
+    Ok(match failed.is_empty() {
+        true => Exit::Done,
+        false if failed.iter().all(is_not_supported) => Exit::NotPermitted,
+        false => Exit::Negative,
     }
     .into())
 }

@@ -68,7 +68,7 @@ fn batches_and_writes_between_them_have_the_same_results_as_in_the_interpreter()
 fn random_programs_run_in_batches_as_in_the_interpreter() {
     let mut compared = 0;
     for seed in 1..9 {
-        let text = ProgramGenerator::program(seed);
+        let text = ProgramGenerator::program(seed, false);
         let program = lowered(Path::new("test.p4"), Some(text)).unwrap();
         let Ok(executor) = BatchedExecutor::new(&program, &options(SCHEDULES[2])) else { continue };
         let mut both =

@@ -3,8 +3,8 @@
 use millstream_isa::absint::{AbstractDomain, Scalar};
 use millstream_isa::helpers::{ArgKind, Helper, RetKind, id as helper_id};
 use millstream_isa::semantics;
-use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Pseudo, Reg, Size, Width};
-use millstream_object::{MapOrigin, MapType, Object, ProgramType, RelocKind};
+use millstream_isa::{AluOp, AtomicOp, Callee, Insn, MapType, Operand, Pseudo, Reg, Size, Width};
+use millstream_object::{MapOrigin, Object, ProgramType, RelocKind};
 
 use super::code::{SCRATCH, WalkLine, helper_of};
 use super::frame::{FRAME, StackByte, VerifierFrame, signed_load, slot_of};

@@ -10,9 +10,9 @@ use millstream_native::io::timed::{TimedQueues, TimedQueuesConfig, run_graph_tim
 use super::{ClickRunArgs, io, live};
 use crate::dpdk;
 use crate::native::LostBefore;
+use crate::native::bind;
 use crate::native::live::StopCondition;
 use crate::native::port_options::{MetadataMode, OpenPorts};
-use crate::native::worker_cpus::bind;
 
 /// Clock of a run.
 pub(super) struct RunPace {
