@@ -82,7 +82,7 @@ fn routes_are_added_set_removed_and_looked_up() {
     bed.write("r.add 11.0.0.0/8 2");
     bed.write("r.set 10.1.0.0/16 0");
     assert_eq!(bed.outputs(&frames), [0, 0, 2]);
-    assert!(bed.refused("r.add 11.0.0.0/8 1").contains("there is one already: 11.0.0.0/8\t-\t2"));
+    assert!(bed.refused("r.add 11.0.0.0/8 1").contains("conflict with existing route '11.0.0.0/8 - 2'"));
     bed.write("r.remove 10.0.0.0/8");
     assert!(bed.refused("r.remove 10.0.0.0/8").contains("there is no entry `10.0.0.0/8`"));
     assert_eq!(bed.outputs(&frames), [0, 2]);

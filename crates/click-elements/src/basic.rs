@@ -715,7 +715,7 @@ fn message(setup: &mut ElementSetup<'_>) -> ElementResult {
         Some(kind) if kind.text != "MESSAGE" => {
             return Err(Error::new(kind.span, "the type of a message is MESSAGE, WARNING or ERROR"));
         }
-        _ => setup.warn(said.at_stage(ErrorStage::Configuring(setup.element.declaration()))),
+        _ => setup.warn(said.at_stage(ErrorStage::Configuring(setup.element.declaration().into()))),
     }
     pass(setup)
 }

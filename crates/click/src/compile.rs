@@ -220,7 +220,7 @@ fn behaviours(
         let made = made.and_then(|behaviour| arguments.finish().map(|()| behaviour));
         match made {
             Ok(behaviour) => all.push(behaviour),
-            Err(e) => errors.push(e.at_stage(ErrorStage::Configuring(element.declaration()))),
+            Err(e) => errors.push(e.at_stage(ErrorStage::Configuring(element.declaration().into()))),
         }
     }
     if errors.is_empty() { Ok(all) } else { Err(errors) }

@@ -23,7 +23,7 @@ pub enum ErrorStage {
     #[default]
     Reading,
     /// An element reads its arguments: its name and class, as `NAME :: CLASS`.
-    Configuring(String),
+    Configuring(Box<str>),
     /// Elements are connected.
     Connecting,
 }
@@ -37,15 +37,15 @@ pub struct Error {
     /// Position.
     pub span: ConfigSpan,
     /// A short word for the place.
-    pub label: String,
+    pub label: Box<str>,
     /// Help, if there is any.
-    pub help: Option<String>,
+    pub help: Option<Box<str>>,
     /// Another place that the error is about, and what is there.
     pub note: Option<Box<(ConfigSpan, String)>>,
     /// Step at which it is found.
     pub stage: ErrorStage,
     /// Position of the element that it is about, if Click's driver would name that instead.
-    pub element: Option<ConfigSpan>,
+    pub element: Option<Box<ConfigSpan>>,
 }
 
 impl Error {
@@ -58,7 +58,7 @@ impl Error {
     /// The same, about the element that is declared here.
     #[must_use]
     pub fn about(self, element: ConfigSpan) -> Error {
-        Error { element: Some(element), ..self }
+        Error { element: Some(Box::new(element)), ..self }
     }
 
     /// The same, found at this step.
@@ -70,7 +70,7 @@ impl Error {
     /// Adds help.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Error {
-        self.help = Some(help.into());
+        self.help = Some(help.into().into());
         self
     }
 
@@ -95,7 +95,7 @@ impl Error {
 pub fn driver_lines(errors: &[Error], place: impl Fn(ConfigSpan) -> String) -> Vec<String> {
     let mut lines = Vec::new();
     for error in errors {
-        let at = place(error.element.unwrap_or(error.span));
+        let at = place(error.element.as_deref().copied().unwrap_or(error.span));
         match &error.stage {
             ErrorStage::Configuring(element) => {
                 lines.push(format!("{at}: While configuring '{element}':"));

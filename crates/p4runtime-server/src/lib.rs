@@ -29,6 +29,7 @@ mod runtime_file;
 mod server;
 mod service;
 mod streams;
+mod traced_packets;
 mod tracer;
 mod values;
 mod words;

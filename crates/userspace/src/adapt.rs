@@ -4,7 +4,7 @@ use millstream_adapt::{AdaptMode, EngineAdaptation};
 
 /// Flag for programs that run in this process.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub struct AdaptArgs {
+pub(crate) struct AdaptArgs {
     /// Specialise the program to its tables and traffic while it runs: code for small tables, hot keys and equal
     /// fields, judged beside the program and withdrawn when it does not pay; `suggest` only reports what it would
     /// do

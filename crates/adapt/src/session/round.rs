@@ -139,7 +139,6 @@ impl Adapter {
                 return;
             }
             self.limit.record(Instant::now());
-            lock(status).swaps += 1;
         }
         let share = Adapter::share(&hot, profiles);
         if advice.is_empty() {
@@ -148,6 +147,8 @@ impl Adapter {
         }
         let mut status = lock(status);
         (status.tables, status.judged) = (advice, Some(time));
+        // Whoever sees the swap sees what it was for.
+        status.swaps += u64::from(self.settings.mode == AdaptMode::Install);
         drop(status);
         self.start_watching(ActiveForm { hot, share, tables });
     }

@@ -144,7 +144,7 @@ fn worded(message: &str, error: Error) -> Error {
         Some(help) => format!("{}: {help}", error.message),
         None => error.message.clone(),
     };
-    Error { message: message.to_owned(), help: Some(help), ..error }
+    Error { message: message.to_owned(), help: Some(help.into()), ..error }
 }
 
 impl fmt::Display for RewritePattern {

@@ -173,8 +173,9 @@ fn time(text: &str) -> Option<(u64, u64)> {
 
 /// Bytes of a header, in words of four.
 fn header_length(text: &str) -> Option<u8> {
-    number(text)
-        .filter(|length: &u8| (HEADER..=LONGEST_HEADER).contains(&usize::from(*length)) && length % 4 == 0)
+    number(text).filter(|length: &u8| {
+        (HEADER..=LONGEST_HEADER).contains(&usize::from(*length)) && length.is_multiple_of(4)
+    })
 }
 
 fn flags(text: &str) -> Option<u16> {

@@ -337,6 +337,7 @@ fn read_by_call(
         Some(RelocKind::Map(m)) => object.maps.get(m.index()),
         _ => None,
     };
+    #[expect(clippy::needless_range_loop, reason = "the number of a register")]
     for n in 1..=5usize {
         let at = match offsets[n] {
             FrameReference::None => continue,

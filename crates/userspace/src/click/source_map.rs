@@ -42,7 +42,7 @@ impl SourceFile {
     fn report(&self, error: &Error, severity: Severity) -> Report {
         let (from, to) =
             (error.span.start.saturating_sub(self.from), error.span.end.saturating_sub(self.from));
-        let label = LabeledSpan::new_with_span(Some(error.label.clone()), self.source.place(from, to));
+        let label = LabeledSpan::new_with_span(Some(error.label.to_string()), self.source.place(from, to));
         let note = error.note.as_deref().map(|(span, note)| {
             let (from, to) = (span.start.saturating_sub(self.from), span.end.saturating_sub(self.from));
             LabeledSpan::new_with_span(Some(note.clone()), self.source.place(from, to))
@@ -51,7 +51,7 @@ impl SourceFile {
         let diagnostic =
             MietteDiagnostic::new(error.message.clone()).with_labels(labels).with_severity(severity);
         let diagnostic = match &error.help {
-            Some(help) => diagnostic.with_help(help.clone()),
+            Some(help) => diagnostic.with_help(help.to_string()),
             None => diagnostic,
         };
         Report::new(diagnostic).with_source_code(self.source.clone())
