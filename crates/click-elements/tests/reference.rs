@@ -72,7 +72,7 @@ fn arguments_are_judged_by_name_and_by_position() {
         ("Idle -> s :: StrideSched(1, 0) -> Discard; Idle -> [1] s;", "without tickets"),
         ("Idle -> s :: StrideSched(1) -> Discard; Idle -> [1] s;", "one each"),
         ("FromDevice(a) -> Queue -> ReplayUnqueue -> Discard;", "STOP 1"),
-        ("FromDevice(a) -> IPRewriter(pass, GUARANTEE 5, MAPPING_CAPACITY 100) -> Discard;", "evicts"),
+        ("FromDevice(a) -> IPRewriter(pass, GUARANTEE 5) -> Discard;", "MAPPING_CAPACITY of 1024"),
     ] {
         let errors = compiled(text).expect_err(text);
         assert!(errors.iter().any(|error| error.message.contains(why)), "{text}: {errors:?}");

@@ -670,7 +670,7 @@ mod tests {
 
     /// A record of a packet whose network header is at this distance.
     fn record(network: Option<i64>, packet: &[u8]) -> Vec<u8> {
-        let words = [0, 3, network.unwrap_or(NO_NETWORK), packet.len() as i64, 0, 7, 5, 0];
+        let words = [0, 3, network.unwrap_or(NO_NETWORK), packet.len() as i64, 0, 7, 5, 0, 0, 0];
         words.iter().flat_map(|word: &i64| word.to_ne_bytes()).chain(packet.iter().copied()).collect()
     }
 

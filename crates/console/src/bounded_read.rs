@@ -10,7 +10,7 @@ const LARGEST: u64 = 128 << 20;
 /// Bytes of a file.
 ///
 /// # Errors
-/// If it cannot be read, or is larger than [`LARGEST`].
+/// If it cannot be read, or is larger than `LARGEST`.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -2,7 +2,7 @@
 //! line only the part around the place.
 //!
 //! The renderer counts columns in 16 bits and is slow with long lines, and a configuration may be one line of
-//! megabytes. So it is never given more than [`MOST`] bytes on either side of a place, whatever the text is.
+//! megabytes. So it is never given more than `MOST` bytes on either side of a place, whatever the text is.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Commands that run sessions of run-time specialization: `millstream run` for one program, and
 //! `millstream daemon` for many programs on many interfaces, in the background, controlled over a socket.
 //!
-//! Each program of a daemon has a thread of its own ([`worker`]) with a session like that of [`run`]; its status
-//! and its orders are in its [`slot`]. [`socket`] serves the [`protocol`], whose other side is [`client`];
-//! [`metrics`] are for Prometheus. A program that fails is tried again and disturbs no other.
+//! Each program of a daemon has a thread of its own (`worker`) with a session like that of [`mod@run`]; its status
+//! and its orders are in its `slot`. `socket` serves the [`protocol`], whose other side is [`client`];
+//! `metrics` are for Prometheus. A program that fails is tried again and disturbs no other.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 

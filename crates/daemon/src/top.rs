@@ -1,7 +1,7 @@
 //! `millstream top`: a live view of the daemon's programs: their rates and gains, lookups by heat and their
 //! implementations, the hottest keys, the variant's cost.
 //!
-//! The drawing depends only on a [`TopView`], so that tests draw it onto a screen in memory.
+//! The drawing depends only on a `TopView`, so that tests draw it onto a screen in memory.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

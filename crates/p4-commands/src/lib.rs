@@ -166,7 +166,7 @@ fn read_accepted(path: &Path, options: &CompileOptions) -> Result<CompiledProgra
 /// Reads a program that must be right, with macros as `NAME=VALUE`.
 ///
 /// # Errors
-/// As for [`read_accepted`], and if a macro has no name.
+/// As for `read_accepted`, and if a macro has no name.
 pub fn read_program(path: &Path, macros: &[String]) -> Result<CompiledProgram> {
     let define = macros.iter().map(|text| definition(text)).collect::<Result<_, _>>();
     let define = define.map_err(|error| miette!("{error}"))?;

@@ -1,7 +1,7 @@
 //! Clients of a Unix or TCP socket: several at once, each with a thread, and a deadline for each request.
 //!
 //! A client may be silent between two requests for as long as it likes, as a person who types is. From the
-//! first byte of a request to its last, and again while it is answered, it has [`DEADLINE`], however slowly
+//! first byte of a request to its last, and again while it is answered, it has `DEADLINE`, however slowly
 //! bytes come. If all places are taken, the client that has been silent longest is disconnected for the new
 //! one; if all are busy, the new one is refused.
 

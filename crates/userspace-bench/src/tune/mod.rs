@@ -1,7 +1,7 @@
 //! `millstream tune`: searches the plan by which a program is fastest on this machine and traffic.
 //!
 //! `millstream_tune` searches; this module brings the measurements: a process for each candidate
-//! ([`worker`]), with limits ([`process`]), checked and timed ([`trials`]). docs/tuning.md.
+//! (`worker`), with limits (`process`), checked and timed (`trials`). docs/tuning.md.
 
 mod knobs;
 mod process;

@@ -76,7 +76,7 @@ impl SourcePackets {
         self.file.as_ref().map(PacketFile::stream)
     }
 
-    /// The same packets in memory, at most [`MOST_FRAMES`] of a file.
+    /// The same packets in memory, at most `MOST_FRAMES` of a file.
     pub fn in_memory(self) -> Result<SourcePackets> {
         let Some(file) = &self.file else { return Ok(self) };
         let frames = file.in_memory(MOST_FRAMES)?;
