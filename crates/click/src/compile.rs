@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 use millstream_ir::{Block, BlockCall, Cond, Module, Op, Prov, Type, Value, Width};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::ablation::Ablations;
 use crate::arguments::{AddressNames, ElementArguments, NameTable};
@@ -69,11 +69,8 @@ pub fn compile(
     shared.pulled =
         (0..classes.len()).map(|element| ways.pulls(false, ElementPort { element, port: 0 })).collect();
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
-    let mut default = default_handlers::handlers(library, graph, &classes);
-    let own: FxHashSet<(&str, &str)> =
-        shared.handlers.iter().map(|handler| (handler.element.as_str(), &*handler.name)).collect();
-    default.retain(|handler| !own.contains(&(handler.element.as_str(), &*handler.name)));
-    shared.handlers.extend(default);
+    let default = default_handlers::handlers(library, graph, &classes);
+    shared.add_missing_handlers(default);
     known_calls(graph, &shared)?;
     shared.emit_settings_map();
     let SharedSetup {
@@ -108,15 +105,7 @@ pub fn compile(
         (values, general, writable(&handlers, &calls)),
         (&sources, targets.len(), inputs),
     );
-    if compiler.kept.bytes > layout::RESERVED {
-        let bytes = compiler.kept.bytes;
-        let message = format!(
-            "packets that wait would keep {bytes} bytes of annotations, of {} at most",
-            layout::RESERVED
-        );
-        let span = graph.elements.first().map_or(ConfigSpan::default(), |element| element.span);
-        return Err(vec![Error::new(span, message)]);
-    }
+    known_room(graph, &compiler)?;
     compiler.number(&mut waits);
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
@@ -154,6 +143,17 @@ pub fn compile(
         alone,
         elements: graph.elements.iter().map(named).collect(),
     })
+}
+
+/// Checks that the annotations of queued packets have room in their buffers.
+fn known_room(graph: &Graph, compiler: &GraphCompiler<'_>) -> Result<(), Vec<Error>> {
+    let (bytes, most) = (compiler.kept.bytes, layout::RESERVED);
+    if bytes <= most {
+        return Ok(());
+    }
+    let span = graph.elements.first().map_or(ConfigSpan::default(), |element| element.span);
+    let message = format!("queued packets would keep {bytes} bytes of annotations, of {most} at most");
+    Err(vec![Error::new(span, message)])
 }
 
 /// Checks that the handlers that code writes exist.

@@ -109,8 +109,9 @@ pub fn fit_for_timing() -> Result<()> {
     }
 }
 
-/// `YYYY-MM-DDThh:mm:ssZ`, by the civil calendar (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn utc(seconds: u64) -> String {
+/// `YYYY-MM-DDThh:mm:ssZ` of a time in seconds since 1970-01-01, by the civil calendar (Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms").
+pub fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_lab::environment::utc;
 use millstream_opt::{WindowRule, WindowRules};
 use millstream_passes::TargetInfo;
 use millstream_passes::rules::{RewriteRule, RuleOrigin, RuleSet, RuleStore, StoredRule, parse};
@@ -289,20 +290,7 @@ pub(crate) fn write_store(file: &Path, text: &str) -> Result<(), miette::Report>
 pub(crate) fn new_store(entries: Vec<StoredRule>) -> RuleStore {
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    RuleStore { isa: "bpf v4".into(), made: date(seconds / 86_400), entries }
-}
-
-/// The date of a day since 1970-01-01, by Hinnant's algorithm for the proleptic Gregorian calendar.
-fn date(days: u64) -> String {
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{of_month:02}")
+    RuleStore { isa: "bpf v4".into(), made: utc(seconds).chars().take("YYYY-MM-DD".len()).collect(), entries }
 }
 
 /// A team's rules in place of the built-in ones.

@@ -5,10 +5,14 @@ use std::time::Duration;
 use millstream_object::Object;
 use millstream_opt::{OptimizeOptions, ProofReport, ValidationResult, optimize, validate, validate_passes};
 use millstream_programs as programs;
-use millstream_prove::{ProofLimits, Solver};
+use millstream_prove::ProofLimits;
 
 #[path = "../../object/tests/objects/common.rs"]
 mod common;
+#[path = "common/solver.rs"]
+mod solver;
+
+use solver::solver;
 
 /// Fixtures that libbpf loads.
 const FIXTURES: [&str; 7] = ["maps", "calls", "core", "externs", "kernel", "sizes", "gate"];
@@ -16,19 +20,6 @@ const FIXTURES: [&str; 7] = ["maps", "calls", "core", "externs", "kernel", "size
 /// Few terms: what takes more is decided in a long run, not here.
 fn limits() -> ProofLimits {
     ProofLimits { time: Duration::from_secs(20), terms: 300_000, ..ProofLimits::default() }
-}
-
-/// The solver, if it is there: without one only equal terms are proven.
-fn solver() -> Option<Solver> {
-    let solver = Solver::new("z3");
-    match solver.version() {
-        Ok(_) => Some(solver),
-        Err(e) => {
-            assert!(std::env::var("CI").is_err(), "{e}");
-            eprintln!("skipped: the part that needs a solver: {e}");
-            None
-        }
-    }
 }
 
 fn proven(object: &Object) -> Vec<ProofReport> {

@@ -10,6 +10,11 @@ use millstream_object::{Object, RawInput};
 use millstream_opt::{OptimizationGoal, OptimizeOptions, RepairOutcome, RepairReport, check, repair};
 use millstream_prove::{ProofLimits, Solver};
 
+#[path = "common/solver.rs"]
+mod solver;
+
+use solver::solver;
+
 const CASES: &str = include_str!("repair/cases.txt");
 
 /// A program with its label.
@@ -33,18 +38,6 @@ fn object(text: &str) -> Object {
     let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, ..RawInput::default() };
     Object::parse_raw("case_xdp.insns", files, None).expect("a program")
-}
-
-fn solver() -> Option<Solver> {
-    let solver = Solver::new("z3");
-    match solver.version() {
-        Ok(_) => Some(solver),
-        Err(e) => {
-            assert!(std::env::var("CI").is_err(), "{e}");
-            eprintln!("skipped: the part that needs a solver: {e}");
-            None
-        }
-    }
 }
 
 fn repaired(case: &LabelledProgram<'_>, solver: &Solver) -> RepairReport {

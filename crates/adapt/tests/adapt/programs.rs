@@ -50,6 +50,38 @@ fn specialised_data_planes_treat_sampled_packets_as_the_originals_do() {
     }
 }
 
+/// An engine with a small table, a session that adapts it, and a batch of packets of one key.
+struct SmallTable {
+    engine: NativeEngine,
+    session: AdaptSession,
+    batch: PacketBatch,
+}
+
+impl SmallTable {
+    /// Entry 1 has this value.
+    fn new(value: u64, settings: AdaptSettings) -> SmallTable {
+        let mut engine = engine(MapKind::Hash, 2, 1);
+        set(&mut engine, 1, value);
+        let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
+        SmallTable { engine, session, batch: PacketBatch::new(BATCH).expect("memory") }
+    }
+
+    /// Sends packets, each batch behind `before`, until the status is so.
+    fn run_until(
+        &mut self,
+        mut before: impl FnMut(&mut NativeEngine),
+        is_done: impl Fn(&AdaptStatus) -> bool,
+    ) -> AdaptStatus {
+        let SmallTable { engine, session, batch } = self;
+        let frames = vec![frame(1); BATCH];
+        let run = || {
+            before(engine);
+            run_frames(engine, batch, &frames);
+        };
+        run_until(session, run, is_done)
+    }
+}
+
 #[test]
 fn nothing_is_made_without_packets() {
     let mut engine = engine(MapKind::Hash, 2, 1);
@@ -62,36 +94,18 @@ fn nothing_is_made_without_packets() {
 
 #[test]
 fn forms_that_cannot_be_compiled_leave_the_program_as_it_is() {
-    let mut engine = engine(MapKind::Hash, 2, 1);
-    set(&mut engine, 1, 5);
-    let settings =
-        AdaptSettings { llvm_passes: Some("no-such-pass".to_owned()), ..eager(PacketModel::Verdicts) };
-    let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
-    let frames = vec![frame(1); BATCH];
-    let mut batch = PacketBatch::new(BATCH).expect("memory");
-    let status = run_until(
-        &session,
-        || run_frames(&mut engine, &mut batch, &frames),
-        |status| status.compile_failures > 0,
-    );
+    let passes = Some("no-such-pass".to_owned());
+    let mut table = SmallTable::new(5, AdaptSettings { llvm_passes: passes, ..eager(PacketModel::Verdicts) });
+    let status = table.run_until(|_| (), |status| status.compile_failures > 0);
     assert_eq!((status.swaps, status.compiled), (0, 0));
     assert!(status.failure.is_some_and(|failure| failure.contains("no-such-pass")));
-    assert!((0..BATCH).all(|at| value(&batch, at) == Some(5)));
+    assert!((0..BATCH).all(|at| value(&table.batch, at) == Some(5)));
 }
 
 #[test]
 fn advice_is_given_and_nothing_installed() {
-    let mut engine = engine(MapKind::Hash, 2, 1);
-    set(&mut engine, 1, 5);
     let settings = AdaptSettings { mode: AdaptMode::Suggest, ..eager(PacketModel::Verdicts) };
-    let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
-    let frames = vec![frame(1); BATCH];
-    let mut batch = PacketBatch::new(BATCH).expect("memory");
-    let status = run_until(
-        &session,
-        || run_frames(&mut engine, &mut batch, &frames),
-        |status| status.judged.is_some(),
-    );
+    let status = SmallTable::new(5, settings).run_until(|_| (), |status| status.judged.is_some());
     assert_eq!((status.swaps, status.suggests), (0, true));
     assert!(status.tables.iter().any(|advice| advice.table == "table"), "{status:?}");
 }
@@ -116,43 +130,27 @@ fn code_for_hot_keys_is_withdrawn_when_the_traffic_has_others() {
 
 #[test]
 fn code_that_does_not_pay_is_withdrawn() {
-    let mut engine = engine(MapKind::Hash, 2, 1);
-    set(&mut engine, 1, 5);
     // Nothing pays that must take no time.
     let settings = AdaptSettings { most_live_time: 0.0, ..eager(PacketModel::Verdicts) };
-    let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
-    let frames = vec![frame(1); BATCH];
-    let mut batch = PacketBatch::new(BATCH).expect("memory");
-    let status = run_until(
-        &session,
-        || run_frames(&mut engine, &mut batch, &frames),
-        |status| status.withdrawn_no_gain > 0,
-    );
+    let status = SmallTable::new(5, settings).run_until(|_| (), |status| status.withdrawn_no_gain > 0);
     assert!(status.swaps > 0);
 }
 
 #[test]
 fn swaps_of_a_minute_are_bounded() {
-    let mut engine = engine(MapKind::Hash, 2, 1);
-    set(&mut engine, 1, 0);
     let settings = AdaptSettings { swaps_per_minute: 1, ..eager(PacketModel::Verdicts) };
-    let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
-    let frames = vec![frame(1); BATCH];
-    let mut batch = PacketBatch::new(BATCH).expect("memory");
-    run_until(&session, || run_frames(&mut engine, &mut batch, &frames), |status| status.swaps == 1);
+    let mut table = SmallTable::new(0, settings);
+    table.run_until(|_| (), |status| status.swaps == 1);
     let mut number = 0;
-    let mut rewrite = || {
+    let rewrite = |engine: &mut NativeEngine| {
         number += 1;
-        set(&mut engine, 1, number);
-        run_frames(&mut engine, &mut batch, &frames);
+        set(engine, 1, number);
     };
-    run_until(&session, &mut rewrite, |status| status.withdrawn_written == 1);
+    table.run_until(rewrite, |status| status.withdrawn_written == 1);
     // Attempts would be made here again and again.
     let start = std::time::Instant::now();
-    while start.elapsed() < Duration::from_millis(300) {
-        run_frames(&mut engine, &mut batch, &frames);
-    }
-    assert_eq!(session.finish().swaps, 1);
+    table.run_until(|_| (), |_| start.elapsed() >= Duration::from_millis(300));
+    assert_eq!(table.session.finish().swaps, 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod commands;
+mod crate_graph;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
 use millstream_isa::MapType;
+use rustc_hash::FxHashSet;
 
 use super::published::PublishedValues;
 use crate::arguments::{ElementArguments, NameTable, boolean};
@@ -66,6 +67,14 @@ pub(crate) struct SharedSetup {
 }
 
 impl SharedSetup {
+    /// Adds those of these handlers that no element has made itself.
+    pub(super) fn add_missing_handlers(&mut self, mut handlers: Vec<Handler>) {
+        let name = |handler: &Handler| (handler.element.clone(), handler.name.clone());
+        let own: FxHashSet<_> = self.handlers.iter().map(name).collect();
+        handlers.retain(|handler| !own.contains(&name(handler)));
+        self.handlers.append(&mut handlers);
+    }
+
     /// Makes the array of settings, if there are any.
     pub(super) fn emit_settings_map(&mut self) {
         if self.settings.is_empty() {

@@ -4,6 +4,7 @@
 //! Source: ToIPSummaryDump(n), FromIPSummaryDump(n), version 1.3 of the format.
 
 mod fields;
+mod header_options;
 mod ip_options;
 mod md5;
 mod packet;

@@ -50,8 +50,12 @@ fn random_programs_have_the_same_results_in_the_interpreter_and_in_the_kernel() 
             }
         };
         let compared = Comparison::new(&program, (&kernel, executor), Vec::new(), LIMITS);
-        match compared.and_then(|mut both| both.run(packets)) {
-            Ok(result) => (sent, left) = (sent + result.packets, left + result.answers),
+        let run = |mut both: Comparison<KernelExecutor>| Ok([both.run(packets)?, both.run_batches(1)?]);
+        match compared.and_then(run) {
+            Ok(results) => {
+                sent += results.iter().map(|result| result.packets).sum::<usize>();
+                left += results.iter().map(|result| result.answers).sum::<usize>();
+            }
             Err(difference) => differences.push(format!("seed {seed}: {difference}")),
         }
     }

@@ -1,8 +1,6 @@
 //! Programs in the kernel, beside the interpreter.
 
 mod common;
-// Batches are compared natively only.
-#[allow(dead_code)]
 #[path = "../../../p4-native/tests/p4_native/comparison.rs"]
 mod comparison;
 mod generated;
