@@ -13,6 +13,7 @@ mod bpf;
 mod capture_filter;
 mod classify;
 mod clipboard;
+mod counters;
 mod decision_program;
 mod devices;
 mod ether;
@@ -78,6 +79,7 @@ const TABLES: &[&[ElementClass]] = &[
     bpf::CLASSES,
     classify::CLASSES,
     clipboard::CLASSES,
+    counters::CLASSES,
     devices::CLASSES,
     ether::CLASSES,
     ether_vlan::CLASSES,

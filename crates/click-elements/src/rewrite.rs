@@ -9,6 +9,7 @@
 //! Addresses and ports are handled as they lie in memory.
 
 mod apply;
+mod classes;
 mod errors;
 mod ftp;
 mod input;
@@ -20,6 +21,7 @@ mod spec;
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
+pub(super) use self::classes::CLASSES;
 use self::input::{InputSpec, input_specs};
 use self::slots::{FlowSlots, mapping_capacity, sharer, slots};
 use self::spec::{AllocationOrder, AllocationRange, RewritePattern};
@@ -28,8 +30,7 @@ use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};
 use millstream_click::arguments::{SECOND, boolean, ip, seconds};
 use millstream_click::build::{EEXIST, ElementBuilder, ElementHashTable};
-use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
-use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused_but};
+use millstream_click::class::{ElementCodegen, ElementResult};
 use millstream_click::packet::{Annotation, PacketValues};
 use millstream_click::{ElementSetup, Error, HandlerAccess, TableFormat, TableOperation};
 
@@ -56,103 +57,8 @@ const DONE: i64 = 1;
 /// In an entry's flags: it is of answers, whose paint is in the upper byte.
 const PAINTED: i64 = 2;
 
-const ARGUMENTS: &[ArgumentSpec] = &[
-    key("TIMEOUT"),
-    key("UDP_TIMEOUT"),
-    key("TCP_TIMEOUT"),
-    key("TCP_DONE_TIMEOUT"),
-    key("MAPPING_CAPACITY"),
-    key("CAPACITY"),
-    key("DST_ANNO"),
-    key("TCP_NODATA_TIMEOUT"),
-    key("UDP_STREAMING_TIMEOUT"),
-    key("STREAMING_TIMEOUT"),
-    key("GUARANTEE"),
-    key("TCP_GUARANTEE"),
-    key("UDP_GUARANTEE"),
-    REAP_INTERVAL,
-    REAP_TIME,
-    REPLY_ANNO,
-    USE_CACHE,
-    SET_AGGREGATE,
-    HANDLE_MIGRATION,
-];
-const NONE: &[&str] = &["0", "0s"];
-const NO_GUARANTEE: &str = "a full table evicts the flow that was not used for longest, however young it is";
-const REAP_INTERVAL: ArgumentSpec = moot("REAP_INTERVAL", Values::Time, NOT_REAPED);
-const REAP_TIME: ArgumentSpec = moot("REAP_TIME", Values::Time, NOT_REAPED);
-const NOT_REAPED: &str = "a flow ends when its time has run out, not when somebody tidies up";
-const REPLY_ANNO: ArgumentSpec = key("REPLY_ANNO");
-const USE_CACHE: ArgumentSpec =
-    moot("USE_CACHE", Values::Truth, "the table is looked up for each packet, which gives the same");
-const SET_AGGREGATE: ArgumentSpec = refused_but("SET_AGGREGATE", &["false"], "there is no such annotation");
-const HANDLE_MIGRATION: ArgumentSpec = moot(
-    "HANDLE_MIGRATION",
-    Values::Truth,
-    "all workers have one table, so that flows may move between them",
-);
-
-const TRANSLATED: &[ArgumentSpec] = &[
-    at("SIP"),
-    refused_but("ACCEPT_NONSYN", &["true"], "a flow may begin with any segment"),
-    refused_but("STATE", &["false"], "the states of TCP are not followed"),
-];
 /// The ports that it gives out, the first and how many more.
 const TRANSLATED_PORTS: (u16, u16) = (1024, 64_511);
-
-const fn class(
-    name: &'static str,
-    about: &'static str,
-    make: fn(&mut ElementSetup<'_>) -> ElementResult,
-) -> ElementClass {
-    ElementClass { ports: "1-/1-", processing: "h/h", ..ElementClass::filter(name, about, ARGUMENTS, make) }
-        .and(at("SPECIFICATION"))
-}
-
-/// Rewriters of addresses alone, and of echoes: flows have one timeout.
-const OTHER_ARGUMENTS: &[ArgumentSpec] = &[
-    key("TIMEOUT"),
-    key("MAPPING_CAPACITY"),
-    key("CAPACITY"),
-    key("DST_ANNO"),
-    refused_but("GUARANTEE", NONE, NO_GUARANTEE),
-    REAP_INTERVAL,
-    REAP_TIME,
-    REPLY_ANNO,
-    USE_CACHE,
-    SET_AGGREGATE,
-    HANDLE_MIGRATION,
-];
-
-const fn other(
-    name: &'static str,
-    about: &'static str,
-    make: fn(&mut ElementSetup<'_>) -> ElementResult,
-) -> ElementClass {
-    ElementClass { arguments: OTHER_ARGUMENTS, ..class(name, about, make) }
-}
-
-const REWRITES: &str = "Exchanges addresses and ports of flows.";
-const REWRITES_ADDRESSES: &str = "Exchanges addresses of flows.";
-
-pub(super) const CLASSES: &[ElementClass] = &[
-    class("IPRewriter", REWRITES, |setup| rewriter(setup, FlowKeyKind::Ports, &[TCP, UDP])),
-    class("TCPRewriter", REWRITES, |setup| rewriter(setup, FlowKeyKind::Ports, &[TCP])),
-    class("UDPRewriter", REWRITES, |setup| rewriter(setup, FlowKeyKind::Ports, &[TCP, UDP])),
-    other("ICMPPingRewriter", "Exchanges addresses and identifiers of echoes.", |setup| {
-        rewriter(setup, FlowKeyKind::Echoes, &[])
-    }),
-    other("IPAddrPairRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, FlowKeyKind::Pairs, &[])),
-    other("IPAddrRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, FlowKeyKind::Hosts, &[])),
-    ElementClass {
-        processing: "h/h",
-        ..ElementClass::filter("FlowIPNAT", "Gives each flow a port of one address.", TRANSLATED, translator)
-    },
-    errors::CLASS,
-    ftp::CLASS,
-    mapper::ROUND_ROBIN,
-    mapper::SOURCE_HASH,
-];
 
 /// Part of a packet that tells flows apart and is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

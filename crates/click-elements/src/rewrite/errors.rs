@@ -25,7 +25,7 @@ pub(super) const CLASS: ElementClass = ElementClass {
     ..ElementClass::filter(
         "ICMPRewriter",
         "Takes errors back to those whose packets rewriters have changed.",
-        &[at("MAPS"), key("DST_ANNO"), super::REPLY_ANNO],
+        &[at("MAPS"), key("DST_ANNO"), super::classes::REPLY_ANNO],
         errors,
     )
 };
