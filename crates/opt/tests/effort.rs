@@ -2,14 +2,20 @@
 
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};
-use millstream_object::{Object, RawInput};
+use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, testing};
+use millstream_object::{FuncId, Object, RawInput};
 use millstream_opt::{FunctionOutcome, OptimizeOptions, optimize};
+use millstream_search::verification_effort;
 
-fn made(text: &str) -> (Object, Object, FunctionOutcome) {
-    let insns = encode_all(&assemble(text).expect("it assembles"));
+fn object(text: &str) -> Object {
+    let insns = encode_all(&assemble(text).unwrap_or_else(|e| panic!("{e}\n{text}")));
     let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, ..RawInput::default() };
-    let original = Object::parse_raw("rounds_xdp.insns", files, None).expect("a program");
+    Object::parse_raw("rounds_xdp.insns", files, None).expect("a program")
+}
+
+fn made(text: &str) -> (Object, Object, FunctionOutcome) {
+    let original = object(text);
     let made = optimize(&original, &OptimizeOptions::default()).expect("optimized");
     (original, made.object, made.functions[0].outcome.clone())
 }
@@ -42,4 +48,65 @@ fn a_program_whose_verification_is_not_understood_stays_as_it_was() {
     let (original, made, outcome) = made(&rounds("call get_prandom_u32", 1_000));
     assert_eq!(outcome, FunctionOutcome::Costlier);
     assert_eq!(made.functions[0].insns, original.functions[0].insns);
+}
+
+/// Instructions that this kernel's verifier walks.
+fn verified(text: &str) -> u64 {
+    let insns = assemble(text).expect("it assembles");
+    let code: Vec<u64> = encode_all(&insns).iter().map(|raw| u64::from_le_bytes(raw.to_bytes())).collect();
+    let program_type = ProgramType::XDP;
+    let spec =
+        ProgramSpec { name: "walked", program_type, insns: &code, license: "GPL", ..ProgramSpec::default() };
+    let program = KernelProgram::load(&spec).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    program.info().expect("the kernel tells of its programs").verified_insns.into()
+}
+
+fn kernel_version() -> Option<(u32, u32)> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut parts = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
+    parts.next().zip(parts.next())
+}
+
+/// So many choices between two ways, each of which changes something.
+fn choices(number: usize, change: impl Fn(usize) -> String) -> String {
+    let one = |n: usize| {
+        let nothing = "r8 += 0\n".repeat(8);
+        format!("call get_prandom_u32\n if r0 > 5 goto way{n}\n {}\n way{n}:\n {nothing}", change(n))
+    };
+    (0..number).map(one).collect()
+}
+
+/// The model beside the verifier, where each of its rules decides how far a path is followed.
+#[test]
+fn the_model_counts_what_the_kernel_verifies() {
+    if !testing::require() {
+        return;
+    }
+    if kernel_version() < Some((6, 18)) {
+        println!("skipped: the model is that of Linux 6.18 and newer");
+        return;
+    }
+    let number = choices(6, |n| format!("r6 += {}", 1 << n));
+    let address = "r6 &= 7\n r1 = r10\n r1 += -8\n r1 += r6\n r2 = 0\n *(u8 *)(r1 +0) = r2";
+    let bytes = choices(5, |n| format!("r7 = 0\n *(u8 *)(r10 -{}) = r7", 3 + n));
+    let spills = choices(5, |n| format!("*(u64 *)(r10 -{}) = r6", 8 * (n + 1)));
+    let halves = choices(4, |_| "r7 = 0\n *(u64 *)(r10 -16) = r7\n *(u32 *)(r10 -12) = r7".to_owned());
+    let copies = choices(5, |n| format!("r7 = r6\n r7 += {n}\n if r7 > 9 goto end\n r9 += r6"));
+    let masks = choices(5, |n| format!("if r6 & {} goto end", 1 << n | 64));
+    let texts = [
+        format!("r6 = 0\n {number}"),
+        format!("r6 = 0\n {number} {address}"),
+        format!("*(u64 *)(r10 -8) = 1\n {bytes} r1 = *(u64 *)(r10 -8)"),
+        format!("call get_prandom_u32\n r6 = r0\n {spills} r6 = 0"),
+        format!("*(u64 *)(r10 -16) = 1\n {halves} r1 = *(u64 *)(r10 -16)"),
+        format!("call get_prandom_u32\n r6 = r0\n r9 = 0\n {copies}"),
+        format!("r6 = 0\n {masks}"),
+        "r6 = 0\n again:\n r6 += 1\n call get_prandom_u32\n if r6 < 50 goto again".to_owned(),
+    ];
+    for text in texts {
+        let text = format!("r8 = 0\n {text}\n end:\n r0 = 2\n exit\n");
+        let effort = verification_effort(&object(&text), FuncId(0), 1_000_000);
+        assert!(effort.certain, "{text}");
+        assert_eq!(effort.instructions, verified(&text), "{text}");
+    }
 }

@@ -132,6 +132,9 @@ fn below<T: Ord + Copy>(
 fn common(width: Width, some: bool, a: &mut Scalar, b: &Scalar) -> Option<()> {
     let Some(mask) = constant(width, b) else { return Some(()) };
     let known = if some {
+        if a.bits.max() & mask == 0 {
+            return None;
+        }
         if !mask.is_power_of_two() {
             return Some(());
         }

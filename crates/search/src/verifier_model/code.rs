@@ -1,10 +1,9 @@
 //! A function's lines with the facts about them that do not depend on the path.
 
 use millstream_isa::helpers::{ArgKind, Helper, HelperEffects};
-use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Reg, Size, Width};
+use millstream_isa::{AtomicOp, Callee, Insn, LegacyMode, Operand, Reg};
 use millstream_object::{FuncId, Linkage, Object, RelocKind};
 
-use super::frame::{FRAME, slot_of};
 use crate::code::FunctionCode;
 
 /// Registers that a call changes.
@@ -17,27 +16,22 @@ pub(super) struct WalkLine {
     /// The line that a jump or branch goes to.
     pub(super) target: Option<usize>,
     pub(super) reloc: Option<RelocKind>,
-    /// A number that is known only when the program is loaded.
+    /// A relocated number, which the loader may change.
     pub(super) open: bool,
     /// States are compared and kept here.
     pub(super) prune: bool,
+    /// The step to here is remembered: a jump, or the way back from a call.
+    pub(super) jump_point: bool,
     /// A state is always kept here.
     pub(super) checkpoint: bool,
-}
-
-/// Registers and stack slots that may still be read, one bit each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct LiveSet {
-    pub(super) regs: u16,
-    pub(super) slots: u64,
 }
 
 /// A function of the program.
 #[derive(Debug)]
 pub(super) struct WalkedFunction {
     pub(super) lines: Vec<WalkLine>,
-    /// Live at the beginning of each line.
-    pub(super) live: Vec<LiveSet>,
+    /// Registers that may still be read at the beginning of each line, one bit each.
+    pub(super) live: Vec<u16>,
 }
 
 impl WalkedFunction {
@@ -45,7 +39,7 @@ impl WalkedFunction {
         let code = FunctionCode::new(object.functions.get(func as usize)?)?;
         let mut lines = lines_of(object, &code);
         mark_prune_points(object, &mut lines);
-        let live = liveness(object, &code, &lines);
+        let live = live_registers(&code, &lines);
         Some(WalkedFunction { lines, live })
     }
 }
@@ -68,6 +62,7 @@ fn lines_of(object: &Object, code: &FunctionCode) -> Vec<WalkLine> {
         reloc: l.reloc,
         open: l.core.is_some(),
         prune: false,
+        jump_point: false,
         checkpoint: calls_back(object, l.insn, l.reloc),
     };
     code.lines().map(line).collect()
@@ -86,127 +81,34 @@ fn calls_back(object: &Object, insn: Insn, reloc: Option<RelocKind>) -> bool {
     helper || next || matches!(insn, Insn::MayGoto { .. })
 }
 
+/// Marks the lines where states are compared, and those to which steps are remembered (`visit_insn`).
 fn mark_prune_points(object: &Object, lines: &mut [WalkLine]) {
-    let mut points = Vec::new();
+    let mut prune = vec![0];
+    let mut jumps = vec![0];
     for (n, line) in lines.iter().enumerate() {
-        points.extend(line.target);
-        let called = match (line.insn, line.reloc) {
-            (Insn::Call(_), Some(RelocKind::Call(to))) => Some(is_static(object, to)),
-            _ => None,
+        jumps.extend(line.target);
+        let enters = match (line.insn, line.reloc) {
+            (Insn::Call(_), Some(RelocKind::Call(to))) => is_static(object, to),
+            (Insn::LoadImm64 { .. }, Some(RelocKind::FuncAddr(_))) => true,
+            _ => false,
         };
-        match line.insn {
-            Insn::Branch { .. } | Insn::MayGoto { .. } => points.push(n),
-            _ if line.checkpoint => points.push(n),
-            _ => {}
+        if enters || matches!(line.insn, Insn::Call(_)) {
+            jumps.push(n + 1);
         }
-        if let Some(by_path) = called {
-            points.push(n + 1);
-            points.extend(by_path.then_some(n));
+        if enters || line.checkpoint || matches!(line.insn, Insn::Branch { .. } | Insn::MayGoto { .. }) {
+            prune.push(n);
         }
-    }
-    points.push(0);
-    points.into_iter().for_each(|n| {
-        if let Some(line) = lines.get_mut(n) {
-            line.prune = true;
-        }
-    });
-}
-
-/// Relation of a register to the function's own frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum FrameReference {
-    /// It holds no address in the frame.
-    None,
-    /// The frame's upper end, plus a constant.
-    At(i64),
-    /// An address at or above this offset.
-    From(i64),
-}
-
-impl FrameReference {
-    fn offset(self) -> Option<i64> {
-        if let FrameReference::At(offset) = self { Some(offset) } else { None }
-    }
-
-    fn join(self, other: FrameReference) -> FrameReference {
-        match (self, other) {
-            (
-                FrameReference::At(a) | FrameReference::From(a),
-                FrameReference::At(b) | FrameReference::From(b),
-            ) => {
-                if self == other {
-                    self
-                } else {
-                    FrameReference::From(a.min(b))
-                }
-            }
-            _ => FrameReference::None,
+        if line.checkpoint && helper_of(line.insn).is_some() {
+            jumps.push(n);
         }
     }
-
-    /// The slots of an access.
-    fn slots(self, off: i16, bytes: i64) -> u64 {
-        match self {
-            FrameReference::None => 0,
-            FrameReference::At(at) => slots(at + i64::from(off), bytes),
-            FrameReference::From(at) => slots(at + i64::from(off), -at),
-        }
+    prune.extend(&jumps);
+    for n in jumps {
+        lines.get_mut(n).into_iter().for_each(|l| l.jump_point = true);
     }
-}
-
-/// Relations of all registers.
-type FrameReferences = [FrameReference; 11];
-
-/// Relations at the beginning of each block.
-fn frame_references(code: &FunctionCode) -> Vec<FrameReferences> {
-    let mut at: Vec<Option<FrameReferences>> = vec![None; code.blocks.len()];
-    let mut entry = [FrameReference::None; 11];
-    entry[10] = FrameReference::At(0);
-    if let Some(first) = at.first_mut() {
-        *first = Some(entry);
+    for n in prune {
+        lines.get_mut(n).into_iter().for_each(|l| l.prune = true);
     }
-    let mut work = vec![0usize];
-    while let Some(n) = work.pop() {
-        let (Some(block), Some(Some(mut now))) = (code.blocks.get(n), at.get(n).copied()) else { continue };
-        block.lines.iter().for_each(|line| follow(line.insn, &mut now));
-        for &to in &block.next {
-            let Some(known) = at.get_mut(to) else { continue };
-            let joined = known.map_or(now, |k| std::array::from_fn(|r| k[r].join(now[r])));
-            if *known != Some(joined) {
-                *known = Some(joined);
-                work.push(to);
-            }
-        }
-    }
-    at.into_iter().map(|o| o.unwrap_or([FrameReference::None; 11])).collect()
-}
-
-fn follow(insn: Insn, now: &mut FrameReferences) {
-    let (dst, to) = match insn {
-        Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => (dst, now[src.index()]),
-        Insn::Alu { width: Width::W64, op: AluOp::Add, dst, src: Operand::Imm(k) } => {
-            match now[dst.index()] {
-                FrameReference::At(offset) => (dst, FrameReference::At(offset + i64::from(k))),
-                other => (dst, other),
-            }
-        }
-        Insn::Alu { width: Width::W64, op: AluOp::Add | AluOp::Sub, dst, src: Operand::Reg(src) } => {
-            match (now[dst.index()], now[src.index()]) {
-                (FrameReference::At(at) | FrameReference::From(at), _)
-                | (_, FrameReference::At(at) | FrameReference::From(at)) => (dst, FrameReference::From(at)),
-                _ => (dst, FrameReference::None),
-            }
-        }
-        Insn::Call(_) | Insn::LegacyLoad { .. } => {
-            SCRATCH.iter().for_each(|r| now[r.index()] = FrameReference::None);
-            return;
-        }
-        insn => match written(insn) {
-            Some(dst) => (dst, FrameReference::None),
-            None => return,
-        },
-    };
-    now[dst.index()] = to;
 }
 
 /// The register that an instruction other than a call writes.
@@ -227,35 +129,20 @@ pub(super) fn written(insn: Insn) -> Option<Reg> {
     }
 }
 
-/// Live registers and slots before each line: a backward dataflow.
-fn liveness(object: &Object, code: &FunctionCode, lines: &[WalkLine]) -> Vec<LiveSet> {
-    let references = frame_references(code);
-    // The relations before each line.
-    let mut known: Vec<FrameReferences> = Vec::with_capacity(lines.len());
-    for (block, at) in code.blocks.iter().zip(references) {
-        let mut now = at;
-        for line in &block.lines {
-            known.push(now);
-            follow(line.insn, &mut now);
-        }
-    }
-    let mut live = vec![LiveSet::default(); lines.len()];
+/// Live registers before each line: a backward dataflow (`compute_live_registers`).
+fn live_registers(code: &FunctionCode, lines: &[WalkLine]) -> Vec<u16> {
+    let mut live = vec![0u16; lines.len()];
     loop {
         let mut changed = false;
         for block in code.blocks.iter().rev() {
-            let mut now = LiveSet::default();
-            for &to in &block.next {
-                let first = code.blocks.get(to).and_then(|b| live.get(b.first as usize));
-                let Some(first) = first.copied() else { continue };
-                now.regs |= first.regs;
-                now.slots |= first.slots;
-            }
+            let first = |to: &usize| code.blocks.get(*to).and_then(|b| live.get(b.first as usize)).copied();
+            let mut now = block.next.iter().filter_map(first).fold(0, |a, b| a | b);
             for i in (0..block.lines.len()).rev() {
                 let n = block.first as usize + i;
-                let (Some(line), Some(offsets)) = (lines.get(n), known.get(n)) else { continue };
-                live_before(object, (line, &lines[block.first as usize..n]), offsets, &mut now);
-                changed |= live[n] != now;
-                live[n] = now;
+                let (Some(line), Some(known)) = (lines.get(n), live.get_mut(n)) else { continue };
+                now = live_before(line.insn, now);
+                changed |= *known != now;
+                *known = now;
             }
         }
         if !changed {
@@ -264,115 +151,33 @@ fn liveness(object: &Object, code: &FunctionCode, lines: &[WalkLine]) -> Vec<Liv
     }
 }
 
-fn slots(from: i64, bytes: i64) -> u64 {
-    let to = (from + bytes).min(0);
-    let mut bits = 0;
-    let mut at = from.max(-FRAME);
-    while at < to {
-        bits |= slot_of(at).map_or(0, |n| 1 << n);
-        at = (at.div_euclid(8) + 1) * 8;
-    }
-    bits
-}
-
-fn live_before(
-    object: &Object,
-    (line, earlier): (&WalkLine, &[WalkLine]),
-    offsets: &FrameReferences,
-    live: &mut LiveSet,
-) {
+fn live_before(insn: Insn, after: u16) -> u16 {
     let bit = |r: Reg| 1u16 << r.index();
     let operand = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
-    if let Some(dst) = written(line.insn) {
-        live.regs &= !bit(dst);
-    }
-    live.regs |= match line.insn {
-        Insn::Alu { dst, src, .. } => bit(dst) | operand(src),
+    let left = match insn {
+        Insn::Call(_) | Insn::LegacyLoad { .. } => after & !0x3f,
+        Insn::Exit => 0,
+        insn => written(insn).map_or(after, |dst| after & !bit(dst)),
+    };
+    left | match insn {
+        Insn::Alu { dst, src, .. } | Insn::Store { dst, src, .. } | Insn::Branch { dst, src, .. } => {
+            bit(dst) | operand(src)
+        }
         Insn::Mov { src, .. } => operand(src),
         Insn::MovSx { src, .. } | Insn::AddrSpaceCast { src, .. } => bit(src),
         Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => bit(dst),
-        Insn::Load { src, size, off, .. } | Insn::LoadAcquire { src, size, off, .. } => {
-            live.slots |= offsets[src.index()].slots(off, size.bytes().into());
-            bit(src)
-        }
-        Insn::Store { size, dst, off, src } => {
-            if let Some(at) = offsets[dst.index()].offset()
-                && size == Size::Dw
-            {
-                live.slots &= !slots(at + i64::from(off), 8);
-            }
-            bit(dst) | operand(src)
-        }
+        Insn::Load { src, .. } | Insn::LoadAcquire { src, .. } => bit(src),
         Insn::StoreRelease { dst, src, .. } => bit(dst) | bit(src),
-        Insn::Atomic { op, dst, src, off, size, .. } => {
-            live.slots |= offsets[dst.index()].slots(off, size.bytes().into());
-            bit(dst) | bit(src) | if op == AtomicOp::CmpXchg { 1 } else { 0 }
-        }
+        Insn::Atomic { op, dst, src, .. } => bit(dst) | bit(src) | u16::from(op == AtomicOp::CmpXchg),
         Insn::LegacyLoad { mode, .. } => {
-            live.regs &= !0x3f;
             bit(Reg::R6) | if let LegacyMode::Ind(r) = mode { bit(r) } else { 0 }
         }
-        Insn::Branch { dst, src, .. } => bit(dst) | operand(src),
         Insn::Call(_) => {
-            live.regs &= !0x3f;
-            read_by_call(object, (line, earlier), offsets, live)
+            let args = helper_of(insn)
+                .map_or(5, |h| h.args.iter().take_while(|a| !matches!(a, ArgKind::Optional)).count().min(5));
+            (1..=args).fold(0, |bits, n| bits | 1 << n)
         }
-        Insn::Exit => {
-            *live = LiveSet::default();
-            1
-        }
+        Insn::Exit => 1,
         Insn::LoadImm64 { .. } | Insn::Jump { .. } | Insn::MayGoto { .. } => 0,
-    };
-}
-
-/// Arguments that a call reads, and the stack slots behind them.
-fn read_by_call(
-    object: &Object,
-    (line, earlier): (&WalkLine, &[WalkLine]),
-    offsets: &FrameReferences,
-    live: &mut LiveSet,
-) -> u16 {
-    let helper = helper_of(line.insn);
-    let map = match definition(earlier, Reg::R1).and_then(|l| l.reloc) {
-        Some(RelocKind::Map(m)) => object.maps.get(m.index()),
-        _ => None,
-    };
-    #[expect(clippy::needless_range_loop, reason = "the number of a register")]
-    for n in 1..=5usize {
-        let at = match offsets[n] {
-            FrameReference::None => continue,
-            FrameReference::At(at) | FrameReference::From(at) => at,
-        };
-        let key = || map.map_or(-at, |m| m.spec.key_size.into());
-        let value = || map.map_or(-at, |m| m.spec.value_size.into());
-        let bytes = match helper.map(|h| h.args.get(n - 1)) {
-            // It is not known how much another function reads.
-            None => -at,
-            Some(None) => continue,
-            Some(Some(ArgKind::MapKey)) => key(),
-            Some(Some(ArgKind::MapValue | ArgKind::MapValueOrNull)) => value(),
-            Some(Some(ArgKind::Fixed { bytes, read: true, .. })) => i64::from(*bytes),
-            Some(Some(ArgKind::Mem { read: true, .. })) => {
-                let size = Reg::new(n as u8 + 1).and_then(|r| definition(earlier, r));
-                match size.map(|l| l.insn) {
-                    Some(Insn::Mov { src: Operand::Imm(k), .. }) => k.into(),
-                    _ => -at,
-                }
-            }
-            Some(Some(kind)) if kind.reads_memory() => -at,
-            Some(Some(_)) => continue,
-        };
-        live.slots |= slots(at, bytes);
     }
-    match helper {
-        Some(h) => (1..=h.args.len().min(5)).fold(0, |bits, n| bits | 1 << n),
-        None => 0b11_1110,
-    }
-}
-
-/// The line of a block that wrote a register last, if no call did.
-fn definition(earlier: &[WalkLine], r: Reg) -> Option<&WalkLine> {
-    let last =
-        earlier.iter().rev().find(|l| matches!(l.insn, Insn::Call(_)) || written(l.insn) == Some(r))?;
-    (written(last.insn) == Some(r)).then_some(last)
 }

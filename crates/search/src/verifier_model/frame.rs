@@ -45,6 +45,13 @@ pub(super) fn slot_of(off: i64) -> Option<usize> {
     (-FRAME..0).contains(&off).then(|| ((-off - 1) / 8) as usize)
 }
 
+/// The slots of an access, one bit each.
+pub(super) fn slots_of(off: i64, bytes: i64) -> u64 {
+    let end = off.saturating_add(bytes).min(0);
+    let first = off.max(-FRAME).div_euclid(8) * 8;
+    (first..end).step_by(8).filter_map(slot_of).fold(0, |bits, n| bits | 1 << n)
+}
+
 impl VerifierFrame {
     pub(super) fn new(func: u32) -> VerifierFrame {
         VerifierFrame { func, line: 0, regs: [VerifierRegister::UNINIT; 11], stack: Vec::new(), outer: None }
@@ -74,9 +81,9 @@ impl VerifierFrame {
         &mut self.stack[n]
     }
 
-    /// Stores a value; an address in pieces becomes bytes.
-    pub(super) fn store(&mut self, off: i64, size: Size, value: VerifierRegister) {
-        let Some(n) = slot_of(off) else { return };
+    /// Stores a value; an address in pieces becomes bytes. Returns true if the slot holds the register now.
+    pub(super) fn store(&mut self, off: i64, size: Size, value: VerifierRegister) -> bool {
+        let Some(n) = slot_of(off) else { return false };
         let aligned = off.rem_euclid(8) == 0;
         let spilled = aligned && (size == Size::Dw || value.is_number());
         if spilled {
@@ -90,13 +97,14 @@ impl VerifierFrame {
                 }
             }
             *self.slot_mut(n) = StackSlot::Spill(kept, size.bytes() as u8);
-            return;
+            return true;
         }
         let byte = match value.scalar().as_constant() {
             Some(0) if value.is_number() => StackByte::Zero,
             _ => StackByte::Misc,
         };
         self.fill(off, i64::from(size.bytes()), byte);
+        false
     }
 
     /// Writes bytes of unknown contents, or zeros.
@@ -108,6 +116,12 @@ impl VerifierFrame {
             own[at.rem_euclid(8) as usize] = byte;
             *slot = StackSlot::Bytes(own);
         }
+    }
+
+    /// Returns true if a slot holds a spilled register of this size, and no more.
+    pub(super) fn holds(&self, off: i64, size: Size) -> bool {
+        let slot = slot_of(off).filter(|_| off.rem_euclid(8) == 0).and_then(|n| self.stack.get(n));
+        matches!(slot, Some(StackSlot::Spill(_, bytes)) if u32::from(*bytes) == size.bytes())
     }
 
     /// The value that a load gives, and true if it is that of a spilled register.
@@ -126,9 +140,12 @@ impl VerifierFrame {
                 if part && fits && !signed {
                     return (VerifierRegister { precise: false, ..*reg }, true);
                 }
+                let inside = off.rem_euclid(8) + i64::from(size.bytes()) <= i64::from(*bytes);
                 match reg.scalar().as_constant() {
-                    Some(0) if reg.is_number() => (VerifierRegister::number(Scalar::constant(0)), true),
-                    _ => (unknown.0, true),
+                    Some(0) if reg.is_number() && inside => {
+                        (VerifierRegister::number(Scalar::constant(0)), true)
+                    }
+                    _ => (unknown.0, inside),
                 }
             }
             StackSlot::Bytes(bytes) => {
@@ -145,12 +162,10 @@ impl VerifierFrame {
 fn bytes_of(slot: StackSlot) -> [StackByte; 8] {
     match slot {
         StackSlot::Bytes(bytes) => bytes,
-        StackSlot::Spill(reg, size) => {
-            let zero = reg.is_number() && reg.scalar().as_constant() == Some(0);
-            let byte = if zero { StackByte::Zero } else { StackByte::Misc };
-            let mut bytes = [StackByte::Unwritten; 8];
-            bytes.iter_mut().take(usize::from(size)).for_each(|b| *b = byte);
-            bytes
+        StackSlot::Spill(_, size) => {
+            std::array::from_fn(
+                |n| if n < usize::from(size) { StackByte::Misc } else { StackByte::Unwritten },
+            )
         }
     }
 }

@@ -13,6 +13,7 @@
 mod branch;
 mod code;
 mod frame;
+mod liveness;
 mod precision;
 mod register;
 mod step;

@@ -48,6 +48,16 @@ impl PrecisionNeeds {
         needs
     }
 
+    /// The same and a slot of a frame.
+    pub(super) fn and_slot(mut self, slot: Option<(u8, u8)>) -> PrecisionNeeds {
+        if let Some((frame, slot)) = slot
+            && let Some(own) = self.slots.get_mut(usize::from(frame))
+        {
+            *own |= 1 << slot;
+        }
+        self
+    }
+
     /// The precise numbers of a kept state.
     pub(super) fn of(frames: &[VerifierFrame]) -> PrecisionNeeds {
         let mut needs = PrecisionNeeds::default();

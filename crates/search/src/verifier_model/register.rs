@@ -12,7 +12,9 @@ pub(super) enum PointerTarget {
     Stack(u8),
     /// A map.
     Map(u32),
-    /// A value of a map.
+    /// A map that was found in this map of maps.
+    InnerMap(u32),
+    /// A value of a map; of a map of maps: of a map in it.
     MapValue(u32),
     /// The packet, or what precedes it.
     Packet,
@@ -108,6 +110,8 @@ impl VerifierRegister {
 pub(super) struct IdMap {
     new_of: FxHashMap<u32, u32>,
     old_of: FxHashMap<u32, u32>,
+    /// Numbers without a name that were compared.
+    own: u32,
 }
 
 impl IdMap {
@@ -119,9 +123,13 @@ impl IdMap {
             || *self.new_of.entry(old).or_insert(new) == new && *self.old_of.entry(new).or_insert(old) == old
     }
 
-    /// The same where the older number may have no name, which stands for one of its own.
+    /// The same for numbers: the older one may have no name, and a newer one without has one of its own
+    /// (`check_scalar_ids`).
     fn matches_number(&mut self, old: u32, new: u32) -> bool {
-        old == 0 || new != 0 && self.matches(old, new)
+        if new == 0 {
+            self.own += 1;
+        }
+        old == 0 || self.matches(old, if new == 0 { u32::MAX - self.own } else { new })
     }
 }
 
@@ -146,13 +154,14 @@ pub(super) fn is_covered(old: &VerifierRegister, new: &VerifierRegister, ids: &m
     match (old.value, new.value) {
         (RegisterValue::Uninit, _) => true,
         (RegisterValue::Number(a), RegisterValue::Number(b)) => {
-            !old.precise || is_within(&b, &a) && old.delta == new.delta && ids.matches_number(old.id, new.id)
+            let linked = old.id == 0 || old.delta == new.delta && ids.matches_number(old.id, new.id);
+            !old.precise || is_within(&b, &a) && linked
         }
         (RegisterValue::Pointer(a), RegisterValue::Pointer(b)) => {
             a.target == b.target
                 && a.nullable == b.nullable
                 && a.off == b.off
-                && a.range <= b.range
+                && (a.range == b.range || 0 <= a.range && a.range < b.range)
                 && is_within(&b.variable, &a.variable)
                 && ids.matches(old.id, new.id)
         }

@@ -7,7 +7,7 @@ use millstream_isa::{AluOp, AtomicOp, Callee, Insn, MapType, Operand, Pseudo, Re
 use millstream_object::{MapOrigin, Object, ProgramType, RelocKind};
 
 use super::code::{SCRATCH, WalkLine, helper_of};
-use super::frame::{FRAME, StackByte, VerifierFrame, signed_load, slot_of};
+use super::frame::{FRAME, StackByte, VerifierFrame, signed_load, slot_of, slots_of};
 use super::register::{PointerTarget, RegisterValue, VerifierPointer, VerifierRegister};
 
 /// Facts about the program that steps need.
@@ -26,6 +26,12 @@ pub(super) struct StepEffect {
     pub(super) slot: Option<(u8, u8)>,
     /// Registers whose exact numbers the verifier used.
     pub(super) precise: u16,
+    /// Frame and slot of a spilled number that it used.
+    pub(super) precise_slot: Option<(u8, u8)>,
+    /// Frames and their slots that were read, one bit each.
+    pub(super) reads: [(u8, u64); 5],
+    /// Frame and slot that was overwritten.
+    pub(super) overwritten: Option<(u8, u8)>,
 }
 
 /// Names for values.
@@ -57,29 +63,21 @@ pub(super) fn step(
     let mut domain = facts.domain;
     let mut effect = StepEffect::default();
     match line.insn {
-        Insn::Alu { width, op, dst, src } => {
-            effect.precise = alu(frame, width, op, dst, src, line.open, names)
-        }
+        Insn::Alu { width, op, dst, src } => effect.precise = alu(frame, width, op, dst, src, names),
         Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => {
-            let mut value = frame.get(src);
-            if value.is_number() && value.id == 0 && value.scalar().as_constant().is_none() {
-                value.id = names.next();
-                frame.set(src, value);
-            }
+            let value = named(frame, src, names);
             frame.set(dst, value);
         }
         Insn::Mov { width, dst, src } => {
-            let from = operand(frame, src);
+            let from = match src {
+                Operand::Reg(r) if frame.get(r).is_number() && frame.get(r).scalar().fits_u32() => {
+                    named(frame, r, names)
+                }
+                _ => VerifierRegister { id: 0, delta: 0, ..operand(frame, src) },
+            };
             let value = semantics::mov(&mut domain, width, &from.scalar());
-            let keeps = from.is_number() && from.scalar().fits_u32() && from.id != 0;
-            let id = if keeps { from.id } else { 0 };
-            frame.set(
-                dst,
-                VerifierRegister {
-                    id,
-                    ..VerifierRegister::number(if line.open { Scalar::UNKNOWN } else { value })
-                },
-            );
+            let (id, delta) = (from.id, from.delta);
+            frame.set(dst, VerifierRegister { id, delta, ..VerifierRegister::number(value) });
         }
         Insn::MovSx { width, bits, dst, src } => {
             let value = semantics::movsx(&mut domain, width, bits.into(), &frame.get(src).scalar());
@@ -96,14 +94,16 @@ pub(super) fn step(
         }
         Insn::LoadImm64 { dst, pseudo, imm, .. } => frame.set(dst, symbol(line, pseudo, imm)),
         Insn::Load { size, sext, dst, src, off } => {
+            effect.reads[0] = slots_read(frames, src, off, size.bytes().into());
             effect.slot = load(facts, frames, line, (size, sext, dst, src, off))
         }
         Insn::LoadAcquire { size, dst, .. } => {
             frame.set(dst, VerifierRegister::number(Scalar::of_width(size.bits())))
         }
-        Insn::Store { size, dst, off, src } => effect.slot = store(frames, size, (dst, off), src, names),
+        Insn::Store { size, dst, off, src } => effect = store(frames, size, (dst, off), src, names),
         Insn::StoreRelease { size, dst, off, .. } => scribble(frames, dst, off, size),
         Insn::Atomic { op, fetch, size, dst, src, off } => {
+            effect.reads[0] = slots_read(frames, dst, off, size.bytes().into());
             scribble(frames, dst, off, size);
             let Some(frame) = frames.last_mut() else { return effect };
             let old = VerifierRegister::number(Scalar::of_width(size.bits()));
@@ -117,10 +117,26 @@ pub(super) fn step(
             SCRATCH.iter().for_each(|r| frame.set(*r, VerifierRegister::UNINIT));
             frame.set(Reg::R0, VerifierRegister::number(Scalar::of_width(32)));
         }
-        Insn::Call(callee) => effect.precise = call(facts, frames, line, callee, names),
+        Insn::Call(callee) => effect = call(facts, frames, line, callee, names),
         Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => {}
     }
     effect
+}
+
+/// A register's value; a number that is not known exactly gets a name, which copies share
+/// (`assign_scalar_id_before_mov`).
+fn named(frame: &mut VerifierFrame, r: Reg, names: &mut NameSource) -> VerifierRegister {
+    let mut value = frame.get(r);
+    if value.is_number() {
+        if value.delta != 0 {
+            (value.id, value.delta) = (0, 0);
+        }
+        if value.id == 0 && value.scalar().as_constant().is_none() {
+            value.id = names.next();
+        }
+        frame.set(r, value);
+    }
+    value
 }
 
 fn object_pointer(nullable: bool, id: u32) -> VerifierRegister {
@@ -134,7 +150,6 @@ fn alu(
     op: AluOp,
     dst: Reg,
     src: Operand,
-    open: bool,
     names: &mut NameSource,
 ) -> u16 {
     let mut domain = AbstractDomain::default();
@@ -142,7 +157,6 @@ fn alu(
     let sum = width == Width::W64 && matches!(op, AluOp::Add | AluOp::Sub);
     let (result, precise) = match (a.value, b.value) {
         (RegisterValue::Pointer(p), RegisterValue::Number(k)) if sum => {
-            let k = if open { Scalar::constant(0) } else { k };
             let bit = if let Operand::Reg(r) = src { 1 << r.index() } else { 0 };
             (moved(p, a.id, op, k, names), bit)
         }
@@ -150,9 +164,8 @@ fn alu(
             (moved(p, b.id, op, k, names), 1 << dst.index())
         }
         (RegisterValue::Number(x), RegisterValue::Number(y)) => {
-            let y = if open { Scalar::UNKNOWN } else { y };
             let value = semantics::alu(&mut domain, op, width, &x, &y);
-            let linked = op == AluOp::Add && width == Width::W64;
+            let linked = op == AluOp::Add && (width == Width::W64 || x.fits_u32());
             (if linked { linked_sum(a, value, y) } else { VerifierRegister::number(value) }, 0)
         }
         _ => (VerifierRegister::number(Scalar::UNKNOWN), 0),
@@ -197,7 +210,6 @@ fn symbol(line: &WalkLine, pseudo: Pseudo, imm: u64) -> VerifierRegister {
         }
         Some(RelocKind::FuncAddr(f)) => pointer(PointerTarget::Function(f.0)),
         Some(_) => object_pointer(false, 0),
-        None if line.open => VerifierRegister::number(Scalar::UNKNOWN),
         None if pseudo == Pseudo::None => VerifierRegister::number(Scalar::constant(imm)),
         None => object_pointer(false, 0),
     }
@@ -291,30 +303,34 @@ fn store(
     (dst, off): (Reg, i16),
     src: Operand,
     names: &mut NameSource,
-) -> Option<(u8, u8)> {
-    let own = frames.last_mut()?;
+) -> StepEffect {
+    let mut effect = StepEffect::default();
+    let Some(own) = frames.last_mut() else { return effect };
     let base = own.get(dst);
-    let (at, offset) = in_stack(base, off)?;
-    let mut value = operand(own, src);
-    if let Operand::Reg(r) = src
-        && value.is_number()
-        && value.id == 0
-        && value.scalar().as_constant().is_none()
-    {
-        value.id = names.next();
-        own.set(r, value);
-    }
-    let frame = frames.get_mut(at)?;
-    match offset {
-        Some(offset) => {
-            frame.store(offset, size, value);
-            slot_bits(at, offset)
+    let Some((at, offset)) = in_stack(base, off) else { return effect };
+    let value = match src {
+        Operand::Reg(r) if own.get(r).scalar().unsigned().1 <= u64::MAX >> (64 - size.bits()) => {
+            named(own, r, names)
         }
-        None => {
-            forget(frame, base.as_pointer()?);
-            None
+        _ => operand(own, src),
+    };
+    match (offset, frames.get_mut(at)) {
+        (Some(offset), Some(frame)) => {
+            effect.overwritten = slot_bits(at, offset).filter(|_| size == Size::Dw);
+            if frame.store(offset, size, value) {
+                effect.slot = slot_bits(at, offset);
+            } else if let Operand::Reg(r) = src
+                && value.is_number()
+                && value.scalar().as_constant() == Some(0)
+            {
+                // The bytes are zero only if the register is.
+                effect.precise = 1 << r.index();
+            }
         }
+        (None, Some(frame)) => base.as_pointer().into_iter().for_each(|p| forget(frame, p)),
+        (_, None) => {}
     }
+    effect
 }
 
 /// Forgets the window of a variable offset.
@@ -334,25 +350,29 @@ fn scribble(frames: &mut [VerifierFrame], dst: Reg, off: i16, size: Size) {
     }
 }
 
-/// A call of a helper, of a function of the kernel, or of a global function; returns the registers whose
-/// exact numbers count.
+/// A call of a helper, of a function of the kernel, or of a global function.
 fn call(
     facts: &ProgramFacts<'_>,
     frames: &mut [VerifierFrame],
     line: &WalkLine,
     callee: Callee,
     names: &mut NameSource,
-) -> u16 {
+) -> StepEffect {
     let helper = helper_of(line.insn);
-    let mut precise = 0;
-    let Some(args) = frames.last().map(|f| f.regs) else { return 0 };
+    let mut effect = StepEffect::default();
+    let Some(args) = frames.last().map(|f| f.regs) else { return effect };
     let map = match args[1].as_pointer().map(|p| p.target) {
         Some(PointerTarget::Map(m)) => Some(m),
         _ => None,
     };
+    let inner_of = match args[1].as_pointer().map(|p| p.target) {
+        Some(PointerTarget::InnerMap(m)) => Some(m),
+        _ => None,
+    };
+    effect.reads = slots_read_by_call(facts, frames, helper, map);
     for (n, arg) in helper.map_or(&[][..], |h| h.args).iter().enumerate() {
         if matches!(arg, ArgKind::Size | ArgKind::SizeOrZero | ArgKind::AllocSize) {
-            precise |= 1 << (n + 1);
+            effect.precise |= 1 << (n + 1);
         }
         if arg.writes_memory() {
             let bytes = match arg {
@@ -365,18 +385,93 @@ fn call(
         }
     }
     if callee == Callee::Helper(helper_id::TAIL_CALL) {
-        precise |= 1 << 3;
+        effect.precise |= 1 << 3;
     }
-    let Some((frame, callers)) = frames.split_last_mut() else { return precise };
+    let element = map
+        .filter(|_| callee == Callee::Helper(helper_id::MAP_LOOKUP_ELEM))
+        .and_then(|m| constant_element(facts.object, frames, m, args[2]));
+    effect.precise_slot = element.flatten();
+    let Some((frame, callers)) = frames.split_last_mut() else { return effect };
     SCRATCH.iter().for_each(|r| frame.set(*r, VerifierRegister::UNINIT));
     let sized =
         helper.and_then(|h| h.args.iter().position(|a| matches!(a, ArgKind::Size | ArgKind::SizeOrZero)));
     let most = sized.and_then(|n| args.get(n + 1)).map_or(i64::MAX, |size| size.scalar().signed().1);
-    frame.set(Reg::R0, result(facts, helper, map, most, names));
+    let mut value = result(facts, helper, (map, inner_of), most, names);
+    if let (Some(_), RegisterValue::Pointer(p)) = (element, &mut value.value) {
+        (p.nullable, value.id) = (false, 0);
+    }
+    frame.set(Reg::R0, value);
     if helper.is_some_and(Helper::may_change_packet) {
         callers.iter_mut().chain([frame]).for_each(void_packet_pointers);
     }
-    precise
+    effect
+}
+
+/// The element of an array whose index is a constant on the stack is there: the slot that holds the index as
+/// a spilled number, if it is one (`get_constant_map_key`).
+fn constant_element(
+    object: &Object,
+    frames: &[VerifierFrame],
+    map: u32,
+    key: VerifierRegister,
+) -> Option<Option<(u8, u8)>> {
+    let spec = &object.maps.get(map as usize)?.spec;
+    if !matches!(spec.map_type, MapType::ARRAY | MapType::PERCPU_ARRAY) || spec.key_size != 4 {
+        return None;
+    }
+    let (at, offset) = in_stack(key, 0)?;
+    let (value, spilled) = frames.get(at)?.load(offset?, Size::W, false);
+    let index = value.scalar().as_constant().filter(|_| value.is_number())?;
+    let whole = frames.get(at)?.holds(offset?, Size::W);
+    (index < u64::from(spec.max_entries) && spilled == whole)
+        .then(|| slot_bits(at, offset.unwrap_or_default()).filter(|_| spilled))
+}
+
+/// Slots behind an address that are read: the first of an access at a constant offset, all that it may touch
+/// otherwise.
+fn slots_read(frames: &[VerifierFrame], base: Reg, off: i16, bytes: i64) -> (u8, u64) {
+    let Some(base) = frames.last().map(|f| f.get(base)) else { return (0, 0) };
+    match in_stack(base, off) {
+        Some((frame, Some(at))) => (frame as u8, slots_of(at, 1)),
+        Some((frame, None)) => {
+            let Some(p) = base.as_pointer() else { return (0, 0) };
+            let (low, high) = p.variable.signed();
+            let from = p.off.saturating_add(low).saturating_add(off.into()).max(-FRAME);
+            let to = p.off.saturating_add(high).saturating_add(off.into()).saturating_add(bytes).min(0);
+            (frame as u8, slots_of(from, to.saturating_sub(from)))
+        }
+        None => (0, 0),
+    }
+}
+
+/// Slots that a call reads through its arguments.
+fn slots_read_by_call(
+    facts: &ProgramFacts<'_>,
+    frames: &[VerifierFrame],
+    helper: Option<&Helper>,
+    map: Option<u32>,
+) -> [(u8, u64); 5] {
+    let spec = map.and_then(|m| facts.object.maps.get(m as usize)).map(|m| &m.spec);
+    let Some(args) = frames.last().map(|f| f.regs) else { return Default::default() };
+    std::array::from_fn(|n| {
+        let Some((frame, at)) = in_stack(args[n + 1], 0) else { return (0, 0) };
+        let at = at.unwrap_or(-FRAME);
+        let bytes = match helper.map(|h| h.args.get(n)) {
+            // It is not known how much another function reads.
+            None => -at,
+            Some(Some(ArgKind::MapKey)) => spec.map_or(-at, |s| s.key_size.into()),
+            Some(Some(ArgKind::MapValue | ArgKind::MapValueOrNull)) => {
+                spec.map_or(-at, |s| s.value_size.into())
+            }
+            Some(Some(ArgKind::Fixed { bytes, read: true, .. })) => i64::from(*bytes),
+            Some(Some(ArgKind::Mem { read: true, .. })) => {
+                args.get(n + 2).map_or(-at, |size| size.scalar().unsigned().1.min(FRAME as u64) as i64)
+            }
+            Some(Some(kind)) if kind.reads_memory() => -at,
+            _ => 0,
+        };
+        (frame as u8, slots_of(at, bytes))
+    })
 }
 
 fn value_size(object: &Object, map: Option<u32>) -> i64 {
@@ -403,7 +498,7 @@ fn void_packet_pointers(frame: &mut VerifierFrame) {
 fn result(
     facts: &ProgramFacts<'_>,
     helper: Option<&Helper>,
-    map: Option<u32>,
+    (map, inner_of): (Option<u32>, Option<u32>),
     most: i64,
     names: &mut NameSource,
 ) -> VerifierRegister {
@@ -417,7 +512,11 @@ fn result(
             let inner = map.and_then(|m| facts.object.maps.get(m as usize));
             let kind = inner.map(|m| m.spec.map_type);
             let of_maps = matches!(kind, Some(MapType::ARRAY_OF_MAPS | MapType::HASH_OF_MAPS));
-            let target = map.filter(|_| !of_maps).map_or(PointerTarget::Object, PointerTarget::MapValue);
+            let target = match (map, inner_of) {
+                (Some(m), _) if of_maps => PointerTarget::InnerMap(m),
+                (Some(m), _) | (None, Some(m)) => PointerTarget::MapValue(m),
+                (None, None) => PointerTarget::Object,
+            };
             let nullable = helper.ret.nullable();
             VerifierRegister::pointer(
                 VerifierPointer { nullable, ..VerifierPointer::to(target) },

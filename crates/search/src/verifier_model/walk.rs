@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::branch;
 use super::code::{SCRATCH, WalkLine, WalkedFunction, helper_of, is_static};
 use super::frame::{StackSlot, VerifierFrame, is_slot_covered};
+use super::liveness::SlotLiveness;
 use super::precision::{FRAMES, FrameCrossing, HistoryStep, PrecisionNeeds};
 use super::register::{IdMap, PointerTarget, VerifierPointer, VerifierRegister, is_covered, is_within};
 use super::step::{NameSource, ProgramFacts, StepEffect, step};
@@ -29,7 +30,9 @@ struct VerifierPath {
     frames: Vec<VerifierFrame>,
     parent: Option<usize>,
     history: Vec<HistoryStep>,
+    /// Steps that the verifier remembers, and true if the present one is among them.
     records: u32,
+    recorded: bool,
 }
 
 /// A kept state.
@@ -60,6 +63,8 @@ pub enum StateDifference {
 pub(super) struct ModelWalker<'a> {
     facts: ProgramFacts<'a>,
     functions: FxHashMap<u32, Option<Rc<WalkedFunction>>>,
+    /// Stack slots that may still be read, by function.
+    slots: FxHashMap<u32, SlotLiveness>,
     /// Functions that are verified by themselves.
     pub(super) apart: BTreeSet<u32>,
     kept: Vec<KeptState>,
@@ -90,6 +95,7 @@ impl<'a> ModelWalker<'a> {
         ModelWalker {
             facts,
             functions: FxHashMap::default(),
+            slots: FxHashMap::default(),
             apart: BTreeSet::new(),
             kept: Vec::new(),
             at: FxHashMap::default(),
@@ -109,6 +115,7 @@ impl<'a> ModelWalker<'a> {
             return known.clone();
         }
         let made = WalkedFunction::new(self.facts.object, func).map(Rc::new);
+        self.slots.extend(made.iter().map(|f| (func, SlotLiveness::new(&f.lines))));
         self.functions.insert(func, made.clone());
         made
     }
@@ -129,9 +136,11 @@ impl<'a> ModelWalker<'a> {
             parent: None,
             history: Vec::new(),
             records: 0,
+            recorded: false,
         });
         while let Some(mut path) = self.pending.pop() {
             self.follow(&mut path);
+            self.slots.values_mut().for_each(SlotLiveness::update);
             self.end(path.parent);
             if self.instructions > self.most {
                 self.uncertain = true;
@@ -157,12 +166,11 @@ impl<'a> ModelWalker<'a> {
             if self.instructions > self.most {
                 return;
             }
-            if line.prune {
-                path.records += 1;
-                if self.is_visited(path, &line) {
-                    return;
-                }
+            if line.prune && self.is_visited(path, &line) {
+                return;
             }
+            path.records += u32::from(line.jump_point);
+            path.recorded = line.jump_point;
             let jump = matches!(
                 line.insn,
                 Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Call(_) | Insn::Exit
@@ -203,13 +211,30 @@ impl<'a> ModelWalker<'a> {
 
     fn plain(&mut self, path: &mut VerifierPath, line: &WalkLine, func: u32, at: usize) -> bool {
         let effect = step(&self.facts, &mut path.frames, line, &mut self.names);
-        if effect.precise != 0 {
+        self.mark_slots(path, func, at, &effect);
+        if effect.precise != 0 || effect.precise_slot.is_some() {
             let needs = PrecisionNeeds::registers(path.frames.len() - 1, effect.precise);
-            self.mark_chain(needs, path);
+            self.mark_chain(needs.and_slot(effect.precise_slot), path);
         }
         self.record(path, func, at, effect, 0, FrameCrossing::None);
         self.go(path, Some(at + 1));
         true
+    }
+
+    /// Marks the slots that an instruction read and overwrote; those of callers at their calls.
+    fn mark_slots(&mut self, path: &VerifierPath, func: u32, at: usize, effect: &StepEffect) {
+        let own = path.frames.len().saturating_sub(1);
+        for &(frame, slots) in effect.reads.iter().filter(|(_, slots)| *slots != 0) {
+            let Some(read) = path.frames.get(usize::from(frame)) else { continue };
+            let line = if usize::from(frame) == own { at } else { read.line.saturating_sub(1) };
+            if let Some(liveness) = self.slots.get_mut(&read.func) {
+                liveness.read(line, slots);
+            }
+        }
+        let overwritten = effect.overwritten.filter(|(frame, _)| usize::from(*frame) == own);
+        if let Some(liveness) = self.slots.get_mut(&func) {
+            liveness.visit(at, overwritten.map_or(0, |(_, slot)| 1 << slot));
+        }
     }
 
     fn go(&mut self, path: &mut VerifierPath, line: Option<usize>) {
@@ -227,7 +252,8 @@ impl<'a> ModelWalker<'a> {
         linked: u16,
         crossing: FrameCrossing,
     ) {
-        path.records += u32::from(effect.slot.is_some());
+        let remembered = effect.slot.is_some() || linked.count_ones() > 1;
+        path.records += u32::from(remembered && !path.recorded);
         let frame = path.frames.len().saturating_sub(1) as u8;
         path.history.push(HistoryStep { frame, func, line: at as u32, slot: effect.slot, linked, crossing });
     }
@@ -246,7 +272,8 @@ impl<'a> ModelWalker<'a> {
             kept.branches += 1;
         }
         let history = path.history.clone();
-        self.pending.push(VerifierPath { frames, parent: path.parent, history, records: path.records });
+        let (parent, records, recorded) = (path.parent, path.records, path.recorded);
+        self.pending.push(VerifierPath { frames, parent, history, records, recorded });
     }
 
     fn branch(&mut self, path: &mut VerifierPath, line: &WalkLine, func: u32, at: usize) -> bool {
@@ -511,13 +538,14 @@ impl<'a> ModelWalker<'a> {
         for (depth, ((old, new), function)) in state.frames.iter().zip(new).zip(functions).enumerate() {
             let line = if depth == innermost { new.line } else { new.line.saturating_sub(1) };
             let live = function.live.get(line).copied().unwrap_or_default();
-            for n in (0..10usize).filter(|n| live.regs >> n & 1 == 1) {
+            for n in (0..10usize).filter(|n| live >> n & 1 == 1) {
                 let old = VerifierRegister { precise: old.regs[n].precise || whole, ..old.regs[n] };
                 if !is_covered(&old, &new.regs[n], &mut ids) {
                     return Err((depth, StateDifference::Register(n as u8)));
                 }
             }
-            for (n, slot) in old.stack.iter().enumerate().filter(|(n, _)| live.slots >> n & 1 == 1) {
+            let slots = self.slots.get(&new.func).map_or(0, |s| s.before(line));
+            for (n, slot) in old.stack.iter().enumerate().filter(|(n, _)| slots >> n & 1 == 1) {
                 let old = match slot {
                     StackSlot::Spill(reg, size) => {
                         StackSlot::Spill(VerifierRegister { precise: reg.precise || whole, ..*reg }, *size)
