@@ -47,6 +47,7 @@ mod port_names;
 mod print;
 mod querier;
 mod random_sample;
+mod reassemble;
 mod red;
 mod resize;
 mod rewrite;
@@ -110,6 +111,7 @@ const TABLES: &[&[ElementClass]] = &[
     print::CLASSES,
     querier::CLASSES,
     random_sample::CLASSES,
+    reassemble::CLASSES,
     red::CLASSES,
     resize::CLASSES,
     rewrite::CLASSES,

@@ -4,6 +4,7 @@
 
 use millstream_isa::AluOp;
 
+use super::output_switches::splitter;
 use millstream_click::arguments::{SECOND, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
@@ -48,8 +49,16 @@ const fn timed(
 pub(super) const CLASSES: &[ElementClass] = &[
     timed("RatedUnqueue", "Pulls packets at a rate.", "l/h", RATED, packets),
     timed("BandwidthRatedUnqueue", "Pulls packets at a bandwidth.", "l/h", RATED_BYTES, bytes),
-    timed("Shaper", "Lets packets be pulled at a rate.", "l/l", SHAPED, packets),
-    timed("BandwidthShaper", "Lets packets be pulled at a bandwidth.", "l/l", SHAPED_BYTES, bytes),
+    ElementClass {
+        ports: "1/1-2",
+        passes_all: false,
+        ..timed("Shaper", "Lets packets be pulled at a rate.", "l/l", SHAPED, packets)
+    },
+    ElementClass {
+        ports: "1/1-2",
+        passes_all: false,
+        ..timed("BandwidthShaper", "Lets packets be pulled at a bandwidth.", "l/l", SHAPED_BYTES, bytes)
+    },
     timed("DelayUnqueue", "Pulls packets, each after a delay.", "l/h", &[at("DELAY")], delay),
     timed(
         "DelayShaper",
@@ -156,7 +165,46 @@ pub(super) fn burst_size(setup: &mut ElementSetup<'_>, bytes: bool) -> Option<Sp
     bytes.or_else(|| setup.arguments.keyword("BURST_SIZE"))
 }
 
+/// Schedulers that both outputs of a shaper may lead to.
+const SCHEDULERS: &[&str] = &["RoundRobinSched", "PrioSched", "StrideSched"];
+
+/// The scheduler that an element behind an output of a shaper is or leads to, by elements that only pass
+/// packets on.
+fn scheduler(setup: &ElementSetup<'_>, element: &str) -> Option<String> {
+    let mut name = element.to_owned();
+    for _ in 0..setup.elements().len() {
+        let own = setup.elements().iter().find(|element| element.name == name)?;
+        if SCHEDULERS.contains(&own.class.as_str()) {
+            return Some(name);
+        }
+        name = match setup.neighbours(&name, true).as_slice() {
+            [next] => next.name.clone(),
+            _ => return None,
+        };
+    }
+    None
+}
+
+/// A shaper whose output 1 has the packets that are beyond the rate. Both outputs lead to one scheduler, which
+/// gets every packet that it pulls, by either: so the rate only chooses the output.
+fn two_outputs(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
+    let name = setup.element.name.clone();
+    let behind: Vec<String> = setup.neighbours(&name, true).into_iter().map(|e| e.name.clone()).collect();
+    let found: Vec<Option<String>> = behind.iter().map(|name| scheduler(setup, name)).collect();
+    match &found[..] {
+        [Some(one), Some(other)] if one == other => splitter(setup, bytes),
+        _ => {
+            let message = "packets of output 1 are those that are pulled when none is due at output 0: both \
+                outputs must lead to one scheduler";
+            Err(Error::new(setup.element.span, message))
+        }
+    }
+}
+
 fn shaper(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
+    if setup.outputs > 1 {
+        return two_outputs(setup, bytes);
+    }
     let text = setup.arguments.need("RATE")?;
     let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
     let duration = setup.arguments.keyword("BURST_DURATION");

@@ -222,6 +222,8 @@ pub enum TableOperation {
     List,
     /// Reads the number of entries.
     Count,
+    /// Reads the number of packets that wait in entries.
+    Waiting,
     /// Reads the result of looking an address up.
     Find,
     /// One is put in where there was none.
@@ -241,7 +243,8 @@ pub enum TableOperation {
 impl TableOperation {
     /// Returns true if the handler is written.
     pub fn writes(self) -> bool {
-        !matches!(self, TableOperation::List | TableOperation::Count | TableOperation::Find)
+        use TableOperation::{Count, Find, List, Waiting};
+        !matches!(self, List | Count | Waiting | Find)
     }
 }
 
