@@ -16,11 +16,7 @@ const fn pulling(
     about: &'static str,
     make: fn(&mut ElementSetup<'_>) -> ElementResult,
 ) -> ElementClass {
-    ElementClass {
-        ports: "-/1",
-        processing: "l/l",
-        ..ElementClass::filter(name, about, INPUT, make)
-    }
+    ElementClass { ports: "-/1", processing: "l/l", ..ElementClass::filter(name, about, INPUT, make) }
 }
 
 const INPUT: &[ArgumentSpec] = &[at("INPUT")];
@@ -95,7 +91,8 @@ fn pull_switch(setup: &mut ElementSetup<'_>, has_handler: bool) -> ElementResult
         return Ok(Box::new(PullSwitch));
     }
     if !setup.is_timed() {
-        let message = "inputs that are not pulled hold packets, which stages and code for other programs do not";
+        let message =
+            "inputs that are not pulled hold packets, which stages and code for other programs do not";
         return Err(Error::new(setup.element.span, message));
     }
     setup.declare_input_choice(input);

@@ -102,12 +102,7 @@ impl ElementCodegen for IpReassembler {
 }
 
 /// The fragment in a packet, whose flags and offset are `word`; drops packets that are none.
-fn fragment(
-    code: &mut ElementBuilder<'_, '_>,
-    packet: PacketValues,
-    header: Value,
-    word: Value,
-) -> Fragment {
+fn fragment(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, word: Value) -> Fragment {
     let length = header_length(code, header);
     code.check_int(Cond::Ge, length, HEADER, |code| code.drop(packet, "bad_header_length"));
     let total = code.half(header, 2);
@@ -242,13 +237,7 @@ impl IpReassembler {
     }
 
     /// Ends: with the whole packet if all of it has come, or else with the fragment dropped.
-    fn complete(
-        &self,
-        code: &mut ElementBuilder<'_, '_>,
-        packet: PacketValues,
-        key: &[Value],
-        entry: Value,
-    ) {
+    fn complete(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, key: &[Value], entry: Value) {
         let (total, came) = (code.wide(entry, TOTAL), code.wide(entry, CAME));
         code.check_int(Cond::Ne, total, 0, |code| code.drop(packet, "waits_for_fragments"));
         let units = code.with(AluOp::Add, total, UNIT - 1);

@@ -21,11 +21,11 @@ use crate::class::{ElementClass, ElementCodegen, ElementLibrary};
 use crate::error::{ConfigSpan, Error, ErrorStage};
 use crate::graph::{Element, ElementPort, Graph};
 use crate::graph_compiler::{ByName, GraphCompiler};
-use crate::handlers::{Handler, HandlerAccess, HandlerWriters};
+use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SettingValue, SourceReadiness};
 use crate::layout::{self, MetadataLayout};
 use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
-use crate::program::{ClickProgram, DropCounter, ElementInfo, GraphSource};
-use crate::queueing::ElementQueue;
+use crate::program::{ClickProgram, DropCounter, ElementInfo, GraphSource, SourceControl};
+use crate::queueing::{ElementQueue, QueueingNetwork, TimingParameter};
 use crate::resolve::{self, PushPullResolver};
 use crate::script::{ScriptCall, ScriptKind, ScriptStep};
 use crate::{default_handlers, queue_search};
@@ -79,7 +79,7 @@ pub fn compile(
         sources,
         gates,
         targets,
-        handlers,
+        mut handlers,
         mut entries,
         warnings,
         common,
@@ -98,6 +98,7 @@ pub fn compile(
     if let Some(first) = graph.elements.first().filter(|_| !waits.pulls.is_empty()) {
         alone.push(Error::new(first.span, "sources that are pulled by turns are for one worker"));
     }
+    handlers.extend(readiness(graph, &handlers, (&gates, &places), &waits));
     let mut compiler = written(
         graph,
         &behaviours,
@@ -143,6 +144,37 @@ pub fn compile(
         alone,
         elements: graph.elements.iter().map(named).collect(),
     })
+}
+
+/// Handlers that say whether sources make packets.
+fn readiness(
+    graph: &Graph,
+    handlers: &[Handler],
+    (gates, places): (&[SourceControl], &[usize]),
+    waits: &QueueingNetwork,
+) -> Vec<Handler> {
+    let queue = |lane: &usize| {
+        let queue = waits.lanes.get(*lane)?.queue?;
+        let capacity = match queue.capacity {
+            TimingParameter::Fixed(capacity) => SettingValue::Fixed(capacity),
+            TimingParameter::Setting(at) => SettingValue::Live(at),
+            TimingParameter::Equals(..) => return None,
+        };
+        Some((queue.length, capacity))
+    };
+    let handler = |gate: &SourceControl| {
+        let element = &graph.elements.get(*places.get(gate.source)?)?.name;
+        let count = handlers.iter().find_map(|handler| match handler.access {
+            HandlerAccess::Number(at) if handler.element == *element && handler.name == "count" => Some(at),
+            _ => None,
+        })?;
+        let hold = waits.holds.iter().find(|hold| hold.source == gate.source);
+        let queues = hold.map_or_else(Vec::new, |hold| hold.lanes.iter().filter_map(queue).collect());
+        let source = SourceReadiness { count, limit: gate.limit, active: gate.active, queues };
+        let access = HandlerAccess::Ready(source);
+        Some(Handler { element: element.clone(), name: "scheduled".into(), access })
+    };
+    gates.iter().filter_map(handler).collect()
 }
 
 /// Checks that the annotations of queued packets have room in their buffers.

@@ -104,6 +104,8 @@ struct Flattener {
     made: usize,
     /// Bytes that variables may still become.
     text: ExpansionBudget,
+    /// Statements that do not connect as they say; reading goes on behind them.
+    mismatches: Vec<Error>,
 }
 
 /// Makes the graph of a configuration. `variables` are those that come from outside; they win over `define`.
@@ -443,10 +445,18 @@ impl Flattener {
         right: &[ResolvedEndpoint],
     ) -> Result<(), Error> {
         let span = left[0].span.to(right[right.len() - 1].span);
+        // `[]` is as many ports as the other side has.
+        let expands = |ports: &Option<Vec<u32>>| ports.as_ref().is_some_and(Vec::is_empty);
+        let ends = left.iter().map(|s| &s.outputs).chain(right.iter().map(|s| &s.inputs));
+        if ends.filter(|ports| expands(ports)).count() > 1 {
+            let message = "at most one expandable port allowed per connection";
+            self.mismatches.push(Error::new(span, message));
+            return Ok(());
+        }
         let count = |sides: &[ResolvedEndpoint], ports: fn(&ResolvedEndpoint) -> &Option<Vec<u32>>| match (
             arrow, sides,
         ) {
-            (ArrowKind::Many, [one]) if ports(one).is_none() => None,
+            (ArrowKind::Many, [one]) if ports(one).as_ref().is_none_or(Vec::is_empty) => None,
             _ => Some(sides.iter().map(|s| ports(s).as_ref().map_or(1, Vec::len)).sum::<usize>()),
         };
         let (outputs, inputs) = (count(left, |s| &s.outputs), count(right, |s| &s.inputs));
@@ -464,7 +474,7 @@ impl Flattener {
             }
             _ => {
                 let (n, m) = (from.len(), to.len());
-                return Err(match arrow {
+                self.mismatches.push(match arrow {
                     ArrowKind::One => Error::new(span, "syntax error: many-to-many connections require '=>'")
                         .help("`=>` connects as many outputs to as many inputs, one by one"),
                     ArrowKind::Many => {
@@ -472,6 +482,7 @@ impl Flattener {
                         Error::new(span, message)
                     }
                 });
+                return Ok(());
             }
         };
         if self.connections.len() + pairs.len() > MOST_CONNECTIONS {
@@ -482,7 +493,15 @@ impl Flattener {
     }
 
     /// Follows connections through joints.
-    fn finish(self) -> Result<Graph, Error> {
+    fn finish(mut self) -> Result<Graph, Error> {
+        // One error names the next.
+        if let Some(last) = self.mismatches.pop() {
+            let first = self.mismatches.into_iter().rev().fold(last, |next, one| {
+                let (span, message) = (next.span, next.message);
+                one.note(span, message)
+            });
+            return Err(first);
+        }
         let mut next: FxHashMap<ElementPort, Vec<(ElementPort, ConfigSpan)>> = FxHashMap::default();
         for c in &self.connections {
             next.entry(c.from).or_default().push((c.to, c.span));
@@ -534,9 +553,9 @@ fn list<'s>(
         .flat_map(|side| {
             let (element, named) = ports(side);
             let numbers = match named {
-                Some(numbers) => numbers.clone(),
-                None if implied => (0..sequence as u32).collect(),
-                None => vec![0],
+                Some(numbers) if !numbers.is_empty() => numbers.clone(),
+                _ if implied => (0..sequence as u32).collect(),
+                _ => vec![0],
             };
             numbers.into_iter().map(move |port| ElementPort { element, port })
         })

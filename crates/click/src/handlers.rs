@@ -70,6 +70,22 @@ pub enum HandlerAccess {
     },
     /// The handlers of the element.
     Listing,
+    /// True if a source makes packets as soon as it may.
+    Ready(SourceReadiness),
+}
+
+/// Numbers by which a source makes packets or not: places of 64 bits of the settings, and of the state.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceReadiness {
+    /// Number of its packets, in the state.
+    pub count: u32,
+    /// Most of them, negative for any number; and 0 if it makes none.
+    pub limit: u32,
+    /// 0 if it makes none, in the settings.
+    pub active: u32,
+    /// Length, in the state, and capacity of queues: it makes none while all of them are full, if there are
+    /// any.
+    pub queues: Vec<(u32, SettingValue)>,
 }
 
 /// A number that is computed when it is read, with three places.
@@ -353,7 +369,7 @@ fn called(argument: &crate::config::SpannedText) -> Option<String> {
 }
 
 /// A setting in code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SettingValue {
     /// Always this.
     Fixed(i64),

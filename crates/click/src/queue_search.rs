@@ -212,9 +212,7 @@ impl QueueSearch<'_> {
             for port in 0..self.ports[element].0 {
                 let turns = self.turns(ElementPort { element, port }, element, 0);
                 let active = match input {
-                    SettingValue::Fixed(input) => {
-                        TimingParameter::Fixed(i64::from(input == i64::from(port)))
-                    }
+                    SettingValue::Fixed(input) => TimingParameter::Fixed(i64::from(input == i64::from(port))),
                     SettingValue::Live(at) => TimingParameter::Equals(at, port.into()),
                 };
                 let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));

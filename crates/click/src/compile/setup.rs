@@ -340,8 +340,15 @@ impl ElementSetup<'_> {
     pub fn declare_input_choice(&mut self, input: SettingValue) {
         let [length, highest, dropped] = [0; 3].map(|_| self.number());
         let capacity = TimingParameter::Fixed(1);
-        let place =
-            QueueProperties { capacity, front: false, notifies: true, mixed: false, length, highest, dropped };
+        let place = QueueProperties {
+            capacity,
+            front: false,
+            notifies: true,
+            mixed: false,
+            length,
+            highest,
+            dropped,
+        };
         self.shared.declared.switches.insert(self.shared.element, (input, place));
     }
 

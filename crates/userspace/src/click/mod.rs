@@ -27,7 +27,7 @@ use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, queueing};
 use millstream_click::{
     Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Graph, GraphSource, Handler, HandlerAccess,
-    HandlerWriters, flatten, parse,
+    HandlerWriters, flatten, parse, without_dead_elements,
 };
 use millstream_click_elements::{capture_files, compile_for};
 use millstream_ir::Map;
@@ -193,7 +193,9 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
     let at = || source.input.name();
     if args.flat.flat {
         let output = args.flat.output.as_deref().unwrap_or(Path::new("-"));
-        driver::write_flat(output, &graph(&SourceMap::read(&source)?, &source.variables)?)?;
+        let whole = graph(&SourceMap::read(&source)?, &source.variables)?;
+        let printed = if args.flat.undead { without_dead_elements(whole) } else { whole };
+        driver::write_flat(output, &printed)?;
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
