@@ -223,17 +223,17 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
 /// Returns true if a source makes packets as soon as it may.
 fn is_ready(engine: &mut NativeEngine, source: &SourceReadiness) -> bool {
     let state = state(engine);
-    let limit = setting(engine, source.limit);
-    let is_within = u64::try_from(limit).map_or(true, |limit| number(&state, source.count) < limit);
+    let mut value = |of: SettingValue| match of {
+        SettingValue::Fixed(value) => value,
+        SettingValue::Live(at) => setting(engine, at),
+    };
+    let is_within = u64::try_from(value(source.limit)).map_or(true, |limit| number(&state, source.count) < limit);
+    let is_active = value(source.active) != 0;
     let mut is_full = |(length, capacity): &(u32, SettingValue)| {
-        let capacity = match *capacity {
-            SettingValue::Fixed(capacity) => capacity,
-            SettingValue::Live(at) => setting(engine, at),
-        };
-        i64::try_from(number(&state, *length)).is_ok_and(|length| length >= capacity)
+        i64::try_from(number(&state, *length)).is_ok_and(|length| length >= value(*capacity))
     };
     let is_held = !source.queues.is_empty() && source.queues.iter().all(&mut is_full);
-    setting(engine, source.active) != 0 && is_within && !is_held
+    is_active && is_within && !is_held
 }
 
 /// A counter of a sketch: the sum over workers.

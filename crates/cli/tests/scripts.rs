@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/driver.rs"]
 mod driver;
+#[path = "common/pulled.rs"]
+mod pulled;
 #[path = "common/flat.rs"]
 mod flat;
 

@@ -24,7 +24,7 @@ use crate::graph_compiler::{ByName, GraphCompiler};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SettingValue, SourceReadiness};
 use crate::layout::{self, MetadataLayout};
 use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
-use crate::program::{ClickProgram, DropCounter, ElementInfo, GraphSource, SourceControl};
+use crate::program::{ClickProgram, DropCounter, ElementInfo, GraphSource};
 use crate::queueing::{ElementQueue, QueueingNetwork, TimingParameter};
 use crate::resolve::{self, PushPullResolver};
 use crate::script::{ScriptCall, ScriptKind, ScriptStep};
@@ -98,7 +98,8 @@ pub fn compile(
     if let Some(first) = graph.elements.first().filter(|_| !waits.pulls.is_empty()) {
         alone.push(Error::new(first.span, "sources that are pulled by turns are for one worker"));
     }
-    handlers.extend(readiness(graph, &handlers, (&gates, &places), &waits));
+    let ready = readiness(graph, &handlers, &places, &waits);
+    handlers.extend(ready);
     let mut compiler = written(
         graph,
         &behaviours,
@@ -146,13 +147,8 @@ pub fn compile(
     })
 }
 
-/// Handlers that say whether sources make packets.
-fn readiness(
-    graph: &Graph,
-    handlers: &[Handler],
-    (gates, places): (&[SourceControl], &[usize]),
-    waits: &QueueingNetwork,
-) -> Vec<Handler> {
+/// Handlers of sources about their readiness, made of the numbers behind other handlers.
+fn readiness(graph: &Graph, handlers: &[Handler], places: &[usize], waits: &QueueingNetwork) -> Vec<Handler> {
     let queue = |lane: &usize| {
         let queue = waits.lanes.get(*lane)?.queue?;
         let capacity = match queue.capacity {
@@ -162,19 +158,26 @@ fn readiness(
         };
         Some((queue.length, capacity))
     };
-    let handler = |gate: &SourceControl| {
-        let element = &graph.elements.get(*places.get(gate.source)?)?.name;
-        let count = handlers.iter().find_map(|handler| match handler.access {
-            HandlerAccess::Number(at) if handler.element == *element && handler.name == "count" => Some(at),
+    let handler = |(source, element): (usize, &usize)| {
+        let element = &graph.elements.get(*element)?.name;
+        let access = |name: &str| {
+            handlers.iter().find(|handler| handler.element == *element && handler.name == name).map(|h| &h.access)
+        };
+        let number = |name: &str| match access(name)? {
+            HandlerAccess::Setting(at, _) => Some(SettingValue::Live(*at)),
+            HandlerAccess::Constant(text) if text == "true" => Some(SettingValue::Fixed(1)),
+            HandlerAccess::Constant(text) if text == "false" => Some(SettingValue::Fixed(0)),
+            HandlerAccess::Constant(text) => text.parse().ok().map(SettingValue::Fixed),
             _ => None,
-        })?;
-        let hold = waits.holds.iter().find(|hold| hold.source == gate.source);
+        };
+        let HandlerAccess::Number(count) = *access("count")? else { return None };
+        let hold = waits.holds.iter().find(|hold| hold.source == source);
         let queues = hold.map_or_else(Vec::new, |hold| hold.lanes.iter().filter_map(queue).collect());
-        let source = SourceReadiness { count, limit: gate.limit, active: gate.active, queues };
+        let source = SourceReadiness { count, limit: number("limit")?, active: number("active")?, queues };
         let access = HandlerAccess::Ready(source);
         Some(Handler { element: element.clone(), name: "scheduled".into(), access })
     };
-    gates.iter().filter_map(handler).collect()
+    places.iter().enumerate().filter_map(handler).collect()
 }
 
 /// Checks that the annotations of queued packets have room in their buffers.

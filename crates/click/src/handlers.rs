@@ -74,15 +74,15 @@ pub enum HandlerAccess {
     Ready(SourceReadiness),
 }
 
-/// Numbers by which a source makes packets or not: places of 64 bits of the settings, and of the state.
+/// Numbers by which a source makes packets or not.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceReadiness {
-    /// Number of its packets, in the state.
+    /// Number of its packets: 64 bits of the state, at this byte.
     pub count: u32,
-    /// Most of them, negative for any number; and 0 if it makes none.
-    pub limit: u32,
-    /// 0 if it makes none, in the settings.
-    pub active: u32,
+    /// Most of them; negative for any number.
+    pub limit: SettingValue,
+    /// 0 if it makes none.
+    pub active: SettingValue,
     /// Length, in the state, and capacity of queues: it makes none while all of them are full, if there are
     /// any.
     pub queues: Vec<(u32, SettingValue)>,
