@@ -227,7 +227,8 @@ fn is_ready(engine: &mut NativeEngine, source: &SourceReadiness) -> bool {
         SettingValue::Fixed(value) => value,
         SettingValue::Live(at) => setting(engine, at),
     };
-    let is_within = u64::try_from(value(source.limit)).map_or(true, |limit| number(&state, source.count) < limit);
+    let is_within =
+        u64::try_from(value(source.limit)).map_or(true, |limit| number(&state, source.count) < limit);
     let is_active = value(source.active) != 0;
     let mut is_full = |(length, capacity): &(u32, SettingValue)| {
         i64::try_from(number(&state, *length)).is_ok_and(|length| length >= value(*capacity))

@@ -3,10 +3,10 @@
 mod common;
 #[path = "common/driver.rs"]
 mod driver;
-#[path = "common/pulled.rs"]
-mod pulled;
 #[path = "common/flat.rs"]
 mod flat;
+#[path = "common/pulled.rs"]
+mod pulled;
 
 use std::process::{Command, Output};
 

@@ -536,8 +536,9 @@ impl NeighborQuerier {
         let from = code.offset(entry, i64::from(KEPT), self.hops.map);
         code.copy_bytes(data, from, length);
         let end = code.end(data, length);
-        let none = code.truth(false);
-        self.encapsulate(code, packet.bounded(data, end).with(Annotation::HasNetwork, none), entry);
+        let is_ip = code.truth(matches!(self.own, LocalAddress::Arp(_)));
+        let kept = packet.bounded(data, end).with(Annotation::Network, data);
+        self.encapsulate(code, kept.with(Annotation::HasNetwork, is_ip), entry);
     }
 }
 

@@ -161,7 +161,10 @@ fn readiness(graph: &Graph, handlers: &[Handler], places: &[usize], waits: &Queu
     let handler = |(source, element): (usize, &usize)| {
         let element = &graph.elements.get(*element)?.name;
         let access = |name: &str| {
-            handlers.iter().find(|handler| handler.element == *element && handler.name == name).map(|h| &h.access)
+            handlers
+                .iter()
+                .find(|handler| handler.element == *element && handler.name == name)
+                .map(|h| &h.access)
         };
         let number = |name: &str| match access(name)? {
             HandlerAccess::Setting(at, _) => Some(SettingValue::Live(*at)),

@@ -14,12 +14,13 @@ const SCHEDULERS: &[&str] = &["RoundRobinSched", "PrioSched"];
 /// a path; without switches that do not change, and without elements that have nothing to choose.
 pub fn without_dead_elements(mut graph: Graph) -> Graph {
     let mut gone = FxHashSet::default();
+    let connected: Vec<bool> = graph.ports().into_iter().map(|ports| ports != (0, 0)).collect();
     for element in 0..graph.elements.len() {
         resolve_switch(&mut graph, element, &mut gone);
     }
     loop {
         let before = (gone.len(), graph.connections.len());
-        remove_unreached(&mut graph, &mut gone);
+        remove_unreached(&mut graph, &connected, &mut gone);
         for element in 0..graph.elements.len() {
             if !gone.contains(&element) && is_passing(&graph, element) {
                 splice(&mut graph, element);
@@ -90,7 +91,7 @@ fn is_passing(graph: &Graph, element: usize) -> bool {
 /// Removes elements that no source reaches, and those that do not reach an element without outputs. Ports of
 /// others that were connected to them are connected to an `Idle`, unless the element has as many as are
 /// connected.
-fn remove_unreached(graph: &mut Graph, gone: &mut FxHashSet<usize>) {
+fn remove_unreached(graph: &mut Graph, connected: &[bool], gone: &mut FxHashSet<usize>) {
     let ports = graph.ports();
     let is_idle = |element: usize| graph.elements[element].class == "Idle";
     let ends = |has_ports: fn(&(u32, u32)) -> bool| {
@@ -101,9 +102,10 @@ fn remove_unreached(graph: &mut Graph, gone: &mut FxHashSet<usize>) {
         reached(graph, ends(|(inputs, outputs)| *inputs == 0 && *outputs > 0), |c| (c.from, c.to));
     let live_to = reached(graph, ends(|(inputs, outputs)| *outputs == 0 && *inputs > 0), |c| (c.to, c.from));
     let is_live = |element: usize| live_from.contains(&element) && live_to.contains(&element);
-    let is_connected = |element: usize| ports[element] != (0, 0);
     let all = 0..graph.elements.len();
-    let dead: FxHashSet<usize> = all.filter(|at| is_connected(*at) && !is_live(*at)).collect();
+    // Elements that never had a connection say something about others.
+    let dead: FxHashSet<usize> =
+        all.filter(|at| connected[*at] && !is_live(*at) && !gone.contains(at)).collect();
     let renumbered = |graph: &Graph, element: usize| {
         let class = graph.elements[element].class.as_str();
         SCHEDULERS.contains(&class) || class == "Tee"

@@ -91,6 +91,8 @@ struct ResolvedEndpoint {
     ends: NodePair,
     inputs: Option<Vec<u32>>,
     outputs: Option<Vec<u32>>,
+    /// True if its ports are those of a group, which are not written.
+    is_group: bool,
     span: ConfigSpan,
 }
 
@@ -338,7 +340,8 @@ impl Flattener {
         if at < last && ends.output == usize::MAX {
             return Err(Error::new(span, "`output` has no outputs"));
         }
-        Ok(ResolvedEndpoint { ends, inputs, outputs, span })
+        let is_group = matches!(endpoint.what, ElementRef::Group(_));
+        Ok(ResolvedEndpoint { ends, inputs, outputs, is_group, span })
     }
 
     /// Ports of a joint that connections on one of its sides use: the highest number and one.
@@ -469,7 +472,7 @@ impl Flattener {
                 from.iter().flat_map(|f| to.iter().map(|t| (*f, *t))).collect()
             }
             // Ports of groups that are the same number on both sides go one to one.
-            ArrowKind::One if from.len() == to.len() && left.len() == 1 && right.len() == 1 => {
+            ArrowKind::One if from.len() == to.len() && is_between_groups(left, right) => {
                 from.into_iter().zip(to).collect()
             }
             _ => {
@@ -539,6 +542,11 @@ impl Flattener {
         }
         Ok(graph)
     }
+}
+
+/// Returns true if one endpoint is connected with one, and a group is among them.
+fn is_between_groups(left: &[ResolvedEndpoint], right: &[ResolvedEndpoint]) -> bool {
+    matches!((left, right), ([one], [other]) if one.is_group || other.is_group)
 }
 
 /// The ports of one side, in order. `sequence` of one element where it is `implied`.

@@ -76,7 +76,8 @@ fn reassembled(between: &str) -> String {
 fn fragments_become_the_packet_whatever_their_order() {
     assert_eq!(reassembled(""), "1 128\n");
     // The first fragment comes last.
-    let late = "-> f :: IPClassifier(ip[6:2] & 0x1fff = 0, -) -> Queue -> DelayUnqueue(0.5) -> n :: Null; f[1] -> n";
+    let late =
+        "-> f :: IPClassifier(ip[6:2] & 0x1fff = 0, -) -> Queue -> DelayUnqueue(0.5) -> n :: Null; f[1] -> n";
     assert_eq!(reassembled(late), "1 128\n");
     assert_eq!(reassembled("-> t :: Tee -> n :: Null; t[1] -> n"), "1 128\n");
     assert_eq!(reassembled("-> IPFilter(deny ip[6:2] & 0x1fff = 5, allow all)"), "0 0\n");
@@ -91,7 +92,9 @@ fn known_addresses_are_asked_for_again_before_they_expire() {
         DriverManager(pause, print $(c.count) $(q.queries) $(q.length))";
     let (_, out, said) = click(&["--simtime"], text);
     assert_eq!(out, "3 2 0\n", "{said}");
-    let asked = |to: &str, time: &str| format!("{time}: 02-01-01-01-01-01 > {to}: arp who-has 1.0.0.1 tell 1.0.0.9\n");
+    let asked = |to: &str, time: &str| {
+        format!("{time}: 02-01-01-01-01-01 > {to}: arp who-has 1.0.0.1 tell 1.0.0.9\n")
+    };
     assert_eq!(said, asked("FF-FF-FF-FF-FF-FF", "0.000000") + &asked("02-02-02-02-02-02", "0.090000"));
     let all = text.replace("0.08)", "0.08, BROADCAST_POLL true)");
     assert!(printed(&all).ends_with(&asked("FF-FF-FF-FF-FF-FF", "0.090000")));
