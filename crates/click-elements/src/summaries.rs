@@ -95,7 +95,9 @@ fn from(setup: &mut ElementSetup<'_>) -> ElementResult {
     })?;
     let multiple = setup.arguments.keyword_or("MULTIPACKET", false, boolean)?;
     let fields = setup.arguments.keyword_or("FIELDS", Vec::new(), fields)?;
-    let whole = setup.arguments.keyword_or("CHECKSUM", false, boolean)?;
+    // A line takes as long for bytes that are left out as for others.
+    let is_sent = setup.elements().iter().any(|element| element.class == "LinkUnqueue");
+    let whole = setup.arguments.keyword_or("CHECKSUM", false, boolean)? || is_sent;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     let timing = setup.arguments.keyword_or("TIMING", false, boolean)?;
     if timing {

@@ -136,14 +136,9 @@ pub fn run_graph_timed<'f>(
                 attention.mark_blocked();
             }
         }
-        // An alarm is handled before packets that arrive at the same time, and after those that leave then.
+        // An alarm is handled before the packets of the same time.
         let alarm = room.alarm.map(|alarm| alarm.max(now));
-        let first = alarm.filter(|alarm| {
-            next.as_ref().is_none_or(|(at, event)| match event {
-                ReplayEvent::Arrival(_) => *alarm <= now.max(*at),
-                ReplayEvent::Departure => *alarm < now.max(*at),
-            })
-        });
+        let first = alarm.filter(|alarm| next.as_ref().is_none_or(|(at, _)| *alarm <= now.max(*at)));
         let (then, event) = match (first, next) {
             (Some(alarm), _) => (alarm, None),
             (None, Some((at, event))) => (now.max(at), Some(event)),
