@@ -288,7 +288,7 @@ impl ElementCodegen for NeighborQuerier {
 impl NeighborQuerier {
     /// Sends a packet to its next hop, or asks for that.
     fn send(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
-        let (now, hop, zero) = (code.time(), self.own.hop(packet), code.int(0));
+        let (now, hop, zero) = (time_of_entries(code), self.own.hop(packet), code.int(0));
         let found = code.find(&self.hops, &hop);
         let (known, new) = (code.block(), code.block());
         let entry = code.param(known, Type::Ptr(Prov::MapValue(self.hops.map)));
@@ -519,7 +519,7 @@ impl NeighborQuerier {
     /// Records the addresses of an answer, and makes it the packet that waited for it.
     fn learn(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let (hop, ether) = self.answered(code, packet);
-        let (now, one, zero) = (code.time(), code.int(1), code.int(0));
+        let (now, one, zero) = (time_of_entries(code), code.int(1), code.int(0));
         code.count(self.responses, one);
         let entry = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, entry, 0, |code| {
@@ -540,6 +540,13 @@ impl NeighborQuerier {
         let kept = packet.bounded(data, end).with(Annotation::Network, data);
         self.encapsulate(code, kept.with(Annotation::HasNetwork, is_ip), entry);
     }
+}
+
+/// The time, which is not 0: that is no time in an entry.
+fn time_of_entries(code: &mut ElementBuilder<'_, '_>) -> Value {
+    let (now, zero, one) = (code.time(), code.int(0), code.int(1));
+    let begins = code.compare(Cond::Eq, now, zero);
+    code.select(begins, one, now)
 }
 
 /// Writes an Ethernet address that an entry has.

@@ -480,6 +480,7 @@ pub(crate) fn execute(
     let control = listening(args, control_ports, engine, options)?;
     let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
+    let is_calling = !program.calls.is_empty();
     let mut at_work = ActiveConfiguration::new(program, engine, args, adapt)?;
     let scripted = at_work.has_scripts();
     let attention = IdleSources::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
@@ -506,7 +507,17 @@ pub(crate) fn execute(
         pulls: &pulls,
     };
     let is_asked = scripted || control.is_some();
-    let graph = RunGraph { args, sources, sinks: &sinks, packets: &packets, outputs, stages, kept, is_asked };
+    let graph = RunGraph {
+        args,
+        sources,
+        sinks: &sinks,
+        packets: &packets,
+        outputs,
+        stages,
+        kept,
+        is_asked,
+        is_calling,
+    };
     let ends = (ports.as_mut(), interfaces, &mut queues);
     let result = graph.run(engine, ends, &pace, serve)?;
     at_work.finish(engine).into_diagnostic()?;
