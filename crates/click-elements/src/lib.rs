@@ -59,6 +59,7 @@ mod summaries;
 mod switch;
 mod timed;
 mod timestamps;
+mod token_rates;
 mod translate;
 mod translate_address;
 mod transport;

@@ -5,7 +5,7 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::span_tree::SpanTreeState;
-use super::timed::{BURST_TWICE, bandwidth, burst_size};
+use super::token_rates::{BURST_TWICE, bandwidth, burst_size};
 use millstream_click::arguments::{SECOND, boolean, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
