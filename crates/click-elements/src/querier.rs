@@ -288,7 +288,7 @@ impl ElementCodegen for NeighborQuerier {
 impl NeighborQuerier {
     /// Sends a packet to its next hop, or asks for that.
     fn send(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
-        let (now, hop, zero) = (time_of_entries(code), self.own.hop(packet), code.int(0));
+        let (now, hop, zero) = (code.time(), self.own.hop(packet), code.int(0));
         let found = code.find(&self.hops, &hop);
         let (known, new) = (code.block(), code.block());
         let entry = code.param(known, Type::Ptr(Prov::MapValue(self.hops.map)));
@@ -356,8 +356,9 @@ impl NeighborQuerier {
         let (most, between) = (code.int(poll as i64), code.int(BETWEEN));
         code.branch(Cond::Sgt, age, most, old, on);
         code.switch_to_block(old);
-        let asked = code.wide(entry, ASKED);
-        let since = code.sub(now, asked);
+        let (asked, zero) = (code.wide(entry, ASKED), code.int(0));
+        let (since, is_first) = (code.sub(now, asked), code.compare(Cond::Eq, asked, zero));
+        let since = code.select(is_first, between, since);
         code.branch(Cond::Ge, since, between, due, on);
         code.switch_to_block(due);
         code.set_wide(entry, ASKED, now);
@@ -519,7 +520,7 @@ impl NeighborQuerier {
     /// Records the addresses of an answer, and makes it the packet that waited for it.
     fn learn(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let (hop, ether) = self.answered(code, packet);
-        let (now, one, zero) = (time_of_entries(code), code.int(1), code.int(0));
+        let (now, one, zero) = (time_of_answer(code), code.int(1), code.int(0));
         code.count(self.responses, one);
         let entry = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, entry, 0, |code| {
@@ -542,8 +543,8 @@ impl NeighborQuerier {
     }
 }
 
-/// The time, which is not 0: that is no time in an entry.
-fn time_of_entries(code: &mut ElementBuilder<'_, '_>) -> Value {
+/// The time, which is not 0: an entry with that has no answer.
+fn time_of_answer(code: &mut ElementBuilder<'_, '_>) -> Value {
     let (now, zero, one) = (code.time(), code.int(0), code.int(1));
     let begins = code.compare(Cond::Eq, now, zero);
     code.select(begins, one, now)
