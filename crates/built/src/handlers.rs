@@ -4,7 +4,10 @@
 //! copy, and reads return the sum. Values that handlers set are one value of another map, `click.settings`,
 //! which all workers share.
 
-use millstream_click::{ClickProgram, FlowKey, FlowSketch, Handler, HandlerAccess, SETTINGS, STATE, nearest};
+use millstream_click::{
+    ClickProgram, FlowKey, FlowSketch, Handler, HandlerAccess, SETTINGS, STATE, SettingValue,
+    SourceReadiness, nearest,
+};
 use millstream_native::NativeEngine;
 
 use crate::tables;
@@ -202,6 +205,7 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
         HandlerAccess::Zero { .. } | HandlerAccess::Sets(_) | HandlerAccess::Restart { .. } => {
             return Err(HandlerError::Unreadable(name.to_owned()));
         }
+        HandlerAccess::Ready(source) => is_ready(engine, source).to_string(),
         HandlerAccess::Estimate(sketch) => {
             let takes = "it takes a flow like `10.0.0.1 1234 10.0.0.2 80 tcp`";
             let flow = FlowKey::parse(argument).ok_or_else(|| unfit(takes.to_owned()))?;
@@ -214,6 +218,23 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
             largest.into_iter().map(line).collect()
         }
     })
+}
+
+/// Returns true if a source makes packets as soon as it may.
+fn is_ready(engine: &mut NativeEngine, source: &SourceReadiness) -> bool {
+    let state = state(engine);
+    let mut value = |of: SettingValue| match of {
+        SettingValue::Fixed(value) => value,
+        SettingValue::Live(at) => setting(engine, at),
+    };
+    let is_within =
+        u64::try_from(value(source.limit)).map_or(true, |limit| number(&state, source.count) < limit);
+    let is_active = value(source.active) != 0;
+    let mut is_full = |(length, capacity): &(u32, SettingValue)| {
+        i64::try_from(number(&state, *length)).is_ok_and(|length| length >= value(*capacity))
+    };
+    let is_held = !source.queues.is_empty() && source.queues.iter().all(&mut is_full);
+    is_active && is_within && !is_held
 }
 
 /// A counter of a sketch: the sum over workers.

@@ -13,22 +13,23 @@ use millstream_native::io::timed::{
 
 use crate::handlers;
 
-/// Current value of a number.
-fn number(engine: &mut NativeEngine, number: TimingParameter) -> u64 {
-    let now = match number {
+/// Current value of a number, as it is set.
+fn value(engine: &mut NativeEngine, number: TimingParameter) -> i64 {
+    match number {
         TimingParameter::Fixed(value) => value,
         TimingParameter::Setting(at) => handlers::setting(engine, at),
-    };
-    u64::try_from(now).unwrap_or(0)
+        TimingParameter::Equals(at, wanted) => i64::from(handlers::setting(engine, at) == wanted),
+    }
+}
+
+/// Current value of a number, 0 if it is negative.
+fn number(engine: &mut NativeEngine, number: TimingParameter) -> u64 {
+    u64::try_from(value(engine, number)).unwrap_or(0)
 }
 
 /// Current value of a number, unless it is negative.
 fn signed(engine: &mut NativeEngine, said: TimingParameter) -> Option<u64> {
-    let negative = match said {
-        TimingParameter::Fixed(value) => value < 0,
-        TimingParameter::Setting(at) => handlers::setting(engine, at) < 0,
-    };
-    (!negative).then(|| number(engine, said))
+    u64::try_from(value(engine, said)).ok()
 }
 
 fn pace(engine: &mut NativeEngine, pace: &ShapingPolicy) -> timed::PacingPolicy {
@@ -102,7 +103,7 @@ pub fn queue_spec(program: &ClickProgram, engine: &mut NativeEngine) -> TimedQue
 
 /// Applies settings that handlers have changed.
 pub fn apply_settings(program: &ClickProgram, engine: &mut NativeEngine, room: &mut TimedQueues) {
-    let live = |number: TimingParameter| matches!(number, TimingParameter::Setting(_));
+    let live = |number: TimingParameter| !matches!(number, TimingParameter::Fixed(_));
     for (at, server) in program.waits.servers.iter().enumerate() {
         let may_change = match server.pace {
             ShapingPolicy::Rate { rate, .. } => live(rate),

@@ -19,6 +19,10 @@ const SECOND: u64 = 1_000_000_000;
 /// Error if there is no map.
 const GONE: &str = "the table is not there";
 
+/// In an entry for a hop: the length of the packet that waits; and when it was put in or answered last.
+const WAITING: usize = 24;
+const SINCE: usize = 32;
+
 /// A map's entry: key and value.
 type RawEntry = (Vec<u8>, Vec<u8>);
 /// Parsed entry: a key, and its value, or `None` to remove it.
@@ -42,6 +46,10 @@ pub(crate) fn read(
     let map = engine.map(map).ok_or(GONE)?;
     match verb {
         TableOperation::Count => Ok(map.len().to_string()),
+        TableOperation::Waiting => {
+            let waits = |(_, value): &&RawEntry| wide(value, WAITING) != 0;
+            Ok(entries(map).iter().filter(waits).count().to_string())
+        }
         TableOperation::Find => find(map, form, argument, now),
         _ => Ok(lines(map, form, now)),
     }
@@ -247,7 +255,7 @@ fn hop(words: &[&str], removes: bool, bytes: u32, now: u64) -> Result<EntryUpdat
     // It has answered just now, no query is open, and no packet waits.
     let value = ether.map(|ether| {
         let word = u64::from_le_bytes(padded(ether));
-        [word, now.max(1), 0, 0].map(u64::to_le_bytes).concat()
+        [word, now.max(1), 0, 0, now.max(1)].map(u64::to_le_bytes).concat()
     });
     Ok((key, value))
 }
@@ -420,7 +428,9 @@ fn line(form: TableFormat, (key, value): &RawEntry, now: u64) -> String {
             };
             let answered = wide(value, 8);
             let known = answered != 0 && now.saturating_sub(answered) <= timeout;
-            format!("{address} {} {} {}", u8::from(known), ether_line(value), since(now, answered.min(now)))
+            // An address that never answered has none.
+            let ether = if answered == 0 { ether_line(&[u8::MAX; 6]) } else { ether_line(value) };
+            format!("{address} {} {ether} {}", u8::from(known), since(now, wide(value, SINCE).min(now)))
         }
         TableFormat::Stations { .. } => {
             let bytes: Vec<u8> = key.iter().take(6).rev().copied().collect();

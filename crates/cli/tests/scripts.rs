@@ -5,6 +5,8 @@ mod common;
 mod driver;
 #[path = "common/flat.rs"]
 mod flat;
+#[path = "common/pulled.rs"]
+mod pulled;
 
 use std::process::{Command, Output};
 

@@ -69,12 +69,15 @@ struct CounterTrigger {
     value: String,
     /// Offset of the count of writes that are left to whoever runs the program.
     due: u32,
+    /// True if the handler is that of an element that pulls: what that does with the packet was decided when
+    /// the packet was pulled, so the handler is written behind it.
+    is_late: bool,
 }
 
 impl CounterTrigger {
     /// Writes the handler, or says that it is to be written.
     fn pull(&self, code: &mut ElementBuilder<'_, '_>) {
-        if !code.write_handler(&self.handler, &self.value) {
+        if self.is_late || !code.write_handler(&self.handler, &self.value) {
             let one = code.int(1);
             code.count(self.due, one);
         }
@@ -98,16 +101,20 @@ fn trigger(
     let at = unsigned(number, i64::MAX as u64)?;
     let call = text.text[number.text.len()..].trim().to_owned();
     let value = string(&SpannedText { text: call[handler.text.len()..].trim().to_owned(), span: text.span });
+    let mut is_late = false;
     let whole = match handler.text.rsplit_once('.') {
         Some((element, own)) => match setup.named(element) {
-            Some(found) => format!("{}.{own}", found.name),
+            Some(found) => {
+                is_late = setup.is_pulled() && setup.pulls(found);
+                format!("{}.{own}", found.name)
+            }
             None => return Err(Error::new(handler.span, format!("there is no element `{element}`"))),
         },
         None if handler.text == "stop" => String::new(),
         None => return Err(Error::new(handler.span, "a handler is ELEMENT.NAME, or stop")),
     };
     let due = setup.calls(&SpannedText { text: call, span: text.span })?;
-    Ok(Some(CounterTrigger { at, bytes, handler: whole, value, due }))
+    Ok(Some(CounterTrigger { at, bytes, handler: whole, value, due, is_late }))
 }
 
 /// Counts packets and bytes.

@@ -304,6 +304,8 @@ fn reply(code: &mut ElementBuilder<'_, '_>, mut packet: PacketValues, answer: [V
     code.set_word(data, 28, wanted);
     let length = code.int(ARP);
     packet.end = code.end(data, length);
-    let none = code.truth(false);
-    code.out(0, packet.with(Annotation::HasNetwork, none));
+    // The answer is a new packet, whose time is zero.
+    let (network, yes, never) = (code.at(data, HEADER), code.truth(true), code.int(1));
+    let packet = packet.with(Annotation::Network, network).with(Annotation::HasNetwork, yes);
+    code.out(0, packet.with(Annotation::Time, never));
 }

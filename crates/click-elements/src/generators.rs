@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 
 use super::ip::HEADER as IP;
-use super::timed::bandwidth;
+use super::token_rates::bandwidth;
 use millstream_click::arguments::{SECOND, boolean, ether, ip, seconds, string, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};

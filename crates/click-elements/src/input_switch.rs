@@ -1,13 +1,25 @@
-//! Elements that choose an input or an output for all packets: `InputSwitch`, `StaticSwitch`.
+//! Elements that choose an input or an output for all packets: `InputSwitch`, `StaticSwitch`, `PullSwitch`
+//! and its like.
 
 use millstream_isa::Cond;
 
 use millstream_click::arguments::unsigned;
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
-use millstream_click::keyword::at;
+use millstream_click::keyword::{ArgumentSpec, at};
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, SettingType, SettingValue, SpannedText};
+
+/// A class that pulls from one input.
+const fn pulling(
+    name: &'static str,
+    about: &'static str,
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass { ports: "-/1", processing: "l/l", ..ElementClass::filter(name, about, INPUT, make) }
+}
+
+const INPUT: &[ArgumentSpec] = &[at("INPUT")];
 
 pub(super) const CLASSES: &[ElementClass] = &[
     ElementClass {
@@ -30,6 +42,11 @@ pub(super) const CLASSES: &[ElementClass] = &[
             static_switch,
         )
     },
+    pulling("PullSwitch", "Pulls from one input, which a handler sets.", |setup| pull_switch(setup, true)),
+    pulling("SimplePullSwitch", "Pulls from one input, which a handler sets.", |setup| {
+        pull_switch(setup, true)
+    }),
+    pulling("StaticPullSwitch", "Pulls from one input.", |setup| pull_switch(setup, false)),
 ];
 
 /// The number of a port from 0 to `last`, or -1 for none.
@@ -55,6 +72,36 @@ impl ElementCodegen for InputSwitch {
     fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         let input = code.setting(self.input);
         code.check_int(Cond::Eq, input, i64::from(port), |code| code.drop(packet, "switched_off"));
+        code.out(0, packet);
+    }
+}
+
+/// Packets of an input that is not pulled wait in front of it, so those that come have been pulled.
+struct PullSwitch;
+
+fn pull_switch(setup: &mut ElementSetup<'_>, has_handler: bool) -> ElementResult {
+    let last = i64::from(setup.inputs.max(1) - 1);
+    let said = port_number(setup.arguments.next("INPUT"), last)?;
+    let input = match has_handler {
+        true => setup.setting("switch", SettingType::Number(-1, last), said),
+        false => SettingValue::Fixed(said),
+    };
+    // Its one input is always pulled: nothing waits.
+    if input == SettingValue::Fixed(0) && setup.inputs == 1 {
+        return Ok(Box::new(PullSwitch));
+    }
+    if !setup.is_timed() {
+        let message =
+            "inputs that are not pulled hold packets, which stages and code for other programs do not";
+        return Err(Error::new(setup.element.span, message));
+    }
+    setup.declare_input_choice(input);
+    setup.require_single_worker("packets that it does not pull wait in one order");
+    Ok(Box::new(PullSwitch))
+}
+
+impl ElementCodegen for PullSwitch {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.out(0, packet);
     }
 }

@@ -47,6 +47,7 @@ mod port_names;
 mod print;
 mod querier;
 mod random_sample;
+mod reassemble;
 mod red;
 mod resize;
 mod rewrite;
@@ -58,6 +59,7 @@ mod summaries;
 mod switch;
 mod timed;
 mod timestamps;
+mod token_rates;
 mod translate;
 mod translate_address;
 mod transport;
@@ -110,6 +112,7 @@ const TABLES: &[&[ElementClass]] = &[
     print::CLASSES,
     querier::CLASSES,
     random_sample::CLASSES,
+    reassemble::CLASSES,
     red::CLASSES,
     resize::CLASSES,
     rewrite::CLASSES,

@@ -6,7 +6,7 @@
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
-use super::timed::bandwidth;
+use super::token_rates::bandwidth;
 use millstream_click::arguments::{SECOND, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};

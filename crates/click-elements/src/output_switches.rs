@@ -5,7 +5,7 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::span_tree::SpanTreeState;
-use super::timed::{BURST_TWICE, bandwidth, burst_size};
+use super::token_rates::{BURST_TWICE, bandwidth, burst_size};
 use millstream_click::arguments::{SECOND, boolean, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
@@ -304,6 +304,8 @@ struct RatedSplitter {
     /// Tokens times nanoseconds that are left, and when that was so.
     left: u32,
     since: u32,
+    /// Number of packets since the handler `reset` was written, if there is one: that empties the bucket.
+    packets: Option<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -312,7 +314,7 @@ enum BucketCapacity {
     Tokens(u64),
 }
 
-fn splitter(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
+pub(super) fn splitter(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
     let text = setup.arguments.need("RATE")?;
     let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? } as i64;
     let duration = setup.arguments.keyword("BURST_DURATION");
@@ -333,8 +335,12 @@ fn splitter(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
     }
     let rate = setup.setting("rate", SettingType::Number(0, MOST_RATE as i64), rate);
     let [left, since] = [setup.number(), setup.number()];
+    let packets = setup.is_pulled().then(|| setup.number());
+    if let Some(packets) = packets {
+        setup.resets("reset", vec![packets]);
+    }
     setup.require_clock();
-    Ok(Box::new(RatedSplitter { rate, burst, bytes, left, since }))
+    Ok(Box::new(RatedSplitter { rate, burst, bytes, left, since, packets }))
 }
 
 impl ElementCodegen for RatedSplitter {
@@ -366,7 +372,14 @@ impl ElementCodegen for RatedSplitter {
         // The bucket is full at first.
         let zero = code.int(0);
         let begins = code.compare(Cond::Eq, since, zero);
-        let has = code.select(begins, room, has);
+        let mut has = code.select(begins, room, has);
+        if let Some(packets) = self.packets {
+            let (number, one) = (code.get(packets), code.int(1));
+            code.count(packets, one);
+            let begins = code.select(begins, one, number);
+            let is_emptied = code.compare(Cond::Eq, begins, zero);
+            has = code.select(is_emptied, zero, has);
+        }
         code.set(self.since, now);
         let tokens = if self.bytes { code.length(packet) } else { code.int(1) };
         let cost = code.with(AluOp::Mul, tokens, second / 1000);

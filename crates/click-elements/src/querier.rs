@@ -11,7 +11,7 @@ use millstream_isa::{AluOp, Cond};
 use super::basic::nothing;
 use super::ip6_error::{set_sum, set_words};
 use super::ip6_neighbours::{self as neighbours, WHOLE};
-use millstream_click::arguments::{ether, ip, ip6, net, prefix_text, seconds, unsigned};
+use millstream_click::arguments::{boolean, ether, ip, ip6, net, prefix_text, seconds, unsigned};
 use millstream_click::build::{ElementBuilder, ElementHashTable};
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, key, moot, refused_but};
@@ -56,12 +56,8 @@ const ARGUMENTS: &[ArgumentSpec] = &[
     moot("CAPACITY", IgnoredValueKind::Number(1, u64::MAX), ONE_WAITS),
     refused_but("ENTRY_PACKET_CAPACITY", &["1"], ONE_WAITS),
     moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), ONE_WAITS),
-    refused_but(
-        "POLL_TIMEOUT",
-        &["0"],
-        "an entry is asked for again when its time has run out, and not before",
-    ),
-    moot("BROADCAST_POLL", IgnoredValueKind::Truth, "entries that are known are not asked for"),
+    key("POLL_TIMEOUT"),
+    key("BROADCAST_POLL"),
     moot("CACHE", IgnoredValueKind::Truth, "the table is looked up for each packet, which gives the same"),
 ];
 const TABLE: &[ArgumentSpec] = &[
@@ -86,15 +82,16 @@ const BETWEEN_MANY: i64 = 2_000_000_000;
 const QUESTIONS: i64 = 48;
 const MOST_QUESTIONS: i64 = 255;
 /// The hop's Ethernet address, when it answered, when it was asked (0 for never), how long the packet is that
-/// waits.
-const ENTRY: [Size; 4] = [Size::Dw, Size::Dw, Size::Dw, Size::Dw];
+/// waits, when it answered or, before that, when it was put in.
+const ENTRY: [Size; 5] = [Size::Dw; 5];
 const ANSWERED: i32 = 8;
 /// The first four bits of addresses of groups.
 const GROUPS: i64 = 14;
 const ASKED: i32 = 16;
 const LENGTH: i32 = 24;
+const SINCE: i32 = 32;
 /// The packet that waits is behind that.
-const KEPT: i32 = 32;
+const KEPT: i32 = 40;
 /// Longer packets do not wait.
 const LONGEST: i64 = 1536;
 
@@ -102,6 +99,7 @@ const LONGEST: i64 = 1536;
 const HANDLERS: &[(&str, TableOperation)] = &[
     ("table", TableOperation::List),
     ("count", TableOperation::Count),
+    ("length", TableOperation::Waiting),
     ("lookup", TableOperation::Find),
     ("insert", TableOperation::Set),
     ("delete", TableOperation::Remove),
@@ -169,6 +167,10 @@ struct NeighborQuerier {
     /// The address of all hosts of the network.
     broadcast: u32,
     timeout: u64,
+    /// Age from which on an entry is asked for again although it still holds, if it is; and whether all hosts
+    /// are asked then, not only the one that had answered.
+    poll: Option<u64>,
+    polls_all: bool,
     queries: u32,
     responses: u32,
 }
@@ -192,6 +194,9 @@ fn querier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let timeout = timeout.map_or(Ok(USUAL_TIMEOUT), |text| seconds(&text))?;
     let entries = setup.arguments.keyword("ENTRY_CAPACITY").or_else(|| said("ENTRY_CAPACITY"));
     let entries = capacity(entries)?;
+    // Click polls after a minute. Here that is only done on request, since it takes copies of packets.
+    let poll = setup.arguments.keyword_or("POLL_TIMEOUT", 0, seconds)?;
+    let polls_all = setup.arguments.keyword_or("BROADCAST_POLL", false, boolean)?;
     let table = table.map(|table| table.name);
     let hops = setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries);
     let [queries, responses] = counted(setup, &hops, TableFormat::Hops { timeout, bytes: 4 });
@@ -201,6 +206,8 @@ fn querier(setup: &mut ElementSetup<'_>) -> ElementResult {
         ether,
         broadcast,
         timeout,
+        poll: Some(poll).filter(|poll| *poll > 0),
+        polls_all,
         queries,
         responses,
     }))
@@ -254,6 +261,8 @@ fn solicitor(setup: &mut ElementSetup<'_>) -> ElementResult {
         ether,
         broadcast: u32::MAX,
         timeout: NEIGHBOUR_TIMEOUT,
+        poll: None,
+        polls_all: false,
         queries,
         responses,
     }))
@@ -286,7 +295,7 @@ impl NeighborQuerier {
         code.branch_with(Cond::Ne, found, zero, (known, &[found]), (new, &[]));
         code.switch_to_block(new);
         self.without_asking(code, packet, &hop);
-        let error = code.update_entry(&self.hops, &hop, &[zero, zero, zero, zero]);
+        let error = code.update_entry(&self.hops, &hop, &[zero, zero, zero, zero, now]);
         code.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_room_for_hop"));
         let made = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, made, 0, |code| code.drop(packet, "no_room_for_hop"));
@@ -301,6 +310,9 @@ impl NeighborQuerier {
         // Entries that were there before the first packet may be younger than its time.
         code.branch(Cond::Sle, age, most, fresh, unknown);
         code.switch_to_block(fresh);
+        if let Some(poll) = self.poll {
+            self.poll(code, packet, entry, (now, age, poll));
+        }
         self.encapsulate(code, packet, entry);
         code.switch_to_block(unknown);
         self.keep(code, packet, entry);
@@ -325,9 +337,41 @@ impl NeighborQuerier {
         let ether = code.select(is_most, ether, more);
         code.set_wide(entry, 0, ether);
         match self.own {
-            LocalAddress::Arp(address) => self.ask(code, packet, address, hop[0]),
+            LocalAddress::Arp(address) => self.ask(code, packet, address, hop[0], None),
             LocalAddress::Neighbour(address) => self.solicit(code, packet, address),
         }
+    }
+
+    /// Asks for a known hop again if its entry has this age; the packet goes on as a copy then. Ends in that
+    /// case.
+    fn poll(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        entry: Value,
+        (now, age, poll): (Value, Value, u64),
+    ) {
+        let (LocalAddress::Arp(address), Some(behind)) = (self.own, code.target(0)) else { return };
+        let (old, due, on) = (code.block(), code.block(), code.block());
+        let (most, between) = (code.int(poll as i64), code.int(BETWEEN));
+        code.branch(Cond::Sgt, age, most, old, on);
+        code.switch_to_block(old);
+        let (asked, zero) = (code.wide(entry, ASKED), code.int(0));
+        let (since, is_first) = (code.sub(now, asked), code.compare(Cond::Eq, asked, zero));
+        let since = code.select(is_first, between, since);
+        code.branch(Cond::Ge, since, between, due, on);
+        code.switch_to_block(due);
+        code.set_wide(entry, ASKED, now);
+        let hop = code.wide(entry, 0);
+        code.fork_to(behind, packet, |code, copy| {
+            let data = code.push(copy, copy.data, HEADER);
+            set_raw_ether(code, data, hop);
+            self.finish_header(code, data);
+            copy.bounded(data, copy.end)
+        });
+        let to = (!self.polls_all).then_some(hop);
+        self.ask(code, packet, address, packet.note(Annotation::Destination), to);
+        code.switch_to_block(on);
     }
 
     /// Ends for hops that are never asked for and not in the table: none, all and groups.
@@ -358,16 +402,19 @@ impl NeighborQuerier {
     fn encapsulate(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, entry: Value) {
         let data = code.push(packet, packet.data, HEADER);
         let hop = code.wide(entry, 0);
-        let rest = code.with(AluOp::Rsh, hop, 32);
-        code.set_raw(4, data, 0, hop);
-        code.set_raw(2, data, 4, rest);
+        set_raw_ether(code, data, hop);
         self.encapsulated(code, packet, data);
     }
 
     /// Ends with a packet whose Ethernet header begins at `data` and has its destination already.
     fn encapsulated(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, data: Value) {
-        code.write(data, 6, &[self.ether.as_slice(), &self.own.ethertype()].concat());
+        self.finish_header(code, data);
         code.out(0, packet.bounded(data, packet.end));
+    }
+
+    /// Writes source and type of the Ethernet header at `data`.
+    fn finish_header(&self, code: &mut ElementBuilder<'_, '_>, data: Value) {
+        code.write(data, 6, &[self.ether.as_slice(), &self.own.ethertype()].concat());
     }
 
     /// Copies the packet into a hop's entry, in place of one that waits there.
@@ -381,14 +428,24 @@ impl NeighborQuerier {
         code.copy_bytes(to, packet.data, length);
     }
 
-    /// Makes the packet a question for a hop, and ends.
-    fn ask(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, address: u32, hop: Value) {
+    /// Makes the packet a question for a hop, and ends. It goes to all hosts, or to this Ethernet address.
+    fn ask(
+        &self,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        address: u32,
+        hop: Value,
+        to: Option<Value>,
+    ) {
         let data = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         let address = address.to_be_bytes();
         let head =
             [&[0xff; 6][..], &self.ether, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &self.ether, &address, &[0; 6]];
         code.write(data, 0, &head.concat());
         code.set_word(data, 38, hop);
+        if let Some(to) = to {
+            set_raw_ether(code, data, to);
+        }
         self.asked(code, packet, data, ARP);
     }
 
@@ -463,15 +520,15 @@ impl NeighborQuerier {
     /// Records the addresses of an answer, and makes it the packet that waited for it.
     fn learn(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let (hop, ether) = self.answered(code, packet);
-        let (now, one, zero) = (code.time(), code.int(1), code.int(0));
+        let (now, one, zero) = (time_of_answer(code), code.int(1), code.int(0));
         code.count(self.responses, one);
         let entry = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, entry, 0, |code| {
-            code.update_entry(&self.hops, &hop, &[ether, now, zero, zero]);
+            code.update_entry(&self.hops, &hop, &[ether, now, zero, zero, now]);
             code.drop(packet, self.own.taken());
         });
         let length = code.wide(entry, LENGTH);
-        for (at, value) in [(0, ether), (ANSWERED, now), (ASKED, zero), (LENGTH, zero)] {
+        for (at, value) in [(0, ether), (ANSWERED, now), (ASKED, zero), (LENGTH, zero), (SINCE, now)] {
             code.set_wide(entry, at, value);
         }
         code.check_int(Cond::Ne, length, 0, |code| code.drop(packet, self.own.taken()));
@@ -480,9 +537,24 @@ impl NeighborQuerier {
         let from = code.offset(entry, i64::from(KEPT), self.hops.map);
         code.copy_bytes(data, from, length);
         let end = code.end(data, length);
-        let none = code.truth(false);
-        self.encapsulate(code, packet.bounded(data, end).with(Annotation::HasNetwork, none), entry);
+        let is_ip = code.truth(matches!(self.own, LocalAddress::Arp(_)));
+        let kept = packet.bounded(data, end).with(Annotation::Network, data);
+        self.encapsulate(code, kept.with(Annotation::HasNetwork, is_ip), entry);
     }
+}
+
+/// The time, which is not 0: an entry with that has no answer.
+fn time_of_answer(code: &mut ElementBuilder<'_, '_>) -> Value {
+    let (now, zero, one) = (code.time(), code.int(0), code.int(1));
+    let begins = code.compare(Cond::Eq, now, zero);
+    code.select(begins, one, now)
+}
+
+/// Writes an Ethernet address that an entry has.
+fn set_raw_ether(code: &mut ElementBuilder<'_, '_>, data: Value, ether: Value) {
+    let rest = code.with(AluOp::Rsh, ether, 32);
+    code.set_raw(4, data, 0, ether);
+    code.set_raw(2, data, 4, rest);
 }
 
 /// An Ethernet address, as an entry has it.

@@ -4,6 +4,8 @@
 
 use millstream_isa::AluOp;
 
+use super::output_switches::splitter;
+use super::token_rates::{BURST_TWICE, MOST_RATE, bandwidth, burst_size};
 use millstream_click::arguments::{SECOND, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
@@ -48,8 +50,16 @@ const fn timed(
 pub(super) const CLASSES: &[ElementClass] = &[
     timed("RatedUnqueue", "Pulls packets at a rate.", "l/h", RATED, packets),
     timed("BandwidthRatedUnqueue", "Pulls packets at a bandwidth.", "l/h", RATED_BYTES, bytes),
-    timed("Shaper", "Lets packets be pulled at a rate.", "l/l", SHAPED, packets),
-    timed("BandwidthShaper", "Lets packets be pulled at a bandwidth.", "l/l", SHAPED_BYTES, bytes),
+    ElementClass {
+        ports: "1/1-2",
+        passes_all: false,
+        ..timed("Shaper", "Lets packets be pulled at a rate.", "l/l", SHAPED, packets)
+    },
+    ElementClass {
+        ports: "1/1-2",
+        passes_all: false,
+        ..timed("BandwidthShaper", "Lets packets be pulled at a bandwidth.", "l/l", SHAPED_BYTES, bytes)
+    },
     timed("DelayUnqueue", "Pulls packets, each after a delay.", "l/h", &[at("DELAY")], delay),
     timed(
         "DelayShaper",
@@ -74,21 +84,10 @@ pub(super) const CLASSES: &[ElementClass] = &[
     },
 ];
 
-/// Two arguments that say the same.
-pub(super) const BURST_TWICE: &str = "what a bucket holds is said by a duration or by a size, not by both";
-
-/// Packets or bytes per second, at most.
-const MOST_RATE: u64 = 1 << 40;
 /// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
 const USUAL_BURST: u64 = SECOND / 50;
 /// Nanoseconds between the packets of a sink, unless said otherwise.
 const USUAL_INTERVAL: u64 = SECOND / 2;
-/// Units of bandwidth, by their names, in bytes per second, the first that fits; and the prefixes in front of
-/// them.
-const UNITS: &[(&str, f64)] =
-    &[("Bps", 1.0), ("B/s", 1.0), ("bps", 0.125), ("b/s", 0.125), ("baud", 0.125), ("", 1.0)];
-const PREFIXES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
-
 /// Passes packets that are due.
 struct PacedUnqueue;
 
@@ -123,25 +122,6 @@ fn waits(setup: &mut ElementSetup<'_>, pace: ShapingPolicy) {
     }
 }
 
-/// A rate in bytes per second: a number of these, or with a unit.
-pub(super) fn bandwidth(text: &SpannedText) -> Result<u64, Error> {
-    let read = || {
-        let (text, unit) =
-            UNITS.iter().find_map(|(name, unit)| Some((text.text.strip_suffix(name)?, *unit)))?;
-        let (number, times) =
-            PREFIXES.iter().find_map(|(name, times)| Some((text.strip_suffix(name)?.trim(), *times)))?;
-        let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        number.parse::<f64>().ok().filter(|_| digits).map(|number| number * times * unit)
-    };
-    let rate: Option<f64> = read();
-    rate.filter(|rate| *rate <= MOST_RATE as f64).map(|rate| rate as u64).ok_or_else(|| {
-        Error::new(
-            text.span,
-            format!("`{}` is no bandwidth like 125000 (bytes per second), 1MBps or 8Mbps", text.text),
-        )
-    })
-}
-
 fn packets(setup: &mut ElementSetup<'_>) -> ElementResult {
     shaper(setup, false)
 }
@@ -150,13 +130,46 @@ fn bytes(setup: &mut ElementSetup<'_>) -> ElementResult {
     shaper(setup, true)
 }
 
-/// Size of a bucket, if it is given in tokens.
-pub(super) fn burst_size(setup: &mut ElementSetup<'_>, bytes: bool) -> Option<SpannedText> {
-    let bytes = if bytes { setup.arguments.keyword("BURST_BYTES") } else { None };
-    bytes.or_else(|| setup.arguments.keyword("BURST_SIZE"))
+/// Schedulers that both outputs of a shaper may lead to.
+const SCHEDULERS: &[&str] = &["RoundRobinSched", "PrioSched", "StrideSched"];
+
+/// The scheduler that an element behind an output of a shaper is or leads to, by elements that only pass
+/// packets on.
+fn scheduler(setup: &ElementSetup<'_>, element: &str) -> Option<String> {
+    let mut name = element.to_owned();
+    for _ in 0..setup.elements().len() {
+        let own = setup.elements().iter().find(|element| element.name == name)?;
+        if SCHEDULERS.contains(&own.class.as_str()) {
+            return Some(name);
+        }
+        name = match setup.neighbours(&name, true).as_slice() {
+            [next] => next.name.clone(),
+            _ => return None,
+        };
+    }
+    None
+}
+
+/// A shaper whose output 1 has the packets that are beyond the rate. Both outputs lead to one scheduler, which
+/// gets every packet that it pulls, by either: so the rate only chooses the output.
+fn two_outputs(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
+    let name = setup.element.name.clone();
+    let behind: Vec<String> = setup.neighbours(&name, true).into_iter().map(|e| e.name.clone()).collect();
+    let found: Vec<Option<String>> = behind.iter().map(|name| scheduler(setup, name)).collect();
+    match &found[..] {
+        [Some(one), Some(other)] if one == other => splitter(setup, bytes),
+        _ => {
+            let message = "packets of output 1 are those that are pulled when none is due at output 0: both \
+                outputs must lead to one scheduler";
+            Err(Error::new(setup.element.span, message))
+        }
+    }
 }
 
 fn shaper(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
+    if setup.outputs > 1 {
+        return two_outputs(setup, bytes);
+    }
     let text = setup.arguments.need("RATE")?;
     let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
     let duration = setup.arguments.keyword("BURST_DURATION");
@@ -228,31 +241,4 @@ fn sink(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.counter("count");
     setup.resets("reset_counts", vec![counter]);
     Ok(Box::new(TimedSink { counter }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bandwidth;
-    use millstream_click::ConfigSpan;
-    use millstream_click::SpannedText;
-
-    #[test]
-    fn bandwidths_have_units() {
-        let read = |text: &str| {
-            bandwidth(&SpannedText { text: text.into(), span: ConfigSpan { start: 0, end: 0 } }).ok()
-        };
-        for (text, bytes) in [
-            ("125000", 125_000),
-            ("131072B/s", 131_072),
-            ("1.5MBps", 1_500_000),
-            ("8 Mbps", 1_000_000),
-            ("64kb/s", 8_000),
-            ("800baud", 100),
-        ] {
-            assert_eq!(read(text), Some(bytes), "{text}");
-        }
-        for wrong in ["", "k", "fast", "-1", "1e3", "5s", "9999999999999"] {
-            assert_eq!(read(wrong), None, "{wrong}");
-        }
-    }
 }

@@ -617,6 +617,11 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     /// An address in a map's value.
     pub fn offset(&mut self, value: Value, offset: i64, map: Map) -> Value {
         let offset = self.int(offset);
+        self.offset_by(value, offset, map)
+    }
+
+    /// An address in a map's value, at a distance that is known at run time only.
+    pub fn offset_by(&mut self, value: Value, offset: Value, map: Map) -> Value {
         let add = Op::Alu { op: AluOp::Add, width: Width::W64 };
         self.value(add, &[value, offset], Type::Ptr(Prov::MapValue(map)))
     }

@@ -21,11 +21,11 @@ use crate::class::{ElementClass, ElementCodegen, ElementLibrary};
 use crate::error::{ConfigSpan, Error, ErrorStage};
 use crate::graph::{Element, ElementPort, Graph};
 use crate::graph_compiler::{ByName, GraphCompiler};
-use crate::handlers::{Handler, HandlerAccess, HandlerWriters};
+use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SettingValue, SourceReadiness};
 use crate::layout::{self, MetadataLayout};
 use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
 use crate::program::{ClickProgram, DropCounter, ElementInfo, GraphSource};
-use crate::queueing::ElementQueue;
+use crate::queueing::{ElementQueue, QueueingNetwork, TimingParameter};
 use crate::resolve::{self, PushPullResolver};
 use crate::script::{ScriptCall, ScriptKind, ScriptStep};
 use crate::{default_handlers, queue_search};
@@ -79,7 +79,7 @@ pub fn compile(
         sources,
         gates,
         targets,
-        handlers,
+        mut handlers,
         mut entries,
         warnings,
         common,
@@ -98,6 +98,8 @@ pub fn compile(
     if let Some(first) = graph.elements.first().filter(|_| !waits.pulls.is_empty()) {
         alone.push(Error::new(first.span, "sources that are pulled by turns are for one worker"));
     }
+    let ready = readiness(graph, &handlers, &places, &waits);
+    handlers.extend(ready);
     let mut compiler = written(
         graph,
         &behaviours,
@@ -143,6 +145,42 @@ pub fn compile(
         alone,
         elements: graph.elements.iter().map(named).collect(),
     })
+}
+
+/// Handlers of sources about their readiness, made of the numbers behind other handlers.
+fn readiness(graph: &Graph, handlers: &[Handler], places: &[usize], waits: &QueueingNetwork) -> Vec<Handler> {
+    let queue = |lane: &usize| {
+        let queue = waits.lanes.get(*lane)?.queue?;
+        let capacity = match queue.capacity {
+            TimingParameter::Fixed(capacity) => SettingValue::Fixed(capacity),
+            TimingParameter::Setting(at) => SettingValue::Live(at),
+            TimingParameter::Equals(..) => return None,
+        };
+        Some((queue.length, capacity))
+    };
+    let handler = |(source, element): (usize, &usize)| {
+        let element = &graph.elements.get(*element)?.name;
+        let access = |name: &str| {
+            handlers
+                .iter()
+                .find(|handler| handler.element == *element && handler.name == name)
+                .map(|h| &h.access)
+        };
+        let number = |name: &str| match access(name)? {
+            HandlerAccess::Setting(at, _) => Some(SettingValue::Live(*at)),
+            HandlerAccess::Constant(text) if text == "true" => Some(SettingValue::Fixed(1)),
+            HandlerAccess::Constant(text) if text == "false" => Some(SettingValue::Fixed(0)),
+            HandlerAccess::Constant(text) => text.parse().ok().map(SettingValue::Fixed),
+            _ => None,
+        };
+        let HandlerAccess::Number(count) = *access("count")? else { return None };
+        let hold = waits.holds.iter().find(|hold| hold.source == source);
+        let queues = hold.map_or_else(Vec::new, |hold| hold.lanes.iter().filter_map(queue).collect());
+        let source = SourceReadiness { count, limit: number("limit")?, active: number("active")?, queues };
+        let access = HandlerAccess::Ready(source);
+        Some(Handler { element: element.clone(), name: "scheduled".into(), access })
+    };
+    places.iter().enumerate().filter_map(handler).collect()
 }
 
 /// Checks that the annotations of queued packets have room in their buffers.

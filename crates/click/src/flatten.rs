@@ -91,6 +91,8 @@ struct ResolvedEndpoint {
     ends: NodePair,
     inputs: Option<Vec<u32>>,
     outputs: Option<Vec<u32>>,
+    /// True if its ports are those of a group, which are not written.
+    is_group: bool,
     span: ConfigSpan,
 }
 
@@ -104,6 +106,8 @@ struct Flattener {
     made: usize,
     /// Bytes that variables may still become.
     text: ExpansionBudget,
+    /// Statements that do not connect as they say; reading goes on behind them.
+    mismatches: Vec<Error>,
 }
 
 /// Makes the graph of a configuration. `variables` are those that come from outside; they win over `define`.
@@ -336,7 +340,8 @@ impl Flattener {
         if at < last && ends.output == usize::MAX {
             return Err(Error::new(span, "`output` has no outputs"));
         }
-        Ok(ResolvedEndpoint { ends, inputs, outputs, span })
+        let is_group = matches!(endpoint.what, ElementRef::Group(_));
+        Ok(ResolvedEndpoint { ends, inputs, outputs, is_group, span })
     }
 
     /// Ports of a joint that connections on one of its sides use: the highest number and one.
@@ -443,10 +448,18 @@ impl Flattener {
         right: &[ResolvedEndpoint],
     ) -> Result<(), Error> {
         let span = left[0].span.to(right[right.len() - 1].span);
+        // `[]` is as many ports as the other side has.
+        let expands = |ports: &Option<Vec<u32>>| ports.as_ref().is_some_and(Vec::is_empty);
+        let ends = left.iter().map(|s| &s.outputs).chain(right.iter().map(|s| &s.inputs));
+        if ends.filter(|ports| expands(ports)).count() > 1 {
+            let message = "at most one expandable port allowed per connection";
+            self.mismatches.push(Error::new(span, message));
+            return Ok(());
+        }
         let count = |sides: &[ResolvedEndpoint], ports: fn(&ResolvedEndpoint) -> &Option<Vec<u32>>| match (
             arrow, sides,
         ) {
-            (ArrowKind::Many, [one]) if ports(one).is_none() => None,
+            (ArrowKind::Many, [one]) if ports(one).as_ref().is_none_or(Vec::is_empty) => None,
             _ => Some(sides.iter().map(|s| ports(s).as_ref().map_or(1, Vec::len)).sum::<usize>()),
         };
         let (outputs, inputs) = (count(left, |s| &s.outputs), count(right, |s| &s.inputs));
@@ -459,12 +472,12 @@ impl Flattener {
                 from.iter().flat_map(|f| to.iter().map(|t| (*f, *t))).collect()
             }
             // Ports of groups that are the same number on both sides go one to one.
-            ArrowKind::One if from.len() == to.len() && left.len() == 1 && right.len() == 1 => {
+            ArrowKind::One if from.len() == to.len() && is_between_groups(left, right) => {
                 from.into_iter().zip(to).collect()
             }
             _ => {
                 let (n, m) = (from.len(), to.len());
-                return Err(match arrow {
+                self.mismatches.push(match arrow {
                     ArrowKind::One => Error::new(span, "syntax error: many-to-many connections require '=>'")
                         .help("`=>` connects as many outputs to as many inputs, one by one"),
                     ArrowKind::Many => {
@@ -472,6 +485,7 @@ impl Flattener {
                         Error::new(span, message)
                     }
                 });
+                return Ok(());
             }
         };
         if self.connections.len() + pairs.len() > MOST_CONNECTIONS {
@@ -482,7 +496,15 @@ impl Flattener {
     }
 
     /// Follows connections through joints.
-    fn finish(self) -> Result<Graph, Error> {
+    fn finish(mut self) -> Result<Graph, Error> {
+        // One error names the next.
+        if let Some(last) = self.mismatches.pop() {
+            let first = self.mismatches.into_iter().rev().fold(last, |next, one| {
+                let (span, message) = (next.span, next.message);
+                one.note(span, message)
+            });
+            return Err(first);
+        }
         let mut next: FxHashMap<ElementPort, Vec<(ElementPort, ConfigSpan)>> = FxHashMap::default();
         for c in &self.connections {
             next.entry(c.from).or_default().push((c.to, c.span));
@@ -522,6 +544,11 @@ impl Flattener {
     }
 }
 
+/// Returns true if one endpoint is connected with one, and a group is among them.
+fn is_between_groups(left: &[ResolvedEndpoint], right: &[ResolvedEndpoint]) -> bool {
+    matches!((left, right), ([one], [other]) if one.is_group || other.is_group)
+}
+
 /// The ports of one side, in order. `sequence` of one element where it is `implied`.
 fn list<'s>(
     sides: &'s [ResolvedEndpoint],
@@ -534,9 +561,9 @@ fn list<'s>(
         .flat_map(|side| {
             let (element, named) = ports(side);
             let numbers = match named {
-                Some(numbers) => numbers.clone(),
-                None if implied => (0..sequence as u32).collect(),
-                None => vec![0],
+                Some(numbers) if !numbers.is_empty() => numbers.clone(),
+                _ if implied => (0..sequence as u32).collect(),
+                _ => vec![0],
             };
             numbers.into_iter().map(move |port| ElementPort { element, port })
         })

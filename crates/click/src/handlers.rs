@@ -70,6 +70,22 @@ pub enum HandlerAccess {
     },
     /// The handlers of the element.
     Listing,
+    /// True if a source makes packets as soon as it may.
+    Ready(SourceReadiness),
+}
+
+/// Numbers by which a source makes packets or not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceReadiness {
+    /// Number of its packets: 64 bits of the state, at this byte.
+    pub count: u32,
+    /// Most of them; negative for any number.
+    pub limit: SettingValue,
+    /// 0 if it makes none.
+    pub active: SettingValue,
+    /// Length, in the state, and capacity of queues: it makes none while all of them are full, if there are
+    /// any.
+    pub queues: Vec<(u32, SettingValue)>,
 }
 
 /// A number that is computed when it is read, with three places.
@@ -222,6 +238,8 @@ pub enum TableOperation {
     List,
     /// Reads the number of entries.
     Count,
+    /// Reads the number of packets that wait in entries.
+    Waiting,
     /// Reads the result of looking an address up.
     Find,
     /// One is put in where there was none.
@@ -241,7 +259,8 @@ pub enum TableOperation {
 impl TableOperation {
     /// Returns true if the handler is written.
     pub fn writes(self) -> bool {
-        !matches!(self, TableOperation::List | TableOperation::Count | TableOperation::Find)
+        use TableOperation::{Count, Find, List, Waiting};
+        !matches!(self, List | Count | Waiting | Find)
     }
 }
 
@@ -350,7 +369,7 @@ fn called(argument: &crate::config::SpannedText) -> Option<String> {
 }
 
 /// A setting in code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SettingValue {
     /// Always this.
     Fixed(i64),

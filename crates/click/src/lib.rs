@@ -23,6 +23,7 @@ pub mod class;
 mod compile;
 mod config;
 mod copy_bound;
+mod dead_elements;
 mod default_handlers;
 mod error;
 mod flatten;
@@ -52,12 +53,13 @@ pub use bpf_program::{BpfElementProgram, ProgramHook, ReadObject};
 pub use compile::compile;
 pub use compile::setup::ElementSetup;
 pub use config::{SpannedText, decoded, unquote, words};
+pub use dead_elements::without_dead_elements;
 pub use error::{ConfigSpan, Error, ErrorStage, driver_lines, nearest};
 pub use flatten::flatten;
 pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
 pub use handlers::{
-    Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingBits, SettingType, SettingValue, StateRatio,
-    TableFormat, TableOperation, ether_number,
+    Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingBits, SettingType, SettingValue,
+    SourceReadiness, StateRatio, TableFormat, TableOperation, ether_number,
 };
 pub use layout::{AnnotationUsage, ContextField, MetadataUsage};
 pub use parse::parse;

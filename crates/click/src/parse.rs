@@ -282,12 +282,15 @@ impl<'t> ConfigParser<'t> {
         Ok(FormalParameter { keyword, variable })
     }
 
-    /// A list of ports in brackets, if one is next.
+    /// A list of ports in brackets, if one is next; an empty one stands for as many as there are to connect.
     fn ports(&mut self) -> Result<Option<Vec<u32>>, Error> {
         if !self.take("[")? {
             return Ok(None);
         }
         let mut ports = Vec::new();
+        if self.take("]")? {
+            return Ok(Some(ports));
+        }
         loop {
             let from = self.port()?;
             let to = if self.take("-")? { self.port()? } else { from };

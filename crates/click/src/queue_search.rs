@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::class::ElementClass;
 use crate::graph::{ElementPort, Graph};
+use crate::handlers::SettingValue;
 use crate::queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingDeclarations,
     QueueingNetwork, RESUMED, ShapingPolicy, SourceHold, TimingParameter,
@@ -33,6 +34,7 @@ pub(crate) fn find(
         fronts: Vec::new(),
         seen: FxHashSet::default(),
         fed: Vec::new(),
+        places: Vec::new(),
     };
     graph.connections.iter().for_each(|c| *search.pullers.entry(c.from).or_default() += 1);
     let mut elements: Vec<usize> = declared.paces.keys().copied().collect();
@@ -51,6 +53,7 @@ pub(crate) fn find(
         let pace = ShapingPolicy::Upto { limit, base, active: TimingParameter::Fixed(1) };
         servers.push(QueueServer { element: graph.elements[element].name.clone(), pace, turns, feeds: None });
     }
+    servers.extend(search.switched());
     let senders = declared.senders.clone();
     let pulls = if declared.timed { search.pulls(sources) } else { Vec::new() };
     let holds = search.holds(sources);
@@ -87,6 +90,8 @@ struct QueueSearch<'s> {
     seen: FxHashSet<usize>,
     /// Elements of time that another one pulls from, by which lane.
     fed: Vec<(usize, usize)>,
+    /// Lanes of one packet, with their inputs.
+    places: Vec<(usize, ElementPort)>,
 }
 
 impl QueueSearch<'_> {
@@ -104,12 +109,20 @@ impl QueueSearch<'_> {
     /// Sources that look at queues, with the lanes that their packets go to. Source: Click's
     /// `Notifier::downstream_full_signal`.
     fn holds(&self, sources: &[usize]) -> Vec<SourceHold> {
-        let looks = |(_, element): &(usize, &usize)| self.classes[**element].name == "InfiniteSource";
+        let looks = |element: usize| self.classes[element].name == "InfiniteSource";
         let lanes = |(source, element): (usize, &usize)| {
-            let lanes = self.full_lanes(*element)?;
+            let lanes = match self.pulled_lane(*element) {
+                Some(lane) => vec![lane],
+                None => self.full_lanes(*element).filter(|_| looks(*element))?,
+            };
             (!lanes.is_empty()).then_some(SourceHold { source, lanes })
         };
-        sources.iter().enumerate().filter(looks).filter_map(lanes).collect()
+        sources.iter().enumerate().filter_map(lanes).collect()
+    }
+
+    /// The place in front of an element that chooses an input, if it pulls from a source there.
+    fn pulled_lane(&self, source: usize) -> Option<usize> {
+        self.places.iter().find(|(_, input)| self.begins(*input) == Some(source)).map(|(lane, _)| *lane)
     }
 
     /// Lanes of the queues that packets of an element are pushed to; `None` if they may go elsewhere.
@@ -157,7 +170,7 @@ impl QueueSearch<'_> {
             if let Some(queued) = self.declared.queues.get(&element) {
                 return self.lane(input, element, Some(*queued));
             }
-            if self.declared.paces.contains_key(&element) {
+            if self.waits_for(element) {
                 let turns = self.lane(input, of, None);
                 if let PullScheduler::Lane(lane) = turns {
                     self.fed.push((element, lane));
@@ -174,7 +187,42 @@ impl QueueSearch<'_> {
                 None => break,
             }
         }
-        self.lane(input, of, None)
+        // In front of an element that chooses an input, a source makes one packet at a time.
+        let place = self.declared.switches.get(&of).map(|(_, place)| *place);
+        let turns = self.lane(input, of, place);
+        if let (Some(_), PullScheduler::Lane(lane)) = (place, &turns) {
+            self.places.push((*lane, input));
+        }
+        turns
+    }
+
+    /// Returns true if packets wait for an element that pulls them.
+    fn waits_for(&self, element: usize) -> bool {
+        self.declared.paces.contains_key(&element) || self.declared.switches.contains_key(&element)
+    }
+
+    /// For each input of elements that pull from one input, the server that pulls there.
+    fn switched(&mut self) -> Vec<QueueServer> {
+        let mut elements: Vec<usize> = self.declared.switches.keys().copied().collect();
+        elements.sort_unstable();
+        let mut all = Vec::new();
+        for element in elements {
+            let Some((input, _)) = self.declared.switches.get(&element) else { continue };
+            let input = *input;
+            for port in 0..self.ports[element].0 {
+                let turns = self.turns(ElementPort { element, port }, element, 0);
+                let active = match input {
+                    SettingValue::Fixed(input) => TimingParameter::Fixed(i64::from(input == i64::from(port))),
+                    SettingValue::Live(at) => TimingParameter::Equals(at, port.into()),
+                };
+                let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));
+                let name = format!("{} [{port}]", self.graph.elements[element].name);
+                let pace = ShapingPolicy::Upto { limit, base, active };
+                all.push((element, QueueServer { element: name, pace, turns, feeds: None }));
+            }
+        }
+        let fed = |of: usize| self.fed.iter().find(|(from, _)| *from == of).map(|(_, lane)| *lane);
+        all.into_iter().map(|(of, server)| QueueServer { feeds: fed(of), ..server }).collect()
     }
 
     /// Turns that a scheduler pulls from.
@@ -242,8 +290,7 @@ impl QueueSearch<'_> {
     fn begins(&self, mut input: ElementPort) -> Option<usize> {
         for _ in 0..self.graph.elements.len() {
             let from = *self.from.get(&input)?;
-            let waits = self.declared.queues.contains_key(&from.element)
-                || self.declared.paces.contains_key(&from.element);
+            let waits = self.declared.queues.contains_key(&from.element) || self.waits_for(from.element);
             if waits || self.ports[from.element].0 != 1 || is_scheduler(self.classes[from.element]) {
                 return Some(from.element);
             }

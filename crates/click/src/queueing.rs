@@ -20,6 +20,8 @@ pub enum TimingParameter {
     Fixed(i64),
     /// 64 bits of the settings, at this byte.
     Setting(u32),
+    /// 1 while 64 bits of the settings, at this byte, are this number, and 0 otherwise.
+    Equals(u32, i64),
 }
 
 impl From<SettingValue> for TimingParameter {
@@ -216,6 +218,9 @@ pub(crate) struct QueueingDeclarations {
     /// Of schedulers with tickets.
     pub(crate) tickets: FxHashMap<usize, Vec<u64>>,
     pub(crate) senders: Vec<SourceTiming>,
+    /// Elements that pull from one input, which a setting says; and the place of one packet in front of inputs
+    /// without a queue: a source that is pulled makes its next packet when this one is taken.
+    pub(crate) switches: FxHashMap<usize, (SettingValue, QueueProperties)>,
     /// Elements whose packets wait at their input [`RESUMED`].
     pub(crate) detours: Vec<usize>,
     pub(crate) clocked: bool,

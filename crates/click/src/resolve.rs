@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::class::{ElementClass, ElementLibrary, PortProcessing, port_range, processing};
 use crate::error::Error;
-use crate::graph::{ElementPort, Graph};
+use crate::graph::{Element, ElementPort, Graph};
 
 /// The class of each element.
 ///
@@ -26,6 +26,14 @@ pub(crate) fn classes(
                     Some(why) => {
                         Error::new(element.span, format!("`{}` is not supported: {why}", element.class))
                     }
+                    // A word alone may have been meant as either.
+                    None if is_alone(graph, element) => {
+                        let message = format!(
+                            "undeclared element `{0}`: there is no element class `{0}`, either",
+                            element.class
+                        );
+                        Error::new(element.span, message).nearest(&element.class, names)
+                    }
                     None => {
                         let message = format!("there is no element class `{}`", element.class);
                         Error::new(element.span, message).nearest(&element.class, names)
@@ -35,6 +43,14 @@ pub(crate) fn classes(
         }
     }
     if errors.is_empty() { Ok(all) } else { Err(errors) }
+}
+
+/// Returns true if an element has no name, arguments or connections: it is a word.
+fn is_alone(graph: &Graph, element: &Element) -> bool {
+    let is_word = element.arguments.is_empty() && element.name.starts_with(&format!("{}@", element.class));
+    let of = |port: ElementPort| graph.elements.get(port.element).map(|element| &element.name);
+    let own = Some(&element.name);
+    is_word && !graph.connections.iter().any(|c| of(c.from) == own || of(c.to) == own)
 }
 
 /// Checks all ports.

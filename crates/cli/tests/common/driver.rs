@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use crate::common::Files;
 
 /// Runs Click's wrapper of this name in a folder, with this text on standard input.
-fn wrapper(name: &str, folder: &Path, args: &[&str], input: &str) -> Output {
+pub(crate) fn wrapper(name: &str, folder: &Path, args: &[&str], input: &str) -> Output {
     let path = root().join("dist/click").join(name);
     let mut command = Command::new(path);
     command.env("MILLSTREAM", env!("CARGO_BIN_EXE_millstream")).args(args).current_dir(folder);
@@ -22,7 +22,7 @@ fn root() -> PathBuf {
 }
 
 /// Exit code, standard output and standard error of `click`.
-fn click(args: &[&str], input: &str) -> (Option<i32>, String, String) {
+pub(crate) fn click(args: &[&str], input: &str) -> (Option<i32>, String, String) {
     let out = wrapper("click", Path::new("/tmp"), args, input);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     (out.status.code(), text(out.stdout), text(out.stderr))
@@ -82,7 +82,7 @@ fn errors_are_lines_with_their_places() {
 }
 
 /// Standard output of a configuration in simulated time.
-fn simulated(text: &str) -> String {
+pub(crate) fn simulated(text: &str) -> String {
     let (code, out, said) = click(&["--simtime"], text);
     assert_eq!(code, Some(0), "{said}");
     out

@@ -297,8 +297,17 @@ impl IpFilterParser<'_> {
             return Ok(FilterExpression::Constant(false));
         }
         let begin = self.at;
-        let mut q = ValueQualifier { side: self.side(), ..ValueQualifier::default() };
-        let has_side = self.at > begin;
+        let (mut side, mut has_side) = self.side();
+        if self.take(&["ip"]) {
+            if let Some(found) = self.flag() {
+                return Ok(found);
+            }
+            // `ip src` is the same as `src ip`.
+            if !has_side {
+                (side, has_side) = self.side();
+            }
+        }
+        let mut q = ValueQualifier { side, ..ValueQualifier::default() };
         let named = self.protocol(&mut q)?;
         if let Some(found) = named {
             return Ok(found);
@@ -310,8 +319,9 @@ impl IpFilterParser<'_> {
             q.kind = Some("type");
         } else if matches!(q.protocol, Some(TCP | UDP)) && known(PORTS, self.peek()).is_some() {
             q.kind = Some("port");
-        } else if self.at == begin || (has_side && q.protocol.is_none()) {
-            if let Some(found) = self.bare(has_side)? {
+        } else if q.protocol.is_none() {
+            let is_bare = self.at == begin;
+            if let Some(found) = self.bare(has_side.then_some(side), is_bare)? {
                 return Ok(found);
             }
             // Qualifiers that are left out are those of the value before.
@@ -324,41 +334,32 @@ impl IpFilterParser<'_> {
         self.valued(q)
     }
 
-    /// `src`, `dst`, `src or dst`, `src and dst`.
-    fn side(&mut self) -> DirectionQualifier {
+    /// `src`, `dst`, `src or dst`, `src and dst`; and true if one of these is there.
+    fn side(&mut self) -> (DirectionQualifier, bool) {
         let (first, second, third) = (self.peek(), self.ahead(1), self.ahead(2));
-        let both = matches!((first, third), ("src", "dst") | ("dst", "src"));
+        let both = matches!((first, third), ("src", "dst" | "dest") | ("dst" | "dest", "src"));
         let (side, len) = match (first, second) {
             (_, "or" | "||") if both => (DirectionQualifier::Either, 3),
             (_, "and" | "&&") if both => (DirectionQualifier::Both, 3),
             ("src", _) => (DirectionQualifier::Source, 1),
-            ("dst", _) => (DirectionQualifier::Destination, 1),
+            ("dst" | "dest", _) => (DirectionQualifier::Destination, 1),
             _ => (DirectionQualifier::Either, 0),
         };
         self.at += len;
-        side
+        (side, len > 0)
     }
 
-    /// A protocol in front of something, `ip frag` and its like, or bytes at an offset.
+    /// A protocol in front of something, `frag` and its like, or bytes at an offset.
     fn protocol(&mut self, q: &mut ValueQualifier) -> Result<Option<FilterExpression>, Error> {
         let word = self.peek().to_owned();
         if let Some((base, range)) = word.split_once('[') {
             return self.bytes_at(base, range).map(Some);
         }
-        let is_ip = word == "ip";
         match known(PROTOCOLS, &word) {
             Some(protocol) => q.protocol = Some(protocol),
-            None if is_ip => {}
             None => return Ok(self.flag()),
         }
         self.at += 1;
-        if is_ip {
-            return match self.flag() {
-                Some(found) => Ok(Some(found)),
-                None if KINDS.contains(&self.peek()) => Ok(None),
-                None => Err(self.error("expected what is meant of the IP header")),
-            };
-        }
         Ok(None)
     }
 
@@ -378,8 +379,13 @@ impl IpFilterParser<'_> {
         Some(found)
     }
 
-    /// A value or name alone; its form determines the kind.
-    fn bare(&mut self, has_side: bool) -> Result<Option<FilterExpression>, Error> {
+    /// A value or name alone, or behind a side; its form determines the kind. `None` for a value whose
+    /// qualifiers are those of the one before.
+    fn bare(
+        &mut self,
+        said: Option<DirectionQualifier>,
+        is_bare: bool,
+    ) -> Result<Option<FilterExpression>, Error> {
         let word = self.peek().to_owned();
         if let Some(flag) = known(FLAGS, &word) {
             self.at += 1;
@@ -396,16 +402,16 @@ impl IpFilterParser<'_> {
         } else if known(PORTS, &word).is_some() {
             "port"
         } else if self.last.kind.is_some()
-            && (has_side || word.starts_with(|c: char| c.is_ascii_digit() || "<>=!".contains(c)))
+            && (said.is_some()
+                || is_bare && word.starts_with(|c: char| c.is_ascii_digit() || "<>=!".contains(c)))
         {
             return Ok(None);
         } else {
             return Err(self.error("expected a test like `src host 10.0.0.1`, `tcp` or `dst port 80`"));
         };
-        let side = if has_side {
-            self.at -= 1;
-            self.side()
-        } else if self.last.kind == Some(kind) {
+        let side = if let Some(side) = said {
+            side
+        } else if is_bare && self.last.kind == Some(kind) {
             self.last.side
         } else {
             DirectionQualifier::Either

@@ -17,7 +17,9 @@ use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingT
 use crate::hash_table::ElementHashTable;
 use crate::printing::PacketPrinter;
 use crate::program::{GraphSink, GraphSource, InitialEntry, RDONLY_PROG, SourceControl, SourceEnd};
-use crate::queueing::{QueueProperties, QueueingDeclarations, ShapingPolicy, SourceSchedule, SourceTiming};
+use crate::queueing::{
+    QueueProperties, QueueingDeclarations, ShapingPolicy, SourceSchedule, SourceTiming, TimingParameter,
+};
 use crate::script::{Script, ScriptCall, ScriptKind, ScriptStep};
 
 /// Context in which an element's class makes its behaviour.
@@ -332,6 +334,28 @@ impl ElementSetup<'_> {
     /// Says that packets wait for the element.
     pub fn declare_pacing(&mut self, pace: ShapingPolicy) {
         self.shared.declared.paces.insert(self.shared.element, pace);
+    }
+
+    /// Says that the element pulls from one input, that of the number of a setting.
+    pub fn declare_input_choice(&mut self, input: SettingValue) {
+        let [length, highest, dropped] = [0; 3].map(|_| self.number());
+        let capacity = TimingParameter::Fixed(1);
+        let place = QueueProperties {
+            capacity,
+            front: false,
+            notifies: true,
+            mixed: false,
+            length,
+            highest,
+            dropped,
+        };
+        self.shared.declared.switches.insert(self.shared.element, (input, place));
+    }
+
+    /// Returns true if an element pulls packets from its input 0.
+    pub fn pulls(&self, element: &Element) -> bool {
+        let at = self.graph.elements.iter().position(|known| known.name == element.name);
+        at.and_then(|at| self.shared.pulled.get(at)).copied().unwrap_or(false)
     }
 
     /// Says when the source sends that is declared next.

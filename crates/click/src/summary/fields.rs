@@ -203,6 +203,9 @@ pub struct SummarySource {
     pub timing: bool,
     /// True if a line with a count of packets is as many packets.
     pub multiple: bool,
+    /// True if packets have all bytes of their length, and right checksums; otherwise bytes that no field
+    /// gives are left out, and checksums are zero.
+    pub whole: bool,
 }
 
 /// Lines of summaries.

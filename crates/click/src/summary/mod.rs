@@ -28,6 +28,7 @@ mod tests {
             flow: SummaryFlow { protocol: 6, ..SummaryFlow::default() },
             timing: false,
             multiple: true,
+            whole: true,
         };
         let mut reader = SummaryReader::new(&source);
         let mut lines = fields.lines();

@@ -33,6 +33,10 @@ pub(super) struct PacketFields {
     pub(super) payload: Vec<u8>,
     /// True if the packet ends with the payload, whatever its length.
     pub(super) is_cut: bool,
+    /// The checksum of the IP header that the line says; right ones take its place.
+    pub(super) checksum: u16,
+    /// True if the packet has all bytes of its length, and right checksums.
+    pub(super) whole: bool,
 }
 
 /// Bytes of an IP header without options, and at most.
@@ -40,7 +44,7 @@ pub(super) const HEADER: usize = 20;
 pub(super) const LONGEST_HEADER: usize = 60;
 
 impl PacketFields {
-    /// The packet, with right checksums, and how many bytes of its length are not there.
+    /// The packet, and how many bytes of its length are not there.
     pub(super) fn packet(&self) -> (Vec<u8>, u32) {
         let mut carried = self.transport();
         // A payload is all behind IP, TCP and UDP: of ICMP it is the whole message.
@@ -53,20 +57,23 @@ impl PacketFields {
         let header = header.clamp(HEADER, LONGEST_HEADER) & !3;
         let length = self.length.map_or(header + carried.len(), usize::from);
         let mut left_out = length.saturating_sub(header + carried.len());
-        if !self.is_cut {
+        if self.whole && !self.is_cut {
             carried.resize(carried.len() + std::mem::take(&mut left_out), 0);
         }
-        self.complete(&mut carried);
+        self.complete(&mut carried, left_out);
         carried.truncate(length.saturating_sub(header));
         let length = u16::try_from(length).unwrap_or(u16::MAX);
         let mut packet = vec![0x40 | (header / 4) as u8, self.service];
         packet.extend([length, self.id, self.fragment].map(u16::to_be_bytes).as_flattened());
-        packet.extend([self.hops, self.protocol, 0, 0]);
+        packet.extend([self.hops, self.protocol]);
+        packet.extend(if self.whole { 0 } else { self.checksum }.to_be_bytes());
         packet.extend(self.addresses.map(u32::to_be_bytes).as_flattened());
         packet.extend(&self.ip_options);
         packet.resize(header, 0);
-        let sum = complement(&packet, 0);
-        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        if self.whole {
+            let sum = complement(&packet, 0);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
         packet.extend(carried);
         (packet, left_out as u32)
     }
@@ -99,12 +106,12 @@ impl PacketFields {
         }
     }
 
-    /// Writes the length of UDP and the checksum.
-    fn complete(&self, carried: &mut [u8]) {
+    /// Writes the length of UDP, and the checksum of packets that are whole. `left_out` bytes are not there.
+    fn complete(&self, carried: &mut [u8], left_out: usize) {
         if self.fragment & 0x1fff != 0 {
             return;
         }
-        let length = carried.len() as u32;
+        let length = (carried.len() + left_out) as u32;
         let halves: u32 = self.addresses.iter().map(|address| (address >> 16) + (address & 0xffff)).sum();
         let pseudo = halves + u32::from(self.protocol) + length;
         let (at, start) = match self.protocol {
@@ -117,6 +124,9 @@ impl PacketFields {
             1 => (2, 0),
             _ => return,
         };
+        if !self.whole {
+            return;
+        }
         let sum = match complement(carried, start) {
             0 if self.protocol == 17 => u16::MAX,
             sum => sum,

@@ -27,6 +27,7 @@ pub struct SummaryReader {
     /// True if offsets of fragments count eights of bytes.
     old_offsets: bool,
     multiple: bool,
+    whole: bool,
 }
 
 /// Time to live of packets that do not say it.
@@ -59,6 +60,7 @@ impl SummaryReader {
             aggregate: 0,
             old_offsets: false,
             multiple: source.multiple,
+            whole: source.whole,
         }
     }
 
@@ -77,6 +79,7 @@ impl SummaryReader {
         let mut packet = LinePacket { aggregate: self.aggregate, count: 1, ..LinePacket::default() };
         (packet.fields.addresses, packet.fields.ports) = (self.flow.addresses, self.flow.ports);
         (packet.fields.protocol, packet.fields.hops) = (self.flow.protocol, HOPS);
+        packet.fields.whole = self.whole;
         if self.fields.is_empty() {
             return Err("no line in front of this one says what its fields are: `!data FIELD...`".to_owned());
         }
@@ -243,10 +246,9 @@ impl LinePacket {
                 };
             }
             Field::Aggregate => self.aggregate = number(text)?,
-            // These follow from the others.
-            Field::Checksum | Field::CaptureLength => {
-                number::<u64>(text)?;
-            }
+            Field::Checksum => to.checksum = number(text)?,
+            // It follows from the others.
+            Field::CaptureLength => drop(number::<u64>(text)?),
             Field::IpOptions => to.ip_options = ip_options::parse(text)?,
             Field::HeaderLength => to.header_length = header_length(text)?,
             Field::TcpOffset => to.tcp_length = Some(header_length(text)?),

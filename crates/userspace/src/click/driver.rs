@@ -255,6 +255,9 @@ pub(crate) struct FlatArgs {
     /// Print the configuration without compound elements, and stop
     #[arg(long, visible_alias = "flatten")]
     pub(super) flat: bool,
+    /// With --flat: leave out elements that no packet passes, and those that do nothing
+    #[arg(long, requires = "flat")]
+    pub(super) undead: bool,
     /// Write the configuration without compound elements to this file, `-` being standard output
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,

@@ -27,7 +27,7 @@ use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, queueing};
 use millstream_click::{
     Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Graph, GraphSource, Handler, HandlerAccess,
-    HandlerWriters, flatten, parse,
+    HandlerWriters, flatten, parse, without_dead_elements,
 };
 use millstream_click_elements::{capture_files, compile_for};
 use millstream_ir::Map;
@@ -193,7 +193,9 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
     let at = || source.input.name();
     if args.flat.flat {
         let output = args.flat.output.as_deref().unwrap_or(Path::new("-"));
-        driver::write_flat(output, &graph(&SourceMap::read(&source)?, &source.variables)?)?;
+        let whole = graph(&SourceMap::read(&source)?, &source.variables)?;
+        let printed = if args.flat.undead { without_dead_elements(whole) } else { whole };
+        driver::write_flat(output, &printed)?;
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
@@ -478,6 +480,7 @@ pub(crate) fn execute(
     let control = listening(args, control_ports, engine, options)?;
     let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
+    let is_calling = !program.calls.is_empty();
     let mut at_work = ActiveConfiguration::new(program, engine, args, adapt)?;
     let scripted = at_work.has_scripts();
     let attention = IdleSources::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
@@ -504,7 +507,17 @@ pub(crate) fn execute(
         pulls: &pulls,
     };
     let is_asked = scripted || control.is_some();
-    let graph = RunGraph { args, sources, sinks: &sinks, packets: &packets, outputs, stages, kept, is_asked };
+    let graph = RunGraph {
+        args,
+        sources,
+        sinks: &sinks,
+        packets: &packets,
+        outputs,
+        stages,
+        kept,
+        is_asked,
+        is_calling,
+    };
     let ends = (ports.as_mut(), interfaces, &mut queues);
     let result = graph.run(engine, ends, &pace, serve)?;
     at_work.finish(engine).into_diagnostic()?;

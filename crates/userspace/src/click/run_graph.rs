@@ -42,6 +42,9 @@ pub(super) struct RunGraph<'r> {
     pub(super) kept: MetadataMode,
     /// True if somebody is to be served between batches.
     pub(super) is_asked: bool,
+    /// True if packets call handlers, which may change what the next packet does: waiting packets leave one
+    /// by one.
+    pub(super) is_calling: bool,
 }
 
 impl RunGraph<'_> {
@@ -94,7 +97,7 @@ impl RunGraph<'_> {
         pace: &RunPace,
         mut serve: impl FnMut(&mut NativeEngine, &mut TimedQueues) -> bool,
     ) -> std::io::Result<GraphRunStats> {
-        let RunGraph { sources, sinks, outputs, is_asked, .. } = self;
+        let RunGraph { sources, sinks, outputs, is_asked, is_calling, .. } = self;
         let (size, hooks) = (engine.batch() as usize, WorkerHooks { enter: &bind });
         let take = |p: SentPacket<'_>| sinks.take(&p);
         if !self.stages && pace.replayed {
@@ -102,7 +105,7 @@ impl RunGraph<'_> {
             let take = |p: SentPacket<'_>, time: u64| sinks.take_at(&p, time);
             let serve =
                 |engine: &mut NativeEngine, queues: &mut TimedQueues| !is_asked || serve(engine, queues);
-            let run = (outputs, size);
+            let run = (outputs, if is_calling { 1 } else { size });
             return run_graph_timed(engine, (sources, &tables), queues, run, pace.real, take, serve);
         }
         let mut none = TimedQueues::new(&TimedQueuesConfig::default());
