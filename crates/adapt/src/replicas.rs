@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use millstream_native::{
     ClockSource, CodeSlot, CopiedContents, NativeEngine, NativeError, PacketBatch, SampledPacket,
-    VariantBuilder, VariantCode,
+    VariantBuilder, VariantCode, VariantOptions,
 };
 use millstream_specializer::profile::SiteProfile;
 
@@ -94,7 +94,7 @@ impl Replicas {
         };
         let size = reference.batch().max(1) as usize;
         let batch = match model {
-            PacketModel::Verdicts => PacketBatch::new(size)?,
+            PacketModel::Verdicts | PacketModel::OpenVerdicts => PacketBatch::new(size)?,
             PacketModel::Graph => PacketBatch::with_copies(size, (16 * size).max(1024))?,
         };
         let mut replicas = Replicas {
@@ -112,7 +112,7 @@ impl Replicas {
         if !program.sites().is_empty()
             && let Some(builder) = replicas.reference.variant_builder()
         {
-            replicas.recorder = Some(builder.compile(program.instrumented()?, None)?);
+            replicas.recorder = Some(builder.compile(program.instrumented()?, &VariantOptions::default())?);
         }
         Ok(replicas)
     }
@@ -206,6 +206,7 @@ impl Replicas {
         for packet in packets {
             match self.model {
                 PacketModel::Verdicts => batch.push(&packet.bytes, packet.ingress),
+                PacketModel::OpenVerdicts => batch.push_open(&packet.bytes, packet.ingress),
                 PacketModel::Graph => batch.push_arrived(&packet.bytes, packet.ingress, packet.arrival),
             };
         }
@@ -225,7 +226,7 @@ impl Replicas {
     pub(crate) fn outputs(&self) -> Vec<PacketOutput> {
         let batch = &self.batch;
         match self.model {
-            PacketModel::Verdicts => (0..batch.len())
+            PacketModel::Verdicts | PacketModel::OpenVerdicts => (0..batch.len())
                 .map(|at| {
                     let verdict = batch.verdict(at);
                     let target = if verdict == REDIRECT { batch.target(at) } else { 0 };

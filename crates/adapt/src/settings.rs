@@ -17,6 +17,8 @@ pub enum AdaptMode {
 pub enum PacketModel {
     /// A verdict for each packet (XDP).
     Verdicts,
+    /// The same, for packets of any length (P4).
+    OpenVerdicts,
     /// A graph, which sends packets itself.
     Graph,
 }
@@ -42,6 +44,8 @@ pub struct AdaptSettings {
     pub most_live_time: f64,
     /// True if the thread has a low priority.
     pub is_background: bool,
+    /// True if other schedules are tried on live packets.
+    pub tries_schedules: bool,
     /// LLVM's passes for specialised code, if they differ from the program's.
     pub llvm_passes: Option<String>,
 }
@@ -59,6 +63,7 @@ impl AdaptSettings {
             most_time: 0.97,
             most_live_time: 1.0,
             is_background: true,
+            tries_schedules: true,
             llvm_passes: None,
         }
     }

@@ -9,6 +9,7 @@
 #[macro_use]
 pub mod output;
 
+pub mod adapt_args;
 pub mod bounded_read;
 pub mod command_line;
 pub mod diagnostics;

@@ -8,7 +8,7 @@ use std::thread;
 
 use millstream_interp::MapKind;
 use millstream_native::io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
-use millstream_native::{ArrivalMetadata, InstallError, VariantCode};
+use millstream_native::{ArrivalMetadata, InstallError, VariantCode, VariantOptions};
 
 use crate::table::{VALUE, engine, frame, number, set};
 
@@ -33,7 +33,7 @@ fn swaps_lose_no_packet() {
     let slot = engine.open_code_slot(&[0]).expect("adaptable");
     let compile = || {
         let builder = slot.builder();
-        Arc::new(builder.compile(builder.module().clone(), None).expect("compiled"))
+        Arc::new(builder.compile(builder.module().clone(), &VariantOptions::default()).expect("compiled"))
     };
     let forms: [Arc<VariantCode>; 2] = [compile(), compile()];
     let mut frames: Vec<Vec<u8>> = (0..64).map(frame).collect();
@@ -81,7 +81,11 @@ fn code_of_another_engine_and_of_old_contents_is_refused() {
     let [slot, foreign] =
         [&mut one, &mut other].map(|engine| engine.open_code_slot(&[0]).expect("adaptable"));
     let compile = |slot: &millstream_native::CodeSlot| {
-        Arc::new(slot.builder().compile(slot.builder().module().clone(), None).expect("compiled"))
+        Arc::new(
+            slot.builder()
+                .compile(slot.builder().module().clone(), &VariantOptions::default())
+                .expect("compiled"),
+        )
     };
     assert_eq!(slot.install(compile(&foreign), &[]), Err(InstallError::Foreign));
     set(&mut one, 1, 1);

@@ -1,0 +1,108 @@
+//! Schedules to try for a program: order of packets and stages, and which look-ups are prefetched for.
+//!
+//! Sampled packets say nothing of schedules, since the same few lines of tables are in the caches after the first
+//! turn. So each schedule runs for a while on live packets, in turns with the program.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use millstream_native::{CompiledSchedule, PrefetchPolicy, Schedule, SchedulePattern, VariantCode};
+
+/// Sub-batches to try.
+const SUB_BATCHES: [u32; 2] = [8, 16];
+/// Distances to try between the packets of two stages.
+const DISTANCE: u32 = 8;
+/// Smallest batch to try.
+const LEAST_BATCH: u32 = 16;
+
+/// The schedules to try for a program with this one: none if it has no look-ups that can be prefetched for.
+pub(crate) fn candidates(current: &CompiledSchedule) -> VecDeque<Schedule> {
+    if current.tables.is_empty() {
+        return VecDeque::new();
+    }
+    let own = &current.schedule;
+    let without =
+        Schedule { pattern: SchedulePattern::Packets, fetch: PrefetchPolicy::Nothing, ..own.clone() };
+    // The program itself decides by timing whether it prefetches; a variant does, too.
+    let ahead = Schedule { fetch: PrefetchPolicy::Large, from: 0, trials: false, ..own.clone() };
+    let packets = Schedule { pattern: SchedulePattern::Packets, distance: DISTANCE, ..ahead.clone() };
+    let grouped = SUB_BATCHES.map(|sub_batch| Schedule {
+        pattern: SchedulePattern::PipelinedGroups,
+        sub_batch,
+        ..ahead.clone()
+    });
+    let smaller = Schedule { batch: (own.batch / 2).max(LEAST_BATCH), ..grouped[0].clone() };
+    let all = [packets].into_iter().chain(grouped).chain([smaller, without]);
+    all.filter(|schedule| schedule != own && schedule.batch <= own.batch).collect()
+}
+
+/// A schedule's code, and its time on live packets as a share of the program's.
+#[derive(Debug)]
+pub(crate) struct TimedSchedule {
+    pub(crate) code: Arc<VariantCode>,
+    pub(crate) schedule: Schedule,
+    pub(crate) time: f64,
+}
+
+/// Trials of schedules on live packets.
+#[derive(Debug)]
+pub(crate) struct ScheduleTrials {
+    /// Those that were not tried yet.
+    pub(crate) left: VecDeque<Schedule>,
+    /// The one that runs, and the looks since it began.
+    pub(crate) running: Option<(Schedule, Arc<VariantCode>, u32)>,
+    pub(crate) best: Option<TimedSchedule>,
+}
+
+impl ScheduleTrials {
+    /// Trials of all schedules of a program.
+    pub(crate) fn new(current: &CompiledSchedule) -> ScheduleTrials {
+        ScheduleTrials { left: candidates(current), running: None, best: None }
+    }
+
+    /// Returns true if all were tried.
+    pub(crate) fn are_over(&self) -> bool {
+        self.left.is_empty() && self.running.is_none()
+    }
+
+    /// Ends the trial that runs, with its time if it is known.
+    pub(crate) fn end(&mut self, time: Option<f64>) {
+        let (Some((schedule, code, _)), Some(time)) = (self.running.take(), time) else { return };
+        if self.best.as_ref().is_none_or(|best| time < best.time) {
+            self.best = Some(TimedSchedule { code, schedule, time });
+        }
+    }
+
+    /// Ends all trials.
+    pub(crate) fn abandon(&mut self) {
+        self.left.clear();
+        self.running = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_native::PrefetchDecision;
+
+    use super::*;
+
+    #[test]
+    fn only_programs_with_lookups_that_can_be_prefetched_for_have_schedules_to_try() {
+        let mut current = CompiledSchedule::default();
+        assert!(candidates(&current).is_empty());
+        let (table, why) = ("t".to_owned(), String::new());
+        current.tables.push(PrefetchDecision { table, fetched: false, why });
+        let tried = candidates(&current);
+        assert!(tried.len() > 2 && !tried.contains(&current.schedule));
+        assert!(tried.iter().all(|schedule| schedule.batch <= current.schedule.batch));
+    }
+
+    #[test]
+    fn small_batches_are_not_made_larger() {
+        let mut current = CompiledSchedule::default();
+        current.schedule.batch = 4;
+        let (table, why) = ("t".to_owned(), String::new());
+        current.tables.push(PrefetchDecision { table, fetched: true, why });
+        assert!(candidates(&current).iter().all(|schedule| schedule.batch <= 4));
+    }
+}

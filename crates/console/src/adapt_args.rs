@@ -1,0 +1,34 @@
+//! `--adapt` of the commands that run programs in this process.
+
+/// Flag for programs that run in this process.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct AdaptArgs {
+    /// Specialise the program to its tables and traffic while it runs: code for small tables, hot keys and equal
+    /// fields, judged beside the program and withdrawn when it does not pay; `suggest` only reports what it would
+    /// do
+    #[arg(
+        long,
+        value_name = "MODE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "install",
+        value_enum
+    )]
+    adapt: Option<AdaptChoice>,
+}
+
+/// Degree to which a program is adapted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum AdaptChoice {
+    /// Install code that pays
+    Install,
+    /// Report what would be installed
+    Suggest,
+}
+
+impl AdaptArgs {
+    /// Choice, if the program is to be adapted.
+    pub fn choice(self) -> Option<AdaptChoice> {
+        self.adapt
+    }
+}
