@@ -80,11 +80,10 @@ block0(v0: ptr(ctx)):
         let replicas =
             Replicas::build(builder, &adaptable, &Vec::new(), PacketModel::Verdicts).expect("compiled");
         let form = builder.module().clone();
+        let llvm_passes = Some(builder.llvm_passes().to_owned());
+        let options = VariantOptions { llvm_passes, ..VariantOptions::default() };
         let [judged, installed] = [
-            replicas
-                .candidate_builder()
-                .expect("adaptable")
-                .compile(form.clone(), &VariantOptions::of_passes(builder.llvm_passes())),
+            replicas.candidate_builder().expect("adaptable").compile(form.clone(), &options),
             builder.compile(form, &VariantOptions::default()),
         ];
         let bytes = |code: Result<VariantCode, _>| code.expect("compiled").timings.bytes;

@@ -5,13 +5,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use millstream_native::{CompiledSchedule, PrefetchPolicy, Schedule, SchedulePattern, VariantCode};
+use millstream_tune::{MachineCurves, ProgramDemand};
 
 /// Sub-batches to try.
 const SUB_BATCHES: [u32; 2] = [8, 16];
 /// Distances to try between the packets of two stages.
 const DISTANCE: u32 = 8;
+/// Schedules that are tried if a model predicts them.
+const PROMISING: usize = 3;
 /// Smallest batch to try.
 const LEAST_BATCH: u32 = 16;
 
@@ -36,6 +40,26 @@ pub(crate) fn candidates(current: &CompiledSchedule) -> VecDeque<Schedule> {
     all.filter(|schedule| schedule != own && schedule.batch <= own.batch).collect()
 }
 
+/// The schedules that the model predicts to be the fastest ones, in this order.
+pub(crate) fn promising(
+    schedules: VecDeque<Schedule>,
+    demand: &ProgramDemand,
+    curves: &MachineCurves,
+) -> VecDeque<Schedule> {
+    let time = |schedule: &Schedule| {
+        let in_flight = match (&schedule.fetch, schedule.pattern) {
+            (PrefetchPolicy::Nothing, _) => 1,
+            (_, SchedulePattern::Packets) => schedule.distance,
+            _ => schedule.sub_batch,
+        };
+        demand.predict(curves, schedule.batch, in_flight).ns
+    };
+    let mut schedules: Vec<(f64, Schedule)> =
+        schedules.into_iter().map(|schedule| (time(&schedule), schedule)).collect();
+    schedules.sort_by(|a, b| a.0.total_cmp(&b.0));
+    schedules.into_iter().take(PROMISING).map(|(_, schedule)| schedule).collect()
+}
+
 /// A schedule's code, and its time on live packets as a share of the program's.
 #[derive(Debug)]
 pub(crate) struct TimedSchedule {
@@ -49,8 +73,8 @@ pub(crate) struct TimedSchedule {
 pub(crate) struct ScheduleTrials {
     /// Those that were not tried yet.
     pub(crate) left: VecDeque<Schedule>,
-    /// The one that runs, and the looks since it began.
-    pub(crate) running: Option<(Schedule, Arc<VariantCode>, u32)>,
+    /// The one that runs, and the time when it began.
+    pub(crate) running: Option<(Schedule, Arc<VariantCode>, Instant)>,
     pub(crate) best: Option<TimedSchedule>,
 }
 
@@ -58,6 +82,11 @@ impl ScheduleTrials {
     /// Trials of all schedules of a program.
     pub(crate) fn new(current: &CompiledSchedule) -> ScheduleTrials {
         ScheduleTrials { left: candidates(current), running: None, best: None }
+    }
+
+    /// Leaves out the schedules that the model predicts to be slow.
+    pub(crate) fn choose(&mut self, demand: &ProgramDemand, curves: &MachineCurves) {
+        self.left = promising(std::mem::take(&mut self.left), demand, curves);
     }
 
     /// Returns true if all were tried.
@@ -83,6 +112,7 @@ impl ScheduleTrials {
 #[cfg(test)]
 mod tests {
     use millstream_native::PrefetchDecision;
+    use millstream_tune::{IoKind, LookupDemand, MemoryCurvePoint};
 
     use super::*;
 
@@ -95,6 +125,38 @@ mod tests {
         let tried = candidates(&current);
         assert!(tried.len() > 2 && !tried.contains(&current.schedule));
         assert!(tried.iter().all(|schedule| schedule.batch <= current.schedule.batch));
+    }
+
+    #[test]
+    fn schedules_that_are_predicted_to_be_slow_are_not_tried() {
+        let mut current = CompiledSchedule::default();
+        let (table, why) = ("t".to_owned(), String::new());
+        current.tables.push(PrefetchDecision { table: table.clone(), fetched: false, why });
+        let line = |bytes, sub_batch, ns| MemoryCurvePoint { bytes, sub_batch, ns };
+        let curves = MachineCurves {
+            memory: vec![
+                line(1 << 10, 1, 1.0),
+                line(1 << 30, 1, 100.0),
+                line(1 << 10, 16, 1.0),
+                line(1 << 30, 16, 5.0),
+            ],
+            ..MachineCurves::default()
+        };
+        let demand = |bytes| ProgramDemand {
+            compute_ns: 20.0,
+            ahead_ns: None,
+            lookups: vec![LookupDemand { table: table.clone(), bytes, lines: 2.0 }],
+            packet_bytes: 64,
+            io: IoKind::Memory,
+        };
+        let first =
+            |bytes| promising(candidates(&current), &demand(bytes), &curves).into_iter().next().expect("one");
+        assert_eq!(first(1 << 10).fetch, PrefetchPolicy::Nothing);
+        assert_eq!(
+            (first(1 << 30).pattern, first(1 << 30).sub_batch),
+            (SchedulePattern::PipelinedGroups, 16)
+        );
+        assert_eq!(promising(candidates(&current), &demand(1 << 30), &curves).len(), PROMISING);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millstream_tune::MachineCurves;
+
 /// Degree to which a session acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AdaptMode {
@@ -46,6 +48,10 @@ pub struct AdaptSettings {
     pub is_background: bool,
     /// True if other schedules are tried on live packets.
     pub tries_schedules: bool,
+    /// Time after which a schedule that too few packets have passed is not tried any longer, nor any other one.
+    pub trial_time: Duration,
+    /// Curves of this machine, from which follows which schedules are tried.
+    pub curves: Option<MachineCurves>,
     /// LLVM's passes for specialised code, if they differ from the program's.
     pub llvm_passes: Option<String>,
 }
@@ -64,6 +70,8 @@ impl AdaptSettings {
             most_live_time: 1.0,
             is_background: true,
             tries_schedules: true,
+            trial_time: Duration::from_secs(5),
+            curves: None,
             llvm_passes: None,
         }
     }

@@ -1,5 +1,9 @@
 //! `--adapt` of the commands that run programs in this process.
 
+use millstream_tune::MachineCurves;
+
+use crate::curves::known_curves;
+
 /// Flag for programs that run in this process.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct AdaptArgs {
@@ -27,6 +31,13 @@ pub enum AdaptChoice {
 }
 
 impl AdaptArgs {
+    /// Curves of this machine, if they are known, for programs that are to be adapted.
+    pub fn curves(self) -> Option<MachineCurves> {
+        self.adapt?;
+        let known = known_curves(None);
+        known.inspect_err(|error| tracing::warn!("schedules are tried in any order: {error}")).ok().flatten()
+    }
+
     /// Choice, if the program is to be adapted.
     pub fn choice(self) -> Option<AdaptChoice> {
         self.adapt

@@ -49,7 +49,6 @@ pub use variant::{InstallError, VariantBuilder, VariantCode, VariantOptions};
 use code::{CompiledCode, choose, layout, make_code, make_maps, places, reached_order};
 use code_slot::WorkerCode;
 use generate::{EntryPoints, GeneratedCode};
-use packet_sampler::SamplingMode;
 
 /// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -457,7 +456,7 @@ impl NativeEngine {
             listener: None,
             variants: None,
             slot: None,
-            sampler: Arc::new(PacketSampler::new(SamplingMode::Consecutive)),
+            sampler: Arc::default(),
             timings: CompileTimings::default(),
             templates: Vec::new(),
             schedule: CompiledSchedule::default(),

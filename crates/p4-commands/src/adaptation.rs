@@ -17,7 +17,7 @@ impl SwitchAdaptation {
             AdaptChoice::Install => AdaptMode::Install,
             AdaptChoice::Suggest => AdaptMode::Suggest,
         };
-        Some(SwitchAdaptation(Mutex::new(EngineAdaptation::new(Some(mode)))))
+        Some(SwitchAdaptation(Mutex::new(EngineAdaptation::new(Some(mode), args.curves()))))
     }
 
     fn lock(&self) -> MutexGuard<'_, EngineAdaptation> {

@@ -32,10 +32,10 @@ pub struct TraceEstimate {
     pub estimated_flows: f64,
 }
 
-/// Bits of a clone's number: those of two addresses and of a port that it changes.
-const CLONE_BITS: u32 = 30;
+/// Bits of a clone's number: those of the source port that it changes.
+const CLONE_BITS: u32 = 14;
 /// Odd factor that spreads the numbers of clones over these bits.
-const SPREAD: u32 = 0x2545_f491 | 1;
+const SPREAD: u32 = 0x2545_f491;
 
 /// Makes traces of samples.
 #[derive(Clone, Debug)]
@@ -88,9 +88,10 @@ impl TraceBuilder {
     }
 
     /// A trace of so many packets; it is empty if there are no samples. The first pass over the windows has the packets
-    /// as they came. Later ones are in random order, and their flows of one window are others with the same networks:
-    /// the last 8 bits of IPv4 addresses, the last 16 of IPv6 addresses, the last 14 of the source port, or the last 3
-    /// bytes of the source's Ethernet address differ.
+    /// as they came. Later ones are in random order, and their flows of one window are others: the last 14 bits of the
+    /// source port differ. Packets without ports get another source: the last 8 bits of the IPv4 address, or the last 14
+    /// of the IPv6 or Ethernet address differ. So packets have the routes, rules and services that they had, as long as
+    /// these do not look at those bits.
     pub fn build(&self, packets: usize, seed: u64) -> Vec<Vec<u8>> {
         let mut rng = Rng::new(seed);
         let mut order: Vec<usize> = (0..self.windows.len()).collect();
@@ -144,39 +145,29 @@ fn change(frame: &mut [u8], range: &Range<usize>, bits: u32) {
     }
 }
 
-/// Makes a packet one of another flow. Different numbers give different flows, and 0 the same.
+/// Makes a packet one of another flow. Different numbers give different flows if the packet has ports, and 0 the same.
 fn rename(frame: &mut [u8], number: u32) {
     let spread = number.wrapping_mul(SPREAD) & ((1 << CLONE_BITS) - 1);
-    let (low, middle, high) = (spread & 0xff, spread >> 8 & 0xff, spread >> 16);
     let Some(places) = FramePlaces::find(frame) else { return };
-    let changes = match (&places.addresses, places.kind) {
-        (Some([from, to]), NetworkKind::Ipv4) => vec![(to.clone(), low), (from.clone(), middle)],
-        (Some([from, to]), NetworkKind::Ipv6) => {
-            vec![(to.clone(), low | (high & 0xff) << 8), (from.clone(), middle | (high >> 8) << 8)]
-        }
-        _ if frame.len() >= 12 => return change(frame, &(6..12), spread & 0x00ff_ffff),
+    let (range, bits) = match (places.transport.filter(|_| places.has_ports), &places.addresses, places.kind)
+    {
+        (Some(at), ..) => (at..at + 2, spread),
+        (None, Some([from, _]), NetworkKind::Ipv4) => (from.clone(), spread & 0xff),
+        (None, Some([from, _]), NetworkKind::Ipv6) => (from.clone(), spread),
+        _ if frame.len() >= 12 => (6..12, spread),
         _ => return,
     };
-    let (mut old, mut new) = (Vec::new(), Vec::new());
-    let ports = places.transport.filter(|_| places.has_ports).map(|at| (at..at + 2, high));
-    let is_ipv4 = places.kind == NetworkKind::Ipv4;
-    for (range, bits) in changes {
-        old.extend_from_slice(&frame[range.clone()]);
-        change(frame, &range, bits);
-        new.extend_from_slice(&frame[range]);
-    }
-    if is_ipv4 && let Some(sum) = word(frame, places.network + 10) {
-        put(frame, places.network + 10, updated(sum, &old, &new));
-    }
-    if let Some((range, bits)) = ports {
-        old.extend_from_slice(&frame[range.clone()]);
-        change(frame, &range, bits);
-        new.extend_from_slice(&frame[range]);
+    let old = frame[range.clone()].to_vec();
+    change(frame, &range, bits);
+    let new = &frame[range.clone()].to_vec();
+    let is_address = places.kind == NetworkKind::Ipv4 && range.start == places.network + 12;
+    if is_address && let Some(sum) = word(frame, places.network + 10) {
+        put(frame, places.network + 10, updated(sum, &old, new));
     }
     if let Some(at) = transport_place(frame, &places)
         && let Some(sum) = word(frame, at)
     {
-        put(frame, at, updated(sum, &old, &new));
+        put(frame, at, updated(sum, &old, new));
     }
 }
 
@@ -204,7 +195,7 @@ mod tests {
         for number in 0..1000 {
             let mut renamed = frame.clone();
             rename(&mut renamed, number);
-            assert_eq!(renamed[30..33], frame[30..33]);
+            assert_eq!(renamed[26..34], frame[26..34]);
             assert!(flows.insert(FlowKey::of(&renamed)), "{number}");
             assert_eq!(renamed == frame, number == 0);
         }

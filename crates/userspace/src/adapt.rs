@@ -11,8 +11,9 @@ pub(crate) fn variant_support(args: AdaptArgs) -> VariantSupport {
 
 /// Adaptation of a run.
 pub(crate) fn engine_adaptation(args: AdaptArgs) -> EngineAdaptation {
-    EngineAdaptation::new(args.choice().map(|choice| match choice {
+    let mode = args.choice().map(|choice| match choice {
         AdaptChoice::Install => AdaptMode::Install,
         AdaptChoice::Suggest => AdaptMode::Suggest,
-    }))
+    });
+    EngineAdaptation::new(mode, args.curves())
 }

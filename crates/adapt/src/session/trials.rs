@@ -13,22 +13,22 @@ use crate::settings::AdaptMode;
 use crate::status::{AdaptStatus, WithdrawalReason};
 use crate::watch::live_gain;
 
-/// Looks at a trial after which there are too few packets for trials.
-const MOST_LOOKS: u32 = 100;
-
 impl Adapter {
     /// Goes on with the trials of schedules; returns true if they are not over.
     pub(super) fn try_schedules(&mut self, status: &Mutex<AdaptStatus>) -> bool {
         let Some(trials) = &mut self.trials else { return false };
-        if let Some((_, _, looks)) = &mut trials.running {
-            *looks += 1;
+        if let Some((_, _, begun)) = &trials.running {
             let gain = live_gain(&self.slot.trial_times());
             match gain {
                 Some(gain) => trials.end(Some(gain.specialized_ns / gain.program_ns)),
-                None if *looks > MOST_LOOKS => trials.abandon(),
+                None if begun.elapsed() > self.settings.trial_time => trials.abandon(),
                 None => return true,
             }
             self.slot.withdraw();
+        }
+        if let Some(curves) = self.settings.curves.take() {
+            let demand = self.replicas.demand(&self.samples);
+            trials.choose(&demand, &curves);
         }
         if trials.are_over() {
             let best = trials.best.take();
@@ -75,7 +75,7 @@ impl Adapter {
         if self.slot.install(Arc::clone(&code), &[]).is_ok() {
             self.limit.record(Instant::now());
             if let Some(trials) = &mut self.trials {
-                trials.running = Some((schedule, code, 0));
+                trials.running = Some((schedule, code, Instant::now()));
             }
         }
     }

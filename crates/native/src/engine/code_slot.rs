@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use super::packet_sampler::{PacketSampler, SamplingMode};
+use super::packet_sampler::PacketSampler;
 use super::variant::{InstallError, VariantBuilder, VariantCode};
 use super::{NativeEngine, WorkerState};
 use crate::prefetch::PrefetchTuner;
@@ -126,7 +126,7 @@ impl CodeSlot {
         lock(&self.installed).as_ref().is_some_and(|installed| installed.epoch != self.watch.epoch())
     }
 
-    /// Copies of packets, of many batches.
+    /// Copies of packets for the specializer.
     pub fn sampler(&self) -> &PacketSampler {
         &self.sampler
     }
@@ -223,7 +223,7 @@ impl NativeEngine {
             generation: AtomicU64::new(0),
             installed: Mutex::default(),
             retired: Mutex::default(),
-            sampler: PacketSampler::new(SamplingMode::Scattered),
+            sampler: PacketSampler::default(),
             times: Mutex::default(),
         });
         self.slot = Some(Arc::clone(&slot));
@@ -270,11 +270,6 @@ impl NativeEngine {
             };
         }
         map.quiesce();
-    }
-
-    /// The map with this number.
-    pub fn numbered_map(&mut self, map: usize) -> Option<&mut super::NativeMap> {
-        self.maps.get_mut(map).and_then(Option::as_mut).map(|map| map.get_mut())
     }
 
     /// Runs code that was compiled for this engine's maps once, as [`NativeEngine::run`] runs its program, or as

@@ -18,24 +18,12 @@ pub struct SampledPacket {
     pub arrival: ArrivalMetadata,
 }
 
-/// Packets of a batch that are copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SamplingMode {
-    /// Some of each, of all workers: packets of many batches are wanted.
-    Scattered,
-    /// All, of one worker: packets that came one behind the other are wanted.
-    Consecutive,
-}
-
-/// Packets of one batch that are copied at most, if they are scattered.
-const MOST_OF_BATCH: usize = 32;
 /// Bytes of packets that nobody has taken, at most.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Packets that somebody wants copies of, and the copies.
-#[derive(Debug)]
+/// Number of packets that somebody wants copies of, and the copies.
+#[derive(Debug, Default)]
 pub struct PacketSampler {
-    mode: SamplingMode,
     wanted: AtomicU32,
     taken: Mutex<TakenPackets>,
 }
@@ -49,11 +37,8 @@ struct TakenPackets {
 }
 
 impl PacketSampler {
-    pub(super) fn new(mode: SamplingMode) -> PacketSampler {
-        PacketSampler { mode, wanted: AtomicU32::new(0), taken: Mutex::default() }
-    }
-
-    /// Asks for copies of this many of the next packets. Copies that nobody has taken are kept.
+    /// Asks for copies of this many of the next packets, which come one behind the other at one worker. Copies that
+    /// nobody has taken are kept.
     pub fn request(&self, packets: u32) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).worker = None;
         self.wanted.store(packets, Ordering::Relaxed);
@@ -77,11 +62,10 @@ impl PacketSampler {
     fn copy(&self, batch: &PacketBatch, worker: u32, wanted: usize) {
         // Another worker copies: that is enough.
         let Ok(mut taken) = self.taken.try_lock() else { return };
-        let count = match self.mode {
-            SamplingMode::Scattered => batch.len().min(MOST_OF_BATCH).min(wanted),
-            SamplingMode::Consecutive if *taken.worker.get_or_insert(worker) != worker => return,
-            SamplingMode::Consecutive => batch.len().min(wanted),
-        };
+        if *taken.worker.get_or_insert(worker) != worker {
+            return;
+        }
+        let count = batch.len().min(wanted);
         for at in 0..count {
             let bytes = batch.bytes(at).to_vec();
             taken.bytes += bytes.len();

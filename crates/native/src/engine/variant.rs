@@ -32,18 +32,6 @@ pub struct VariantOptions {
     pub llvm_passes: Option<String>,
 }
 
-impl VariantOptions {
-    /// These passes of LLVM.
-    pub fn of_passes(llvm_passes: &str) -> VariantOptions {
-        VariantOptions { llvm_passes: Some(llvm_passes.to_owned()), ..VariantOptions::default() }
-    }
-
-    /// This schedule.
-    pub fn of_schedule(schedule: Schedule) -> VariantOptions {
-        VariantOptions { schedule: Some(schedule), ..VariantOptions::default() }
-    }
-}
-
 /// Reason why code is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InstallError {

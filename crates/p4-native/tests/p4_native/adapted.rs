@@ -25,7 +25,7 @@ use crate::corpus::samples;
 
 /// Time limit for what a session does sooner or later; only a session that is stuck takes it.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Attempts after which a program counts as one for which there is nothing to specialise.
+/// Time after which a program without an attempt counts as one for which there is nothing to specialise.
 const IDLE: Duration = Duration::from_secs(20);
 /// Writes of a controller.
 const WRITES: u64 = 100_000;
@@ -33,7 +33,7 @@ const WRITES: u64 = 100_000;
 const SWAPS: u64 = 10;
 
 /// Settings by which all that is compiled is installed, as often as possible.
-fn eager(tries_schedules: bool) -> AdaptSettings {
+fn eager() -> AdaptSettings {
     AdaptSettings {
         interval: Duration::from_millis(2),
         quiet: Duration::ZERO,
@@ -42,20 +42,17 @@ fn eager(tries_schedules: bool) -> AdaptSettings {
         most_time: f64::INFINITY,
         most_live_time: f64::INFINITY,
         is_background: false,
-        tries_schedules,
+        tries_schedules: false,
         ..AdaptSettings::new(PacketModel::OpenVerdicts)
     }
 }
 
 /// An engine that is adapted from its first packet on.
-fn adapted(
-    program: &LoweredProgram,
-    tries_schedules: bool,
-) -> Result<(BatchedExecutor, AdaptSession), BatchError> {
+fn adapted(program: &LoweredProgram) -> Result<(BatchedExecutor, AdaptSession), BatchError> {
     let options =
         NativeOptions { seed: SEED, variants: VariantSupport::Installed, ..NativeOptions::default() };
     let mut executor = BatchedExecutor::new(program, &options)?;
-    let session = AdaptSession::start(executor.engine(), eager(tries_schedules)).expect("adaptable");
+    let session = AdaptSession::start(executor.engine(), eager()).expect("adaptable");
     Ok((executor, session))
 }
 
@@ -66,20 +63,22 @@ fn is_specialized(status: &AdaptStatus, before: u64) -> bool {
 /// Runs a program until it was specialised, twice, with writes in between; returns false if there is nothing to
 /// specialise.
 fn compare(program: &Arc<LoweredProgram>, path: &Path) -> Result<Option<bool>, String> {
-    let (executor, session) = match adapted(program, false) {
+    let (executor, session) = match adapted(program) {
         Ok(made) => made,
         Err(BatchError::Refused(_)) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
     let mut both = Comparison::new(program, (program, executor), samples(path), EngineLimits::default())?;
     let mut round = 0;
-    for _ in 0..2 {
-        let (before, start) = (session.status().swaps, Instant::now());
+    for turn in 0..2 {
+        let start = Instant::now();
         (0..4).try_for_each(|_| both.request())?;
-        while !is_specialized(&session.status(), before) {
+        let last = round + 8;
+        // Tables that nobody may write stay in code.
+        while round < last || !is_specialized(&session.status(), 0) {
             round += 1;
             both.run_batch(round)?;
-            if session.status().attempted.is_none() && start.elapsed() > IDLE {
+            if turn == 0 && session.status().attempted.is_none() && start.elapsed() > IDLE {
                 return Ok(Some(false));
             }
             assert!(start.elapsed() < LIMIT, "{:?}", session.status());
@@ -118,25 +117,6 @@ fn adapted_programs_treat_packets_as_the_interpreter_does() {
     println!("specialised programs: {specialized}, others: {plain}");
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert!(specialized >= 5, "too little was specialised");
-}
-
-#[test]
-fn other_schedules_are_tried_on_live_packets_and_change_none() {
-    let text = std::fs::read_to_string(measured_folder().join("ipv4.p4")).unwrap();
-    let text = text.replace("#define ENTRIES", "#define ENTRIES 4096 //");
-    let program = lowered(Path::new("test.p4"), Some(text)).unwrap();
-    let (executor, session) = adapted(&program, true).unwrap();
-    let path = measured_folder().join("router.p4");
-    let mut both =
-        Comparison::new(&program, (&program, executor), samples(&path), EngineLimits::default()).unwrap();
-    both.request().unwrap();
-    let (mut round, start) = (0, Instant::now());
-    while session.status().schedules_tried < 2 {
-        round += 1;
-        both.run_batch(round).unwrap();
-        assert!(start.elapsed() < LIMIT, "{:?}", session.status());
-    }
-    assert_eq!(session.finish().differences, 0);
 }
 
 /// A program with one table, of stations and their ports.
@@ -220,7 +200,7 @@ fn no_packet_behind_a_write_of_a_controller_sees_the_old_entry() {
     let session: Arc<Mutex<Option<AdaptSession>>> = Arc::default();
     let kept = Arc::clone(&session);
     let factory = move |program: &Arc<LoweredProgram>| {
-        let (executor, session) = adapted(program, false).map_err(|error| error.to_string())?;
+        let (executor, session) = adapted(program).map_err(|error| error.to_string())?;
         *kept.lock().unwrap() = Some(session);
         Ok(Box::new(executor) as Box<dyn SwitchExecutor + Send>)
     };

@@ -362,7 +362,8 @@ impl BenchmarkRunner {
         let Some(builder) = self.engine.variant_builder() else { return Ok(None) };
         let NativeOptions { schedule, .. } = made.tuning.options_by(made.schedule);
         let module = builder.module().clone();
-        let code = builder.compile(module, &VariantOptions::of_schedule(schedule)).into_diagnostic()?;
+        let options = VariantOptions { schedule: Some(schedule), ..VariantOptions::default() };
+        let code = builder.compile(module, &options).into_diagnostic()?;
         self.codes.push(Some(code));
         Ok(Some(self.codes.len() - 1))
     }

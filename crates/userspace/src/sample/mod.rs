@@ -14,13 +14,21 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use millstream_console::duration_args::{milliseconds, seconds};
 use millstream_lab::os;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
-use millstream_traces::{AnonymizerKey, PacketAnonymizer, TraceBuilder, TraceEstimate, TrafficShape};
+use millstream_traces::{
+    AnonymizerKey, PacketAnonymizer, SampledWindow, TraceBuilder, TraceEstimate, TrafficShape,
+};
 use serde::Serialize;
 
 use crate::exit::Exit;
 
 /// Nanoseconds between the packets of a trace.
 const BETWEEN: u64 = 1_000;
+/// Usual values of the flags.
+const WINDOWS: u32 = 128;
+const INTERVAL: u64 = 50;
+const PATIENCE: u64 = 10;
+const PACKETS: u32 = 262_144;
+const SEED: u64 = 1;
 
 /// Flags of `millstream sample`.
 #[derive(Debug, clap::Args)]
@@ -32,19 +40,19 @@ pub struct SampleArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Windows of consecutive packets to sample, of up to 256 packets each
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", default_value_t = WINDOWS, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     windows: u32,
     /// Milliseconds between two windows
-    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = milliseconds())]
+    #[arg(long, value_name = "MS", default_value_t = INTERVAL, value_parser = milliseconds())]
     interval: u64,
     /// Seconds after which it gives up if no packet comes
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds())]
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE, value_parser = seconds())]
     patience: u64,
     /// Packets of the trace
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 262_144,
+        default_value_t = PACKETS,
         value_parser = clap::value_parser!(u32).range(1..=16_777_216)
     )]
     packets: u32,
@@ -53,7 +61,7 @@ pub struct SampleArgs {
     #[arg(long)]
     anonymize: bool,
     /// Seed of the trace's random numbers
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = SEED)]
     seed: u64,
     /// Print JSON
     #[arg(long)]
@@ -87,14 +95,48 @@ impl SampleReport {
     }
 }
 
+/// Samples a program by the usual flags, and writes the trace to a file; `false` if no packet comes.
+///
+/// # Errors
+/// If no program answers, or the file cannot be written.
+pub fn write_usual_trace(socket: &Path, output: &Path) -> Result<bool> {
+    let usual = SampleArgs::usual(socket, output);
+    let windows = usual.collect()?;
+    let frames = TraceBuilder::new(windows).build(usual.packets as usize, usual.seed);
+    if !frames.is_empty() {
+        write(output, &frames)?;
+    }
+    Ok(!frames.is_empty())
+}
+
+impl SampleArgs {
+    fn usual(socket: &Path, output: &Path) -> SampleArgs {
+        SampleArgs {
+            socket: socket.to_owned(),
+            output: output.to_owned(),
+            windows: WINDOWS,
+            interval: INTERVAL,
+            patience: PATIENCE,
+            packets: PACKETS,
+            anonymize: false,
+            seed: SEED,
+            json: false,
+        }
+    }
+
+    fn collect(&self) -> Result<Vec<SampledWindow>> {
+        let (interval, patience) = (Duration::from_millis(self.interval), Duration::from_secs(self.patience));
+        source::collect(&self.socket, self.windows as usize, interval, patience)
+    }
+}
+
 /// Samples, and writes the trace.
 ///
 /// # Errors
 /// If no program answers, or the file cannot be written.
 pub fn run(args: &SampleArgs) -> Result<ExitCode> {
     os::catch_interrupts();
-    let (interval, patience) = (Duration::from_millis(args.interval), Duration::from_secs(args.patience));
-    let windows = source::collect(&args.socket, args.windows as usize, interval, patience)?;
+    let windows = args.collect()?;
     if windows.is_empty() {
         errln!("no packets came in {} seconds: there is no trace", args.patience);
         return Ok(Exit::Unknown.into());
