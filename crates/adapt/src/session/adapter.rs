@@ -113,6 +113,7 @@ impl Adapter {
             return;
         }
         if self.settings.mode == AdaptMode::Install && self.try_schedules(status) || self.is_over {
+            lock(status).state = AdaptState::Watching;
             return;
         }
         if self.active.is_none() && now >= self.next_round && self.limit.permits(now) {

@@ -26,7 +26,7 @@ use crate::corpus::samples;
 /// Time limit for what a session does sooner or later; only a session that is stuck takes it.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Time after which a program without an attempt counts as one for which there is nothing to specialise.
-const IDLE: Duration = Duration::from_secs(20);
+const IDLE: Duration = Duration::from_secs(5);
 /// Writes of a controller.
 const WRITES: u64 = 100_000;
 /// Times that code is installed meanwhile.
@@ -78,7 +78,9 @@ fn compare(program: &Arc<LoweredProgram>, path: &Path) -> Result<Option<bool>, S
         while round < last || !is_specialized(&session.status(), 0) {
             round += 1;
             both.run_batch(round)?;
-            if turn == 0 && session.status().attempted.is_none() && start.elapsed() > IDLE {
+            let status = session.status();
+            let tries_nothing = status.state == AdaptState::Watching && status.attempted.is_none();
+            if turn == 0 && tries_nothing && start.elapsed() > IDLE {
                 return Ok(Some(false));
             }
             assert!(start.elapsed() < LIMIT, "{:?}", session.status());
