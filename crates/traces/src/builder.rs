@@ -87,11 +87,11 @@ impl TraceBuilder {
         ((hidden / single as f64).round() as u64).clamp(1, 1 << CLONE_BITS)
     }
 
-    /// A trace of so many packets; it is empty if there are no samples. The first pass over the windows has the packets
-    /// as they came. Later ones are in random order, and their flows of one window are others: the last 14 bits of the
-    /// source port differ. Packets without ports get another source: the last 8 bits of the IPv4 address, or the last 14
-    /// of the IPv6 or Ethernet address differ. So packets have the routes, rules and services that they had, as long as
-    /// these do not look at those bits.
+    /// A trace of so many packets; it is empty if there are no samples. The first pass over the windows has the
+    /// packets as they came. Later ones are in random order, and their flows of one window are others: the last 14
+    /// bits of the source port differ. Packets without ports get another source: the last 8 bits of the IPv4 address,
+    /// or the last 14 of the IPv6 or Ethernet address differ. So packets have the routes, rules and services that they
+    /// had, as long as these do not look at those bits.
     pub fn build(&self, packets: usize, seed: u64) -> Vec<Vec<u8>> {
         let mut rng = Rng::new(seed);
         let mut order: Vec<usize> = (0..self.windows.len()).collect();
