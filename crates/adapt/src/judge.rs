@@ -48,7 +48,7 @@ pub(crate) fn judge(replicas: &mut Replicas, code: &VariantCode, packets: &[Samp
 #[cfg(test)]
 mod tests {
     use millstream_ir::{Func, Module, text::parse_module};
-    use millstream_native::{ArrivalMetadata, NativeEngine, NativeOptions};
+    use millstream_native::{ArrivalMetadata, NativeEngine, NativeOptions, VariantOptions, VariantSupport};
 
     use super::*;
     use crate::program::AdaptableProgram;
@@ -73,19 +73,18 @@ block0(v0: ptr(ctx)):
     #[test]
     fn candidates_are_compiled_as_the_program_is() {
         let (module, entry) = program(3);
-        let options = NativeOptions { is_adaptable: true, ..NativeOptions::default() };
+        let options = NativeOptions { variants: VariantSupport::Installed, ..NativeOptions::default() };
         let engine = NativeEngine::of_module(module, entry, &options).expect("compiled");
         let builder = engine.variant_builder().expect("adaptable");
         let adaptable = AdaptableProgram::new(builder).expect("prepared");
         let replicas =
             Replicas::build(builder, &adaptable, &Vec::new(), PacketModel::Verdicts).expect("compiled");
         let form = builder.module().clone();
+        let llvm_passes = Some(builder.llvm_passes().to_owned());
+        let options = VariantOptions { llvm_passes, ..VariantOptions::default() };
         let [judged, installed] = [
-            replicas
-                .candidate_builder()
-                .expect("adaptable")
-                .compile(form.clone(), Some(builder.llvm_passes())),
-            builder.compile(form, None),
+            replicas.candidate_builder().expect("adaptable").compile(form.clone(), &options),
+            builder.compile(form, &VariantOptions::default()),
         ];
         let bytes = |code: Result<VariantCode, _>| code.expect("compiled").timings.bytes;
         assert_eq!(bytes(judged), bytes(installed));
@@ -94,7 +93,7 @@ block0(v0: ptr(ctx)):
     #[test]
     fn other_verdicts_are_differences() {
         let (module, entry) = program(3);
-        let options = NativeOptions { is_adaptable: true, ..NativeOptions::default() };
+        let options = NativeOptions { variants: VariantSupport::Installed, ..NativeOptions::default() };
         let engine = NativeEngine::of_module(module, entry, &options).expect("compiled");
         let builder = engine.variant_builder().expect("adaptable");
         let adaptable = AdaptableProgram::new(builder).expect("prepared");
@@ -103,7 +102,8 @@ block0(v0: ptr(ctx)):
         let packet = SampledPacket { bytes: vec![0; 60], ingress: 1, arrival: ArrivalMetadata::default() };
         let packets = vec![packet; 100];
         for (verdict, is_equal) in [(3, true), (1, false)] {
-            let code = replicas.candidate_builder().expect("adaptable").compile(program(verdict).0, None);
+            let builder = replicas.candidate_builder().expect("adaptable");
+            let code = builder.compile(program(verdict).0, &VariantOptions::default());
             let judgement = judge(&mut replicas, &code.expect("compiled"), &packets);
             assert_eq!((judgement.compared, judgement.differences == 0), (100, is_equal));
         }

@@ -15,6 +15,7 @@ mod profile;
 mod program;
 mod replicas;
 mod run;
+mod schedules;
 mod session;
 mod settings;
 mod snapshot;

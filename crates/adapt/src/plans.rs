@@ -132,12 +132,14 @@ impl Planning<'_> {
     fn lookup(&self, site: &LookupSite) -> Option<(LookupPlan, &'static str, usize)> {
         let table = self.tables.table(site.map)?;
         if let Some(whole) = &table.whole {
-            let kind = self.program.tables().get(&site.map)?.kind;
+            let table = self.program.tables().get(&site.map)?;
+            let kind = table.kind;
             if whole.is_empty() {
                 return Some((LookupPlan::Empty, "empty", 0));
             }
             // A look-up in an array takes less than a comparison, so only its values matter.
-            if whole.len() <= self.whole && (kind != MapType::ARRAY || whole.len() <= 2) {
+            let is_small = whole.len() <= self.whole && table.has_plain_keys();
+            if is_small && (kind != MapType::ARRAY || whole.len() <= 2) {
                 let heat = |key: &Vec<u8>| self.heat(site.id, key);
                 let entries = whole.iter().map(|(key, value)| LookupEntry {
                     key: key.clone(),

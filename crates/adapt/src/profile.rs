@@ -18,7 +18,7 @@ pub(crate) fn clear(program: &AdaptableProgram, engine: &mut NativeEngine) {
 
 /// Reads the sketch.
 pub(crate) fn read(program: &AdaptableProgram, engine: &mut NativeEngine) -> Vec<SiteProfile> {
-    let Some(sketch) = engine.numbered_map(program.sketch().as_u32() as usize) else { return Vec::new() };
+    let Some(sketch) = engine.map_at(program.sketch()) else { return Vec::new() };
     let profile = |(number, site): (u32, &millstream_specializer::transform::LookupSite)| {
         let (mut total, mut keys) = (0, HashMap::<Vec<u8>, u64>::new());
         for slot in number * SLOTS..(number + 1) * SLOTS {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use millstream_interp::MapKind;
 use millstream_ir::usage::{AccessRange, MapAccess, ModuleMapUsage};
 use millstream_ir::{Func, Map, MapDecl, Module};
 use millstream_isa::MapType;
@@ -17,6 +18,9 @@ use millstream_specializer::transform::{
 pub(crate) const SLOTS: u32 = 64;
 /// Look-ups that are profiled, at most.
 const MOST_SITES: usize = 64;
+
+/// Type of tables of masks and ranges with priorities. Their entries have names that are not keys of look-ups.
+const PRIORITIES: u32 = MapKind::Priority as u32;
 
 /// Reason why a form of the program cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +47,8 @@ pub(crate) struct StableTable {
 impl StableTable {
     fn of(decl: &MapDecl, uses: &millstream_ir::usage::MapUse) -> Option<StableTable> {
         let kind = MapType(decl.kind);
-        let fits = matches!(kind, MapType::ARRAY | MapType::HASH | MapType::LPM_TRIE);
+        let fits =
+            matches!(kind, MapType::ARRAY | MapType::HASH | MapType::LPM_TRIE) || decl.kind == PRIORITIES;
         let written = match uses.access(decl) {
             MapAccess::ReadOnly => Vec::new(),
             MapAccess::FieldsWritten(written) => written,
@@ -51,6 +56,11 @@ impl StableTable {
         };
         let read = uses.bytes_read().into_iter().map(|range| range.start..range.end).collect();
         fits.then(|| StableTable { name: decl.name.clone(), kind, read, written })
+    }
+
+    /// Returns true if a key of an entry is a key of look-ups, too.
+    pub(crate) fn has_plain_keys(&self) -> bool {
+        self.kind.0 != PRIORITIES
     }
 
     /// Returns true if programs do not write these bytes of values.

@@ -13,9 +13,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use millstream_native::{
     ClockSource, CodeSlot, CopiedContents, NativeEngine, NativeError, PacketBatch, SampledPacket,
-    VariantBuilder, VariantCode,
+    VariantBuilder, VariantCode, VariantOptions,
 };
 use millstream_specializer::profile::SiteProfile;
+use millstream_tune::{IoKind, LookupDemand, ProgramDemand};
 
 use crate::profile;
 use crate::program::{AdaptableProgram, FormError};
@@ -23,6 +24,11 @@ use crate::settings::PacketModel;
 
 /// Entries of tables that programs write, up to which they are compared.
 const MOST_COMPARED: usize = 65_536;
+
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+/// Rounds of which the fastest one counts as the program's time.
+const DEMAND_ROUNDS: usize = 5;
 
 /// LLVM's passes for code that is not timed.
 const QUICK_PASSES: &str = "always-inline";
@@ -94,7 +100,7 @@ impl Replicas {
         };
         let size = reference.batch().max(1) as usize;
         let batch = match model {
-            PacketModel::Verdicts => PacketBatch::new(size)?,
+            PacketModel::Verdicts | PacketModel::OpenVerdicts => PacketBatch::new(size)?,
             PacketModel::Graph => PacketBatch::with_copies(size, (16 * size).max(1024))?,
         };
         let mut replicas = Replicas {
@@ -112,7 +118,7 @@ impl Replicas {
         if !program.sites().is_empty()
             && let Some(builder) = replicas.reference.variant_builder()
         {
-            replicas.recorder = Some(builder.compile(program.instrumented()?, None)?);
+            replicas.recorder = Some(builder.compile(program.instrumented()?, &VariantOptions::default())?);
         }
         Ok(replicas)
     }
@@ -206,6 +212,7 @@ impl Replicas {
         for packet in packets {
             match self.model {
                 PacketModel::Verdicts => batch.push(&packet.bytes, packet.ingress),
+                PacketModel::OpenVerdicts => batch.push_open(&packet.bytes, packet.ingress),
                 PacketModel::Graph => batch.push_arrived(&packet.bytes, packet.ingress, packet.arrival),
             };
         }
@@ -221,11 +228,42 @@ impl Replicas {
         took
     }
 
+    /// Demand of the program for these packets: its time with lines that are in the caches, and its look-ups.
+    pub(crate) fn demand(&mut self, packets: &[SampledPacket]) -> ProgramDemand {
+        self.set_clocks();
+        let size = self.batch_size();
+        let mut round = || -> u64 {
+            let both = [ReplicaSide::Reference, ReplicaSide::Candidate];
+            let [time, _] =
+                both.map(|side| packets.chunks(size).map(|chunk| self.run(side, None, chunk)).sum());
+            time
+        };
+        let hot: u64 = (0..DEMAND_ROUNDS).map(|_| round()).min().unwrap_or(0);
+        let count = packets.len().max(1);
+        let bytes: usize = packets.iter().map(|packet| packet.bytes.len()).sum();
+        let tables: Vec<String> =
+            self.reference.schedule.tables.iter().map(|decision| decision.table.clone()).collect();
+        let lookup = |table: String| {
+            let lines = self.reference.lookup_lines(&table)?;
+            let map = self.reference.map(&table)?;
+            let touched = map.len() as u64 * u64::from(lines) * LINE;
+            let bytes = map.lookup_bytes()?.min(touched);
+            Some(LookupDemand { table, bytes, lines: f64::from(lines) })
+        };
+        ProgramDemand {
+            compute_ns: hot as f64 / count as f64,
+            ahead_ns: None,
+            lookups: tables.into_iter().filter_map(lookup).collect(),
+            packet_bytes: (bytes / count) as u32,
+            io: IoKind::Memory,
+        }
+    }
+
     /// Results of the last batch.
     pub(crate) fn outputs(&self) -> Vec<PacketOutput> {
         let batch = &self.batch;
         match self.model {
-            PacketModel::Verdicts => (0..batch.len())
+            PacketModel::Verdicts | PacketModel::OpenVerdicts => (0..batch.len())
                 .map(|at| {
                     let verdict = batch.verdict(at);
                     let target = if verdict == REDIRECT { batch.target(at) } else { 0 };

@@ -1,6 +1,7 @@
 //! Adaptation of a run of a program, as commands ask for it.
 
 use millstream_native::NativeEngine;
+use millstream_tune::MachineCurves;
 
 use crate::session::{AdaptError, AdaptSession, AdaptStatusReader};
 use crate::settings::{AdaptMode, AdaptSettings, PacketModel};
@@ -10,15 +11,16 @@ use crate::status::AdaptStatus;
 #[derive(Debug, Default)]
 pub struct EngineAdaptation {
     mode: Option<AdaptMode>,
+    curves: Option<MachineCurves>,
     session: Option<AdaptSession>,
     /// Final report.
     last: Option<AdaptStatus>,
 }
 
 impl EngineAdaptation {
-    /// Adaptation in this mode, if there is one.
-    pub fn new(mode: Option<AdaptMode>) -> EngineAdaptation {
-        EngineAdaptation { mode, session: None, last: None }
+    /// Adaptation in this mode, if there is one; with the curves of this machine, if they are known.
+    pub fn new(mode: Option<AdaptMode>, curves: Option<MachineCurves>) -> EngineAdaptation {
+        EngineAdaptation { mode, curves, session: None, last: None }
     }
 
     /// Begins, or begins anew with another engine, whose tables are filled.
@@ -29,7 +31,8 @@ impl EngineAdaptation {
         let Some(mode) = self.mode else { return Ok(()) };
         // The one before ends first.
         self.session = None;
-        let settings = AdaptSettings { mode, ..AdaptSettings::new(packets) };
+        let curves = self.curves.clone();
+        let settings = AdaptSettings { mode, curves, ..AdaptSettings::new(packets) };
         self.session = Some(AdaptSession::start(engine, settings)?);
         Ok(())
     }

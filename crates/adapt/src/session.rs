@@ -4,16 +4,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use millstream_native::{CodeSlot, CopiedContents, NativeEngine, VariantBuilder};
+use millstream_native::{CodeSlot, CompiledSchedule, CopiedContents, NativeEngine, VariantBuilder};
 
 use crate::program::{AdaptableProgram, FormError};
 use crate::replicas::{ReplicaError, Replicas};
+use crate::schedules::ScheduleTrials;
 use crate::settings::{AdaptMode, AdaptSettings};
 use crate::status::{AdaptState, AdaptStatus};
 use adapter::Adapter;
 
 mod adapter;
 mod round;
+mod trials;
 
 /// Entries of all tables, at most: the replicas have copies of them.
 const MOST_ENTRIES: usize = 4 << 20;
@@ -98,7 +100,8 @@ impl AdaptSession {
         };
         let work = {
             let (slot, shared) = (Arc::clone(&slot), Arc::clone(&shared));
-            move || work(&builder, program, contents, slot, shared, settings)
+            let schedule = engine.schedule.clone();
+            move || work((&builder, schedule), program, contents, slot, shared, settings)
         };
         let thread = Builder::new().name("adapt".to_owned()).stack_size(STACK).spawn(work)?;
         Ok(AdaptSession { slot, shared, thread: Some(thread) })
@@ -173,7 +176,7 @@ impl Drop for ThreadGuard {
 
 /// The thread.
 fn work(
-    builder: &VariantBuilder,
+    (builder, schedule): (&VariantBuilder, CompiledSchedule),
     program: AdaptableProgram,
     contents: CopiedContents,
     slot: Arc<CodeSlot>,
@@ -191,7 +194,8 @@ fn work(
     drop(contents);
     match replicas {
         Ok(replicas) => {
-            let mut adapter = Adapter::new(program, slot, settings, replicas);
+            let trials = settings.tries_schedules.then(|| ScheduleTrials::new(&schedule));
+            let mut adapter = Adapter::new(program, slot, settings, (replicas, trials));
             while !shared.wait(adapter.interval()) {
                 adapter.step(&shared.status);
                 if adapter.is_over() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millstream_tune::MachineCurves;
+
 /// Degree to which a session acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AdaptMode {
@@ -17,6 +19,8 @@ pub enum AdaptMode {
 pub enum PacketModel {
     /// A verdict for each packet (XDP).
     Verdicts,
+    /// The same, for packets of any length (P4).
+    OpenVerdicts,
     /// A graph, which sends packets itself.
     Graph,
 }
@@ -42,6 +46,12 @@ pub struct AdaptSettings {
     pub most_live_time: f64,
     /// True if the thread has a low priority.
     pub is_background: bool,
+    /// True if other schedules are tried on live packets.
+    pub tries_schedules: bool,
+    /// Time after which a schedule that too few packets have passed is not tried any longer, nor any other one.
+    pub trial_time: Duration,
+    /// Curves of this machine, from which follows which schedules are tried.
+    pub curves: Option<MachineCurves>,
     /// LLVM's passes for specialised code, if they differ from the program's.
     pub llvm_passes: Option<String>,
 }
@@ -59,6 +69,9 @@ impl AdaptSettings {
             most_time: 0.97,
             most_live_time: 1.0,
             is_background: true,
+            tries_schedules: true,
+            trial_time: Duration::from_secs(5),
+            curves: None,
             llvm_passes: None,
         }
     }

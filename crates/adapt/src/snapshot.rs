@@ -45,7 +45,7 @@ impl<'p> TableSnapshot<'p> {
         let mut tables = BTreeMap::new();
         for &map in program.tables().keys() {
             let number = map.as_u32() as usize;
-            let Some(native) = engine.numbered_map(number).filter(|_| !excluded.contains(&number)) else {
+            let Some(native) = engine.map_at(map).filter(|_| !excluded.contains(&number)) else {
                 continue;
             };
             let whole = (native.len() <= MOST_READ).then(|| {

@@ -70,6 +70,10 @@ pub struct AdaptStatus {
     pub live: Option<LiveGain>,
     /// Installations.
     pub swaps: u64,
+    /// Schedules that ran on live packets for a while.
+    pub schedules_tried: u64,
+    /// The schedule that was chosen, if it is not the program's.
+    pub schedule: Option<String>,
     /// Withdrawals because a table was written.
     pub withdrawn_written: u64,
     /// Withdrawals because there was no gain.
@@ -134,6 +138,10 @@ impl AdaptStatus {
             "  {} forms compiled in {:.0} ms, {} failed; {} packets compared, {} differences\n",
             self.compiled, self.compile_ms, self.compile_failures, self.compared, self.differences
         );
+        if self.schedules_tried > 0 {
+            let chosen = self.schedule.as_deref().unwrap_or("the program's own");
+            out += &format!("  {} schedules tried; {chosen} is used\n", self.schedules_tried);
+        }
         if let Some(failure) = &self.failure {
             out += &format!("  last failure: {failure}\n");
         }

@@ -31,7 +31,7 @@ use millstream_console::{
 use millstream_daemon::{self as daemon, run};
 use millstream_object_commands::{exec, explain, inspect, learn, opt, prove, rules, verify};
 use millstream_p4_commands as p4;
-use millstream_userspace::{build, click, dpdk, layout, native};
+use millstream_userspace::{build, click, dpdk, layout, native, sample};
 use millstream_userspace_bench::{bench_user, model, tune};
 
 /// Optimizing compiler and runtime for software data planes
@@ -99,6 +99,9 @@ enum CliCommand {
     Map(native::client::MapArgs),
     /// Show the statistics of a program that `millstream native --control` runs
     Stats(native::client::StatsArgs),
+    /// Make a trace of what a program in userspace receives: samples with the flows, volumes and order of the
+    /// traffic, for `tune --traffic`
+    Sample(sample::SampleArgs),
     /// Run a Click configuration as one native program: packets from memory or capture files
     // -h is Click's: it reads a handler.
     #[command(disable_help_flag = true)]
@@ -263,6 +266,7 @@ impl CliCommand {
             CliCommand::Native(args) => native::run(&args),
             CliCommand::Map(args) => native::client::map(&args),
             CliCommand::Stats(args) => native::client::stats(&args),
+            CliCommand::Sample(args) => sample::run(&args),
             CliCommand::Click(args) => click::run(&args),
             CliCommand::BenchUser(args) => bench_user::run(&args),
             CliCommand::Tune(args) => tune::run(&args),

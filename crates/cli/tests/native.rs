@@ -388,6 +388,62 @@ fn sockets_that_nobody_listens_at_are_named() {
     assert!(exit == 2 && flat(errors.as_bytes()).contains("is no socket"), "{exit} {errors}");
 }
 
+/// Traces of a router and of a configuration, which run meanwhile.
+#[test]
+fn traces_are_made_of_samples_of_programs_that_run() {
+    let files = Files::new("native-sample");
+    let configuration = files.path("forward.click");
+    std::fs::write(&configuration, "InfiniteSource(LENGTH 60, LIMIT -1) -> c :: Counter -> Discard;")
+        .unwrap();
+    let socket = files.path("sample.sock");
+    for (command, flows) in [
+        (vec!["click", &configuration, "-u", &socket, "--packets", "1000000000000"], 1),
+        (vec!["native", "builtin:router:100", "--packets", "1000000000000", "--control", &socket], 2),
+    ] {
+        let running = Command::new(env!("CARGO_BIN_EXE_millstream"))
+            .args(&command)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let _running = Running(running.expect("it starts"));
+        let trace = files.path("trace.pcap");
+        let sample = |more: &[&str]| {
+            let request = ["sample", "--socket", &socket, "-o", &trace, "--windows", "8", "--interval", "2"];
+            millstream(&[&request[..], &["--packets", "5000", "--json"], more].concat())
+        };
+        let start = Instant::now();
+        let (exit, out, errors) = loop {
+            let answer = sample(&[]);
+            if answer.0 != 2 {
+                break answer;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "it never answers: {}", answer.2);
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(exit, 0, "{command:?}: {errors}");
+        let report: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!((number(&report["estimate"], "windows"), number(&report["trace"], "packets")), (8, 5000));
+        assert!(number(&report["trace"], "flows") >= flows, "{report}");
+        if flows > 1 {
+            let (exit, out, errors) =
+                native(&["builtin:router:100", "--traffic", &trace, "--packets", "5000", "--json"]);
+            assert_eq!(exit, 0, "{errors}");
+            let ran: Value = serde_json::from_str(&out).expect("JSON");
+            assert!(number(&ran, "sent") > 4500, "{ran}");
+            let tuned =
+                ["tune", "builtin:router:100", "--sample", &socket, "--budget", "1s", "--trials", "1"];
+            let (exit, _, errors) = millstream(&tuned);
+            // On a busy machine the default is not measured in time.
+            let is_late = exit == 2 && errors.contains("it took more than");
+            assert!(exit == 0 || exit == 3 || is_late, "{exit}: {errors}");
+            let (exit, out, errors) = sample(&["--anonymize"]);
+            assert_eq!(exit, 0, "{errors}");
+            assert!(serde_json::from_str::<Value>(&out).expect("JSON")["anonymized"].as_bool().unwrap());
+        }
+        std::fs::remove_file(&socket).ok();
+    }
+}
+
 /// The router serves two interfaces of so many queues over this transport; packets sent into them from
 /// elsewhere are forwarded, and counted. Returns the report, and the number of packets that came back.
 fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {

@@ -257,6 +257,24 @@ fn a_switch_moves_the_packets_of_capture_files_and_traces_them() {
 }
 
 #[test]
+fn only_native_code_that_runs_in_batches_is_adapted() {
+    let router = concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/p4/router.p4");
+    let refused = millstream(&["p4", "run", router, "-i", "0@none.pcap", "--adapt"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--on native"), "{}", text(&refused.stderr));
+    let traffic = concat!(env!("CARGO_MANIFEST_DIR"), "/../p4-switch/tests/programs/traffic.p4");
+    let files = Files::new("p4-adapt");
+    let empty = files.path("empty.pcap");
+    std::fs::write(&empty, capture(&[])).unwrap();
+    let port = format!("0@{empty}");
+    let refused = millstream(&["p4", "run", traffic, "-i", &port, "--on", "native", "--adapt"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("cannot run in batches"), "{}", text(&refused.stderr));
+    let ran = millstream(&["p4", "run", traffic, "-i", &port, "--on", "native"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+}
+
+#[test]
 fn commands_reach_a_running_switch() {
     use std::io::{BufRead as _, BufReader};
     let files = Files::new("p4-cli");

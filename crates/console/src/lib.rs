@@ -9,8 +9,10 @@
 #[macro_use]
 pub mod output;
 
+pub mod adapt_args;
 pub mod bounded_read;
 pub mod command_line;
+pub mod curves;
 pub mod diagnostics;
 pub mod duration_args;
 mod escape;

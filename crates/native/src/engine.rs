@@ -9,12 +9,11 @@ use millstream_ir::{Func, Map, Module};
 use millstream_object::Object;
 
 use crate::classifier::ClassifierTemplate;
-use crate::crash;
 use crate::emit::{BATCH, ProgramExport};
 use crate::error::NativeError;
 use crate::image::table::LinkedCode;
 use crate::image::{
-    self, CodegenCpu, ImageLoadError, ImageMapSpec, InitialMapEntry, InitialMapValue, LineTable, NativeImage,
+    self, CodegenCpu, ImageLoadError, ImageMapSpec, InitialMapEntry, InitialMapValue, NativeImage,
 };
 use crate::io::run_stats::{GraphRunStats, RunStats};
 use crate::io::worker_stats::{LatencySampler, WorkerStats};
@@ -35,18 +34,21 @@ use millstream_plan::{CompiledSchedule, Schedule};
 
 mod code;
 mod code_slot;
+mod generate;
+mod packet_sampler;
 mod stages;
 mod threads;
 mod variant;
 
-pub use code_slot::{CodeSlot, CopiedContents, InstallError, SampledPacket, TrialTimes};
+pub use code_slot::{CodeSlot, CopiedContents, TrialTimes};
+pub use generate::VariantSupport;
+pub use packet_sampler::{PacketSampler, SampledPacket};
 pub use stages::{StageEngine, StageError, StageMemory};
-pub use variant::{VariantBuilder, VariantCode};
+pub use variant::{InstallError, VariantBuilder, VariantCode, VariantOptions};
 
-use code::{
-    CompiledCode, EntryPoints, MapPlacement, choose, layout, make_code, make_maps, places, reached_order,
-};
+use code::{CompiledCode, choose, layout, make_code, make_maps, places, reached_order};
 use code_slot::WorkerCode;
+use generate::{EntryPoints, GeneratedCode};
 
 /// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -91,8 +93,8 @@ pub struct NativeOptions {
     /// Names of the source places in instructions' line records, for crash reports; those of objects are
     /// known without this.
     pub places: Vec<String>,
-    /// Keeps what more code for the same maps needs ([`NativeEngine::open_code_slot`]).
-    pub is_adaptable: bool,
+    /// More code for the same maps, for which what it needs is kept.
+    pub variants: VariantSupport,
 }
 
 impl Default for NativeOptions {
@@ -115,7 +117,7 @@ impl Default for NativeOptions {
             cpu: CodegenCpu::default(),
             copies: 0,
             places: Vec::new(),
-            is_adaptable: false,
+            variants: VariantSupport::None,
         }
     }
 }
@@ -178,6 +180,7 @@ pub struct NativeEngine {
     listener: Option<RecordListener>,
     variants: Option<Arc<VariantBuilder>>,
     slot: Option<Arc<CodeSlot>>,
+    sampler: Arc<PacketSampler>,
     /// Times of its compilation.
     pub timings: CompileTimings,
     /// Templates of its hash tables, tries and classifiers.
@@ -186,15 +189,6 @@ pub struct NativeEngine {
     pub schedule: CompiledSchedule,
     /// LLVM's IR, if asked for.
     pub texts: Option<LlvmIrText>,
-}
-
-/// Code of an engine's module by other options, for the engine's maps.
-pub struct AlternativeCode {
-    program: NativeProgram,
-    /// State of the first worker, with what it has learnt about this code.
-    lane: WorkerState,
-    layout: DescriptorLayout,
-    schedule: CompiledSchedule,
 }
 
 /// State of one worker.
@@ -300,49 +294,15 @@ impl NativeEngine {
         entry: Func,
         options: &NativeOptions,
     ) -> Result<NativeEngine, NativeError> {
-        let mut anywhere = AddressAllocator::Anywhere;
-        let made =
-            make_code(module, EntryPoints::Batch(entry), options, MapPlacement::New(&mut anywhere), None)?;
-        let start = Instant::now();
-        let (program, made) = link(made)?;
-        let timings = CompileTimings { link: start.elapsed(), ..made.timings };
-        let mut engine = NativeEngine::new(program, made.maps, made.epochs, options.seed, made.layout);
-        engine.fill(&made.initial)?;
-        let CompiledCode { texts, templates, schedule, variants, .. } = made;
+        let entries = EntryPoints::Batch(entry);
+        let made = make_code(module, entries, options, &mut AddressAllocator::Anywhere, None)?;
+        let CompiledCode { maps, epochs, initial, layout, templates, mut generated, variants, .. } = made;
+        let program = generated.link_program()?;
+        let mut engine = NativeEngine::new(program, maps, epochs, options.seed, layout);
+        engine.fill(&initial)?;
+        let variants = variants.map(|source| VariantBuilder::new(source, entry, options.clone()));
+        let GeneratedCode { timings, texts, schedule, .. } = generated;
         Ok(NativeEngine { timings, texts, templates, schedule, variants: variants.map(Arc::new), ..engine })
-    }
-
-    /// Compiles the same module once more, by other options, for the maps of this engine. The templates of tables
-    /// have to be those of this engine, and so has the number of workers.
-    ///
-    /// # Errors
-    /// As for [`NativeEngine::of_module`]; this engine is then as before.
-    pub fn compile_alternative(
-        &mut self,
-        module: Module,
-        entry: Func,
-        options: &NativeOptions,
-    ) -> Result<AlternativeCode, NativeError> {
-        let options = &NativeOptions { workers: self.epochs.workers(), ..options.clone() };
-        let place = MapPlacement::Existing(&mut self.maps);
-        let (program, made) = link(make_code(module, EntryPoints::Batch(entry), options, place, None)?)?;
-        let lane = WorkerState::new(0, self.seed, made.layout, &self.board);
-        let CompiledCode { layout, schedule, .. } = made;
-        Ok(AlternativeCode { program, lane, layout, schedule })
-    }
-
-    /// Takes other code of the same module, and gives back the code that ran before; maps stay.
-    #[must_use]
-    pub fn exchange(&mut self, code: AlternativeCode) -> AlternativeCode {
-        let AlternativeCode { program, mut lane, layout, schedule } = code;
-        lane.worker.clock = self.lane.worker.clock;
-        lane.worker.listener.clone_from(&self.listener);
-        AlternativeCode {
-            program: std::mem::replace(&mut self.program, program),
-            lane: std::mem::replace(&mut self.lane, lane),
-            layout: std::mem::replace(&mut self.layout, layout),
-            schedule: std::mem::replace(&mut self.schedule, schedule),
-        }
     }
 
     /// Layout of packets' descriptors, as [`NativeEngine::layout`], without compiling the program.
@@ -366,10 +326,11 @@ impl NativeEngine {
         entry: Func,
         options: &NativeOptions,
     ) -> Result<NativeImage, NativeError> {
-        let place = MapPlacement::New(&mut AddressAllocator::fixed(0));
-        let made = make_code(module, EntryPoints::Batch(entry), options, place, None)?;
-        let image = NativeImage::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        let CompiledCode { shapes: maps, initial, names, templates, schedule, layout, .. } = made;
+        let (entries, place) = (EntryPoints::Batch(entry), &mut AddressAllocator::fixed(0));
+        let CompiledCode { shapes: maps, initial, templates, layout, generated, .. } =
+            make_code(module, entries, options, place, None)?;
+        let GeneratedCode { object, symbols, loops, names, schedule, .. } = generated;
+        let image = NativeImage::link(&object, &symbols, loops, options.cpu)?;
         let (seed, workers) = (options.seed, options.workers);
         Ok(NativeImage { maps, initial, names, templates, schedule, layout, seed, workers, ..image })
     }
@@ -431,10 +392,10 @@ impl NativeEngine {
             module,
             EntryPoints::Batch(entry),
             options,
-            MapPlacement::New(&mut AddressAllocator::fixed(area)),
+            &mut AddressAllocator::fixed(area),
             Some(&described),
         )?;
-        Ok((made.object.bytes, with(&made.shapes, &made.initial, made.layout)))
+        Ok((made.generated.object.bytes, with(&made.shapes, &made.initial, made.layout)))
     }
 
     /// A program whose code was linked into this process, with its maps.
@@ -495,6 +456,7 @@ impl NativeEngine {
             listener: None,
             variants: None,
             slot: None,
+            sampler: Arc::default(),
             timings: CompileTimings::default(),
             templates: Vec::new(),
             schedule: CompiledSchedule::default(),
@@ -624,28 +586,38 @@ impl NativeEngine {
         own.events.append(&mut others.events);
         self.board = Arc::clone(&other.board);
         self.lane.board = Arc::clone(&other.board);
+        self.sampler = Arc::clone(&other.sampler);
+    }
+
+    /// Copies of packets that come one behind the other, for other threads.
+    pub fn sampler(&self) -> &Arc<PacketSampler> {
+        &self.sampler
     }
 
     /// Runs the program on every packet of the batch; results are left in the batch.
     pub fn run(&mut self, batch: &mut PacketBatch) {
+        self.sampler.sample(batch, self.lane.worker.number);
         let code = (&self.program, self.slot.as_deref());
         run(code, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
     /// As [`NativeEngine::run`], by one of several workers.
     pub(crate) fn run_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
+        self.sampler.sample(batch, lane.worker.number);
         run((&self.program, self.slot.as_deref()), &self.maps, &self.epochs, lane, batch);
     }
 
     /// Runs a graph on every packet of the batch, which has room for copies; the sent packets are left in the
     /// batch.
     pub fn run_graph(&mut self, batch: &mut PacketBatch) {
+        self.sampler.sample(batch, self.lane.worker.number);
         let code = (&self.program, self.slot.as_deref());
         run_graph(code, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
     /// As [`NativeEngine::run_graph`], by one of several workers.
     pub(crate) fn run_graph_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
+        self.sampler.sample(batch, lane.worker.number);
         run_graph((&self.program, self.slot.as_deref()), &self.maps, &self.epochs, lane, batch);
     }
 
@@ -691,18 +663,6 @@ impl NativeEngine {
     }
 }
 
-/// Links code into this process.
-fn link(mut made: CompiledCode) -> Result<(NativeProgram, CompiledCode), NativeError> {
-    let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
-    let (code, addresses) = made.compiler.link(&made.object, &names)?;
-    let (lines, first) = LineTable::of_object(&made.object.bytes, names[0])?;
-    let names = std::mem::take(&mut made.names);
-    let described = crash::CodeDebugInfo { start: (addresses[0] as u64).wrapping_sub(first), lines, names };
-    let program = NativeProgram::new(&addresses, made.loops, CodeOwner::Linked { _code: code })
-        .with_debug_info(described);
-    Ok((program, made))
-}
-
 /// The program, and the place for specialised code beside it.
 type EngineCode<'e> = (&'e NativeProgram, Option<&'e CodeSlot>);
 
@@ -715,7 +675,7 @@ fn run(
 ) {
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
-    code.1.iter().for_each(|slot| slot.sample(batch));
+    code.1.iter().for_each(|slot| slot.sampler().sample(batch, lane.worker.number));
     run_packets(code, maps, epochs, lane, batch.packets_mut());
     lane.worker.records.clear();
 }
@@ -730,7 +690,7 @@ fn run_graph(
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
     lane.worker.buffer = batch.buffer() as u32;
-    code.1.iter().for_each(|slot| slot.sample(batch));
+    code.1.iter().for_each(|slot| slot.sampler().sample(batch, lane.worker.number));
     if lane.worker.listener.is_some() {
         lane.worker.arrivals.clear();
         lane.worker.arrivals.extend_from_slice(batch.arrivals());
@@ -759,14 +719,15 @@ fn run_packets(
         epochs.begin(number);
     }
     let bytes = std::mem::size_of_val(packets);
-    // Code that sorts packets has room for this many.
-    let most = Schedule::MOST_BATCH as usize * lane.worker.layout.words();
-    let mut run = |code: &NativeProgram, lane: &mut WorkerState| {
+    let words = lane.worker.layout.words();
+    let mut run = |code: &NativeProgram, lane: &mut WorkerState, batch: Option<u32>| {
         let WorkerState { worker, judge, .. } = lane;
+        // Code that sorts packets has room for this many.
+        let most = batch.unwrap_or(Schedule::MOST_BATCH).max(1) as usize * words;
         packets.chunks_mut(most).for_each(|packets| code.run(worker, judge, packets));
     };
     match slot {
-        None => run(program, lane),
+        None => run(program, lane, None),
         Some(slot) => {
             let count = lane.worker.layout.number(bytes);
             slot.run(program, lane, count, run);

@@ -29,9 +29,9 @@ mod templates;
 pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
 pub use engine::{
-    AlternativeCode, CodeSlot, CompileTimings, CopiedContents, ExportOptions, InstallError, LlvmIrText,
-    NativeEngine, NativeOptions, SampledPacket, StageEngine, StageError, StageMemory, TrialTimes,
-    VariantBuilder, VariantCode,
+    CodeSlot, CompileTimings, CopiedContents, ExportOptions, InstallError, LlvmIrText, NativeEngine,
+    NativeOptions, PacketSampler, SampledPacket, StageEngine, StageError, StageMemory, TrialTimes,
+    VariantBuilder, VariantCode, VariantOptions, VariantSupport,
 };
 pub use error::NativeError;
 pub use fields::DescriptorFieldSet;

@@ -5,6 +5,7 @@
 #[macro_use]
 extern crate millstream_console;
 
+mod adaptation;
 mod build;
 mod check;
 mod commands;

@@ -101,6 +101,14 @@ impl BatchedExecutor {
         &mut self.engine
     }
 
+    /// Makes room for long packets, of which there may be fewer in a batch.
+    fn make_room(&mut self, packets: &[(u64, &[u8])]) -> Result<(), ExecutorError> {
+        let longest = packets.iter().map(|(_, packet)| packet.len()).max().unwrap_or(0);
+        self.batch.clear();
+        let grown = self.batch.grow(longest);
+        grown.map_err(|error| ExecutorError::Fault(format!("no memory for long packets: {error}")))
+    }
+
     /// Runs packets, at most as many as the batch has room for.
     fn run_packets(&mut self, packets: &[(u64, &[u8])]) -> Result<(), ExecutorError> {
         self.batch.clear();
@@ -134,11 +142,17 @@ impl SwitchExecutor for BatchedExecutor {
     ) -> Result<UnicastOutcome, ExecutorError> {
         let field = self.ingress_port.as_ref().map_or(0, |field| field.offset as usize);
         let port = state.get(field..).and_then(|bytes| bytes.first_chunk().copied()).unwrap_or([0; 2]);
-        self.run_packets(&[(u64::from(u16::from_le_bytes(port)), packet.as_slice())])?;
+        let packets = [(u64::from(u16::from_le_bytes(port)), packet.as_slice())];
+        self.make_room(&packets)?;
+        self.run_packets(&packets)?;
         let Some(port) = self.port(0) else { return Ok(UnicastOutcome::Dropped) };
         packet.clear();
         packet.extend_from_slice(self.batch.bytes(0));
         Ok(UnicastOutcome::Sent(port))
+    }
+
+    fn batch_size(&self) -> Option<usize> {
+        Some(self.batch.capacity().max(1))
     }
 
     fn run_batch(
@@ -146,6 +160,9 @@ impl SwitchExecutor for BatchedExecutor {
         packets: &[(u64, &[u8])],
         sent: &mut dyn FnMut(usize, u64, &[u8]),
     ) -> Option<Result<(), ExecutorError>> {
+        if let Err(error) = self.make_room(packets) {
+            return Some(Err(error));
+        }
         let most = self.batch.capacity().max(1);
         for (number, part) in packets.chunks(most).enumerate() {
             if let Err(error) = self.run_packets(part) {

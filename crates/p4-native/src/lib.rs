@@ -24,7 +24,7 @@ pub use refusal::BatchRefusal;
 pub use workload::{EntrySource, P4Workload, WorkloadError, parse_prefix};
 
 /// Seed of random numbers: that of the interpreter, so that both executions of a program are alike.
-const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Native code as an engine.
 pub struct NativeExecutor {

@@ -91,6 +91,11 @@ pub trait SwitchExecutor {
         None
     }
 
+    /// Packets that [`SwitchExecutor::run_batch`] runs at once, if the engine has code for that.
+    fn batch_size(&self) -> Option<usize> {
+        None
+    }
+
     /// Runs packets, each with the port from which it has just come, through parser, ingress and egress of v1model
     /// in batches, if the engine has code for that, and gives each packet that leaves: its position, its port and
     /// its bytes. Other engines give `None`.
@@ -138,6 +143,10 @@ impl<E: SwitchExecutor + ?Sized> SwitchExecutor for Box<E> {
         packet: &mut Vec<u8>,
     ) -> Result<UnicastOutcome, ExecutorError> {
         (**self).run_unicast(state, packet)
+    }
+
+    fn batch_size(&self) -> Option<usize> {
+        (**self).batch_size()
     }
 
     fn run_batch(

@@ -45,6 +45,11 @@ impl<E: SwitchExecutor> Switch<E> {
         }
     }
 
+    /// Packets that [`Switch::receive_batch`] runs at once, if the engine has code for that.
+    pub fn batch_size(&self) -> Option<usize> {
+        self.executor.batch_size()
+    }
+
     fn advance_time(&mut self) {
         self.time = match &self.clock {
             Some(clock) => clock(),

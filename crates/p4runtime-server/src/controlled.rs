@@ -4,15 +4,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use millstream_p4_lower::{MessageSpec, ObjectKind, Pipeline};
-use millstream_p4_switch::{SentPacket, Switch, SwitchError, SwitchEvent, SwitchExecutor};
+use millstream_p4_lower::{ObjectKind, Pipeline};
+use millstream_p4_switch::{Switch, SwitchExecutor};
 use millstream_p4runtime::entities::{
     BatchOutcome, EntityChange, EntityError, EntityPlace, EntityStore, ErrorKind, undone_batch,
 };
 use millstream_p4runtime::proto::v1::{
-    DigestList, Entity, PacketIn, PacketOut, TableEntry, Update, entity, write_request::Atomicity,
+    DigestList, Entity, TableEntry, Update, entity, write_request::Atomicity,
 };
-use num_bigint::BigUint;
 
 use crate::bindings::PipelineBindings;
 use crate::digests::DigestQueues;
@@ -39,17 +38,6 @@ pub struct SwitchSettings {
     pub cpu_port: Option<u64>,
 }
 
-/// Results of a packet.
-#[derive(Debug, Default)]
-pub struct MovedPackets {
-    /// Packets that leave by ports.
-    pub sent: Vec<SentPacket>,
-    /// Packets for controllers.
-    pub for_controllers: Vec<PacketIn>,
-    /// Messages that the program logged.
-    pub messages: Vec<String>,
-}
-
 /// A cell of one of the program's counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CounterFigure {
@@ -73,7 +61,7 @@ pub struct ControlledSwitch {
     pub(crate) digests: DigestQueues,
     pub(crate) settings: SwitchSettings,
     pub(crate) handles: CommandHandles,
-    headers: ControllerHeaders,
+    pub(crate) headers: ControllerHeaders,
     last_group: u32,
     started: Instant,
     /// Copy of the switch for traces, once a packet was traced.
@@ -281,52 +269,6 @@ impl ControlledSwitch {
         reader.refresh(entity);
     }
 
-    /// Moves a packet that came in at a port.
-    ///
-    /// # Errors
-    /// [`SwitchError`] if the engine fails, or the packet circulates without end.
-    pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<MovedPackets, SwitchError> {
-        let sent = self.switch.receive(port, data);
-        let mut moved = MovedPackets::default();
-        let now = self.now();
-        for event in std::mem::take(&mut self.switch.events) {
-            match event {
-                SwitchEvent::Digest(number, data) => {
-                    let enabled =
-                        self.bindings.digests.get(&number).filter(|id| self.store.digest(**id).is_some());
-                    if let Some(id) = enabled {
-                        self.digests.add(*id, data, now);
-                    }
-                }
-                SwitchEvent::Message(number, data) => {
-                    let spec = self.program.lowered.pipeline.messages.get(number);
-                    moved.messages.extend(spec.map(|spec| message_text(spec, &data)));
-                }
-            }
-        }
-        let cpu_port = self.cpu_port();
-        for packet in sent? {
-            match Some(packet.port) == cpu_port {
-                true => moved.for_controllers.push(self.headers.decode(&packet.data)),
-                false => moved.sent.push(packet),
-            }
-        }
-        Ok(moved)
-    }
-
-    /// Moves a packet of a controller.
-    ///
-    /// # Errors
-    /// If its header is not the program's, or the program fails.
-    pub fn receive_from_controller(&mut self, packet: &PacketOut) -> Result<MovedPackets, EntityError> {
-        let Some(port) = self.cpu_port() else {
-            let message = "the program has no header for packets of controllers; --cpu-port names a port";
-            return Err(EntityError::new(ErrorKind::FailedPrecondition, message));
-        };
-        let data = self.headers.encode(packet)?;
-        self.receive(port, &data).map_err(|error| EntityError::new(ErrorKind::Aborted, error.to_string()))
-    }
-
     /// Takes the lists of digests that are due.
     pub(crate) fn take_digests(&mut self) -> Vec<DigestList> {
         let now = self.now();
@@ -394,23 +336,6 @@ impl ControlledSwitch {
     }
 }
 
-/// Text of a message: its format with the fields.
-fn message_text(spec: &MessageSpec, data: &[u8]) -> String {
-    let whole = BigUint::from_bytes_be(data);
-    let mut left: u64 = spec.bits.iter().map(|bits| u64::from(*bits)).sum();
-    let mut values = spec.bits.iter().map(|bits| {
-        left = left.saturating_sub(u64::from(*bits));
-        (&whole >> left) & ((BigUint::from(1u8) << *bits) - 1u8)
-    });
-    let mut parts = spec.text.split("{}");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        text += &values.next().map_or("{}".to_owned(), |value| value.to_string());
-        text += part;
-    }
-    text
-}
-
 /// Tells if an update sets a direct counter.
 fn writes_counter(update: &Update) -> bool {
     match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
@@ -422,15 +347,4 @@ fn writes_counter(update: &Update) -> bool {
 
 fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_of_messages_are_cut_from_packed_bits() {
-        let spec = MessageSpec { text: "port {} of {}, {}".into(), bits: vec![9, 7] };
-        assert_eq!(message_text(&spec, &[0x81, 0x05]), "port 258 of 5, {}");
-    }
 }

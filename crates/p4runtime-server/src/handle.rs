@@ -9,8 +9,9 @@ use millstream_p4runtime::proto::v1::{
     DigestList, IdleTimeoutNotification, PacketIn, stream_message_response::Update,
 };
 
-use crate::controlled::{ControlledSwitch, MovedPackets, SwitchSettings};
+use crate::controlled::{ControlledSwitch, SwitchSettings};
 use crate::executor::ExecutorFactory;
+use crate::moves::MovedPackets;
 use crate::program::ControlProgram;
 use crate::reconcile::{ReconcileReport, keep_state};
 use crate::streams::ControllerStreams;

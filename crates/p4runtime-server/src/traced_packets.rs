@@ -2,7 +2,8 @@
 
 use millstream_p4_switch::{SwitchError, TraceEvent};
 
-use crate::controlled::{ControlledSwitch, MovedPackets};
+use crate::controlled::ControlledSwitch;
+use crate::moves::MovedPackets;
 use crate::tracer::PacketTracer;
 
 impl ControlledSwitch {

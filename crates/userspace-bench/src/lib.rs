@@ -12,4 +12,4 @@ pub mod tune;
 
 // Short names for the modules above.
 use millstream_console::{bounded_read, duration_args, exit, output, progress};
-use millstream_userspace::{capture, click, native, plan, workload_args};
+use millstream_userspace::{capture, click, native, plan, sample, workload_args};

@@ -1,43 +1,19 @@
-//! `--adapt` of `click` and `native`. docs/adaptation.md.
+//! Adaptation of `click` and `native`. docs/adaptation.md.
 
 use millstream_adapt::{AdaptMode, EngineAdaptation};
+use millstream_console::adapt_args::{AdaptArgs, AdaptChoice};
+use millstream_native::VariantSupport;
 
-/// Flag for programs that run in this process.
-#[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub(crate) struct AdaptArgs {
-    /// Specialise the program to its tables and traffic while it runs: code for small tables, hot keys and equal
-    /// fields, judged beside the program and withdrawn when it does not pay; `suggest` only reports what it would
-    /// do
-    #[arg(
-        long,
-        value_name = "MODE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "install",
-        value_enum
-    )]
-    adapt: Option<AdaptChoice>,
+/// More code that an engine has to be able to get.
+pub(crate) fn variant_support(args: AdaptArgs) -> VariantSupport {
+    if args.choice().is_some() { VariantSupport::Installed } else { VariantSupport::None }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum AdaptChoice {
-    /// Install code that pays
-    Install,
-    /// Report what would be installed
-    Suggest,
-}
-
-impl AdaptArgs {
-    /// Returns true if the program is to be adapted.
-    pub(crate) fn is_on(self) -> bool {
-        self.adapt.is_some()
-    }
-
-    /// Adaptation of a run.
-    pub(crate) fn adaptation(self) -> EngineAdaptation {
-        EngineAdaptation::new(self.adapt.map(|choice| match choice {
-            AdaptChoice::Install => AdaptMode::Install,
-            AdaptChoice::Suggest => AdaptMode::Suggest,
-        }))
-    }
+/// Adaptation of a run.
+pub(crate) fn engine_adaptation(args: AdaptArgs) -> EngineAdaptation {
+    let mode = args.choice().map(|choice| match choice {
+        AdaptChoice::Install => AdaptMode::Install,
+        AdaptChoice::Suggest => AdaptMode::Suggest,
+    });
+    EngineAdaptation::new(mode, args.curves())
 }

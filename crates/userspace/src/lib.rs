@@ -21,6 +21,7 @@ pub mod dpdk;
 pub mod layout;
 pub mod native;
 pub mod plan;
+pub mod sample;
 mod supervise;
 pub mod workload_args;
 

@@ -89,6 +89,12 @@ impl TrafficArgs {
         Ok((load, order))
     }
 
+    /// The same with this capture in place of packets drawn from the tables.
+    #[must_use]
+    pub fn with_capture(&self, path: &Path) -> TrafficArgs {
+        TrafficArgs { pcap: Some(path.to_owned()), packet: None, ..self.clone() }
+    }
+
     /// Frames from a file, and a description of their source.
     pub fn recorded(&self) -> Result<Option<RecordedFrames>, miette::Report> {
         if let Some(path) = &self.packet {

@@ -11,6 +11,7 @@ use super::lock;
 use crate::plans::{HotKeys, hot_share};
 use crate::program::AdaptableProgram;
 use crate::replicas::Replicas;
+use crate::schedules::{ScheduleTrials, TimedSchedule};
 use crate::settings::{AdaptMode, AdaptSettings};
 use crate::status::{AdaptState, AdaptStatus, WithdrawalReason};
 use crate::watch::{GainWatch, SwapLimit, live_gain};
@@ -51,10 +52,15 @@ pub(super) struct Adapter {
     pub(super) samples: Vec<SampledPacket>,
     pub(super) active: Option<ActiveForm>,
     pub(super) limit: SwapLimit,
+    /// Trials of schedules, until they are over.
+    pub(super) trials: Option<ScheduleTrials>,
+    /// The schedule that won.
+    pub(super) base: Option<TimedSchedule>,
+    pub(super) base_gain: GainWatch,
     gain: GainWatch,
     /// Time for which a table must not have been written, where that is longer than usual.
     quiet: BTreeMap<usize, Duration>,
-    next_round: Instant,
+    pub(super) next_round: Instant,
     pause: Duration,
     looks: u32,
     is_over: bool,
@@ -65,7 +71,7 @@ impl Adapter {
         program: AdaptableProgram,
         slot: Arc<CodeSlot>,
         settings: AdaptSettings,
-        replicas: Replicas,
+        (replicas, trials): (Replicas, Option<ScheduleTrials>),
     ) -> Adapter {
         Adapter {
             limit: SwapLimit::new(settings.swaps_per_minute),
@@ -75,6 +81,9 @@ impl Adapter {
             replicas,
             samples: Vec::new(),
             active: None,
+            trials,
+            base: None,
+            base_gain: GainWatch::default(),
             gain: GainWatch::default(),
             quiet: BTreeMap::new(),
             next_round: Instant::now(),
@@ -103,6 +112,10 @@ impl Adapter {
             lock(status).state = AdaptState::WaitingForPackets;
             return;
         }
+        if self.settings.mode == AdaptMode::Install && self.try_schedules(status) || self.is_over {
+            lock(status).state = AdaptState::Watching;
+            return;
+        }
         if self.active.is_none() && now >= self.next_round && self.limit.permits(now) {
             self.attempt(status);
         }
@@ -111,8 +124,8 @@ impl Adapter {
     }
 
     fn take_samples(&mut self) {
-        let mut fresh = self.slot.take_samples();
-        self.slot.request_samples(COPIED);
+        let mut fresh = self.slot.sampler().take();
+        self.slot.sampler().request(COPIED);
         self.samples.append(&mut fresh);
         let old = self.samples.len().saturating_sub(KEPT);
         self.samples.drain(..old);
@@ -120,9 +133,12 @@ impl Adapter {
 
     /// Withdraws the active form if it must not or should not run.
     fn check_active(&mut self, status: &Mutex<AdaptStatus>) {
-        let Some(active) = &self.active else { return };
         self.looks = self.looks.wrapping_add(1);
         let is_check = self.looks.is_multiple_of(CHECKED);
+        if is_check {
+            self.check_base(status);
+        }
+        let Some(active) = &self.active else { return };
         let versions_moved = self.settings.mode == AdaptMode::Suggest && self.is_written(active);
         let reason = if self.slot.is_stale() || versions_moved {
             Some(WithdrawalReason::TableWritten)
@@ -157,6 +173,7 @@ impl Adapter {
 
     fn withdraw(&mut self, reason: WithdrawalReason, status: &Mutex<AdaptStatus>) {
         self.slot.withdraw();
+        self.install_base();
         let Some(active) = self.active.take() else { return };
         let now = Instant::now();
         match reason {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use millstream_ir::Module;
+use millstream_native::VariantOptions;
 use millstream_specializer::profile::SiteProfile;
 use millstream_specializer::transform::TransformReport;
 
@@ -110,7 +111,8 @@ impl Adapter {
         let builder = self.replicas.candidate_builder()?;
         // The replica's own passes are quick ones.
         let passes = self.settings.llvm_passes.as_deref().unwrap_or(self.slot.builder().llvm_passes());
-        match builder.compile(form.module.clone(), Some(passes)) {
+        let options = VariantOptions { llvm_passes: Some(passes.to_owned()), ..self.variant_options() };
+        match builder.compile(form.module.clone(), &options) {
             Ok(code) => {
                 lock(status).compiled += 1;
                 Some(judge(&mut self.replicas, &code, &self.samples))
@@ -126,7 +128,7 @@ impl Adapter {
         let JudgedForm { form: PreparedForm { module, mut advice, hot, tables }, time } = best;
         if self.settings.mode == AdaptMode::Install {
             let builder = self.slot.builder();
-            let code = match builder.compile(module, self.settings.llvm_passes.as_deref()) {
+            let code = match builder.compile(module, &self.variant_options()) {
                 Ok(code) => Arc::new(code),
                 Err(error) => return count_failure(status, &error),
             };
@@ -134,6 +136,7 @@ impl Adapter {
             let assumed: Vec<(usize, u64)> =
                 tables.iter().map(|map| (*map, self.replicas.version(*map))).collect();
             if let Err(error) = self.slot.install(code, &assumed) {
+                self.install_base();
                 // The table was written while the code was made: the next attempt sees that.
                 tracing::debug!("not installed: {error}");
                 return;

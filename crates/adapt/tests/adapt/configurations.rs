@@ -6,7 +6,7 @@ use millstream_adapt::{AdaptSession, AdaptState, PacketModel};
 use millstream_built::{fill, handlers};
 use millstream_click::{Ablations, ClickProgram, HandlerWriters, flatten, parse};
 use millstream_click_elements::compile_for;
-use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
+use millstream_native::{NativeEngine, NativeOptions, PacketBatch, VariantSupport};
 use millstream_programs::packet::EthernetFrame;
 
 use crate::{eager, run_until};
@@ -27,8 +27,11 @@ impl Configuration {
         let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
         let program = compile_for(&graph, &none, HandlerWriters::Anybody, Ablations::default())
             .unwrap_or_else(|e| panic!("{e:?}"));
-        let options =
-            NativeOptions { is_adaptable: true, copies: program.copies, ..NativeOptions::default() };
+        let options = NativeOptions {
+            variants: VariantSupport::Installed,
+            copies: program.copies,
+            ..NativeOptions::default()
+        };
         let mut engine =
             NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
         fill(&mut engine, &program.entries).expect("room");

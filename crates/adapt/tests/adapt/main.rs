@@ -3,6 +3,7 @@
 
 mod configurations;
 mod programs;
+mod samples;
 mod swaps;
 mod table;
 mod writes;
@@ -25,6 +26,7 @@ fn eager(packets: PacketModel) -> AdaptSettings {
         most_time: f64::INFINITY,
         most_live_time: f64::INFINITY,
         is_background: false,
+        tries_schedules: false,
         ..AdaptSettings::new(packets)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_adapt::{AdaptMode, AdaptSession, AdaptSettings, AdaptState, AdaptStatus, PacketModel};
 use millstream_interp::MapKind;
 use millstream_lab::workload::BuiltinWorkload;
-use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
+use millstream_native::{NativeEngine, NativeOptions, PacketBatch, VariantSupport};
 use millstream_object::Object;
 use millstream_programs::traffic::FlowLocality;
 
@@ -20,7 +20,7 @@ fn adapt_builtin(name: &str, locality: FlowLocality) -> AdaptStatus {
     let known: BuiltinWorkload = format!("builtin:{name}").parse().expect("known");
     let load = known.workload([1, 2], 200, locality).expect("it fits");
     let object = Object::parse(known.program.name, known.program.object).expect("our own");
-    let options = NativeOptions { is_adaptable: true, ..NativeOptions::default() };
+    let options = NativeOptions { variants: VariantSupport::Installed, ..NativeOptions::default() };
     let mut engine = NativeEngine::of_object(&object, None, &options).expect("compiled");
     for entry in &load.entries {
         let map = engine.map(entry.map).expect("its map");

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use millstream_adapt::{AdaptSession, AdaptSettings, PacketModel};
 use millstream_interp::MapKind;
 use millstream_native::io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
-use millstream_native::{ArrivalMetadata, InstallError, VariantCode};
+use millstream_native::{ArrivalMetadata, InstallError, PacketBatch, VariantCode, VariantOptions};
 
-use crate::table::{VALUE, engine, frame, number, set};
+use crate::table::{VALUE, engine, frame, number, set, value};
+use crate::{eager, run_frames, run_until};
 
 const SWAPS: u64 = 1_000;
 
@@ -33,7 +35,7 @@ fn swaps_lose_no_packet() {
     let slot = engine.open_code_slot(&[0]).expect("adaptable");
     let compile = || {
         let builder = slot.builder();
-        Arc::new(builder.compile(builder.module().clone(), None).expect("compiled"))
+        Arc::new(builder.compile(builder.module().clone(), &VariantOptions::default()).expect("compiled"))
     };
     let forms: [Arc<VariantCode>; 2] = [compile(), compile()];
     let mut frames: Vec<Vec<u8>> = (0..64).map(frame).collect();
@@ -81,7 +83,11 @@ fn code_of_another_engine_and_of_old_contents_is_refused() {
     let [slot, foreign] =
         [&mut one, &mut other].map(|engine| engine.open_code_slot(&[0]).expect("adaptable"));
     let compile = |slot: &millstream_native::CodeSlot| {
-        Arc::new(slot.builder().compile(slot.builder().module().clone(), None).expect("compiled"))
+        Arc::new(
+            slot.builder()
+                .compile(slot.builder().module().clone(), &VariantOptions::default())
+                .expect("compiled"),
+        )
     };
     assert_eq!(slot.install(compile(&foreign), &[]), Err(InstallError::Foreign));
     set(&mut one, 1, 1);
@@ -91,4 +97,22 @@ fn code_of_another_engine_and_of_old_contents_is_refused() {
     assert!(slot.is_specialized());
     set(&mut one, 1, 2);
     assert!(slot.is_stale() && !slot.is_specialized());
+}
+
+/// Each schedule takes its turn, and every packet gets its value meanwhile.
+#[test]
+fn schedules_are_tried_on_live_packets_and_change_none() {
+    let mut engine = engine(MapKind::Hash, 1024, 1);
+    (0..1024).for_each(|key| set(&mut engine, key, u64::from(key) + 1));
+    let settings =
+        AdaptSettings { tries_schedules: true, trial_time: crate::LIMIT, ..eager(PacketModel::Verdicts) };
+    let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
+    let frames: Vec<Vec<u8>> = (0..64).map(|n| frame(n * 16)).collect();
+    let mut batch = PacketBatch::new(frames.len()).expect("memory");
+    let run = || {
+        run_frames(&mut engine, &mut batch, &frames);
+        (0..64).for_each(|at| assert_eq!(value(&batch, at), Some(16 * at as u64 + 1)));
+    };
+    let status = run_until(&session, run, |status| status.schedule.is_some());
+    assert!(status.schedules_tried > 2 && status.differences == 0, "{status:?}");
 }

@@ -5,7 +5,7 @@ use millstream_ir::{
     BlockCall, Cond, Func, FuncCursor, Function, KeyPiece, Linkage, MapDecl, MemFlags, Module, Op, Prov,
     Size, Type, Value, Width,
 };
-use millstream_native::{NativeEngine, NativeOptions, PacketBatch};
+use millstream_native::{NativeEngine, NativeOptions, PacketBatch, VariantSupport};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -61,7 +61,7 @@ fn program(kind: MapKind, entries: u32) -> (Module, Func) {
 /// An engine for it that may be adapted.
 pub(crate) fn engine(kind: MapKind, entries: u32, workers: u32) -> NativeEngine {
     let (module, func) = program(kind, entries);
-    let options = NativeOptions { workers, is_adaptable: true, ..NativeOptions::default() };
+    let options = NativeOptions { workers, variants: VariantSupport::Installed, ..NativeOptions::default() };
     NativeEngine::of_module(module, func, &options).expect("compiled")
 }
 

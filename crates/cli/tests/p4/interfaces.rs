@@ -67,12 +67,12 @@ fn connect_host() {
 struct RunningSwitch(Child);
 
 impl RunningSwitch {
-    fn start(namespace: &Namespace, files: &Files, on: &str) -> RunningSwitch {
+    fn start(namespace: &Namespace, files: &Files, flags: &[&str]) -> RunningSwitch {
         let entries = files.path("routes.json");
         std::fs::write(&entries, ROUTES).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
         command.args(["p4", "run", ROUTER, "-i", "1@p4s1", "-i", "2@p4s2", "--runtime-json", &entries]);
-        command.args(["--cli", "127.0.0.1:0", "--on", on]).stderr(Stdio::piped());
+        command.args(["--cli", "127.0.0.1:0", "--on"]).args(flags).stderr(Stdio::piped());
         let mut child = namespace.enter(|| command.spawn().unwrap()).unwrap();
         let mut line = String::new();
         let mut text = BufReader::new(child.stderr.take().unwrap());
@@ -121,11 +121,12 @@ fn ask(wire: &PacketSocket, first: u16) -> u16 {
     unreachable!("a range without end")
 }
 
-fn routed(on: &str) {
+/// Runs the router by this execution and further flags; returns what it said at the end.
+fn routed(flags: &[&str]) -> Option<String> {
     if !testing::require() {
-        return;
+        return None;
     }
-    let files = Files::new(&format!("p4-interfaces-{on}"));
+    let files = Files::new(&format!("p4-interfaces-{}", flags.concat()));
     let namespace = Namespace::new().unwrap();
     let wire = namespace.enter(|| {
         ip("link set lo up");
@@ -135,7 +136,7 @@ fn routed(on: &str) {
         PacketSocket::open(ends.1).unwrap()
     });
     let wire = wire.unwrap();
-    let switch = RunningSwitch::start(&namespace, &files, on);
+    let switch = RunningSwitch::start(&namespace, &files, flags);
     for number in 0..20 {
         ask(&wire, number * 100);
     }
@@ -148,14 +149,21 @@ fn routed(on: &str) {
     let counts: Vec<u64> = line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
     let [1, received, sent, 0] = counts[..] else { panic!("{said}") };
     assert!(received >= 22 && sent >= 21, "{said}");
+    Some(said)
 }
 
 #[test]
 fn an_interpreted_router_forwards_between_interfaces() {
-    routed("interpreter");
+    routed(&["interpreter"]);
 }
 
 #[test]
 fn a_native_router_forwards_between_interfaces() {
-    routed("native");
+    routed(&["native"]);
+}
+
+#[test]
+fn an_adapted_router_forwards_between_interfaces_and_reports() {
+    let Some(said) = routed(&["native", "--adapt"]) else { return };
+    assert!(said.contains("adaptation: ended") && said.contains(" 0 differences"), "{said}");
 }

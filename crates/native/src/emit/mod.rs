@@ -105,6 +105,13 @@ pub(crate) struct MapCodegenInfo {
     pub(crate) value_size: u32,
 }
 
+impl MapCodegenInfo {
+    /// Returns true if the lines that its look-ups read can be fetched ahead.
+    pub(crate) fn can_fetch(&self) -> bool {
+        self.inline.is_some() && self.lookup_bytes > 0
+    }
+}
+
 /// A match table as a tree of comparisons, of words of these widths.
 pub(crate) struct ComparisonTree {
     pub(crate) plan: TablePlan,
@@ -216,7 +223,7 @@ impl CodegenUnit<'_> {
                 (fetched, why) => PrefetchDecision { table, fetched, why },
             }
         };
-        let tables = all.filter(|(_, info)| info.inline.is_some() && info.lookup_bytes > 0);
+        let tables = all.filter(|(_, info)| info.can_fetch());
         let in_order = match (schedule.classes, self.independent) {
             (BatchReordering::One, _) | (_, Ok(())) => None,
             (_, Err(why)) => Some(why.clone()),

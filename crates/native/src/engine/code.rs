@@ -11,16 +11,14 @@ use millstream_isa::helpers::id;
 use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
-use super::variant::{VariantBuilder, VariantTarget};
-use super::{CompileTimings, EngineMaps, LlvmIrText, NativeError, NativeOptions};
-use crate::batch_reordering;
+use super::generate::{
+    CodeSource, CodeTarget, EntryPoints, GeneratedCode, KnownMaps, VariantSupport, generate, way,
+};
+use super::{EngineMaps, NativeError, NativeOptions};
 use crate::classifier::{self, ExpandedTables};
-use crate::emit::{CodegenUnit, MapCodegenInfo, ProgramExport, emit, is_program, reachable};
+use crate::emit::{MapCodegenInfo, ProgramExport, is_program};
 use crate::fields::DescriptorFieldSet;
 use crate::image::{HASHES, ImageMapSpec, InitialMapEntry};
-use crate::llvm::{LlvmCompiler, ObjectFile};
-use crate::prefetch::{self, LookupHandling};
-use crate::runtime::helpers;
 use crate::runtime::index::{HashTemplate, MOST_KEY};
 use crate::runtime::maps::NativeMap;
 use crate::runtime::packet::DescriptorLayout;
@@ -28,12 +26,12 @@ use crate::runtime::region::{AddressAllocator, ExternalMemory, FixedAddressBox};
 use crate::runtime::sharing::SeqlockMap;
 use crate::runtime::worker_epochs::WorkerEpochs;
 use crate::templates::{TableHints, TableTemplate};
-use millstream_plan::{CompiledSchedule, PrefetchPolicy, nearest};
+use millstream_plan::{PrefetchPolicy, Schedule, nearest};
 
 /// `BPF_PROG_TYPE_XDP`.
 pub(super) const XDP: u32 = 6;
 
-/// Compiled code that is not yet linked.
+/// Compiled code that is not yet linked, with its maps.
 pub(super) struct CompiledCode {
     pub(super) maps: EngineMaps,
     pub(super) epochs: Arc<WorkerEpochs>,
@@ -42,18 +40,17 @@ pub(super) struct CompiledCode {
     pub(super) initial: Vec<InitialMapEntry>,
     pub(super) layout: DescriptorLayout,
     pub(super) templates: Vec<TableTemplate>,
-    pub(super) schedule: CompiledSchedule,
-    pub(super) compiler: LlvmCompiler,
-    pub(super) object: ObjectFile,
-    /// Loops over a batch, then programs that tail calls reach.
-    pub(super) symbols: Vec<String>,
-    pub(super) loops: usize,
-    /// Names of places in the code.
-    pub(super) names: Vec<String>,
-    pub(super) timings: CompileTimings,
-    pub(super) texts: Option<LlvmIrText>,
-    /// Compiler of more code for the same maps, if the engine is to have some.
-    pub(super) variants: Option<VariantBuilder>,
+    pub(super) generated: GeneratedCode,
+    /// Source of more code for the same maps, if the engine is to have some.
+    pub(super) variants: Option<VariantSource>,
+}
+
+/// A program before the passes, with what code for its maps depends on.
+pub(super) struct VariantSource {
+    pub(super) module: Module,
+    pub(super) target: CodeTarget,
+    /// Initial contents of its maps.
+    pub(super) initial: Vec<InitialMapEntry>,
 }
 
 /// The program with this name, or the only one of type XDP.
@@ -102,8 +99,7 @@ pub(super) fn layout(
 ) -> Result<DescriptorLayout, NativeError> {
     let expanded = optimize(&mut module, options)?;
     let entry = EntryPoints::Batch(entry);
-    let place = MapPlacement::New(&mut AddressAllocator::Anywhere);
-    Ok(CodegenInput::of(&module, entry, options, place, &expanded)?.layout)
+    Ok(CodegenInput::of(&module, entry, options, &mut AddressAllocator::Anywhere, &expanded)?.layout)
 }
 
 /// Makes the export of a program from its maps, their initial contents, and its layout.
@@ -134,7 +130,7 @@ struct CodegenInput {
     shapes: Vec<ImageMapSpec>,
     templates: Vec<TableTemplate>,
     /// Properties of the supported maps.
-    known: SecondaryMap<millstream_ir::Map, Option<MapCodegenInfo>>,
+    known: KnownMaps,
     /// Programs that tail calls reach.
     others: Vec<Func>,
     /// The path to look-ups that are fetched for.
@@ -143,12 +139,12 @@ struct CodegenInput {
 }
 
 impl CodegenInput {
-    /// Makes the maps, unless they exist, and lays out descriptors.
+    /// Makes the maps and lays out descriptors.
     fn of(
         module: &Module,
         entries: EntryPoints<'_>,
         options: &NativeOptions,
-        place: MapPlacement<'_>,
+        place: &mut AddressAllocator,
         expanded: &ExpandedTables,
     ) -> Result<CodegenInput, NativeError> {
         let (tables, tries) = (&options.tables, &options.tries);
@@ -163,22 +159,15 @@ impl CodegenInput {
         roomy(&shapes)?;
         pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
         let epochs = Arc::new(WorkerEpochs::new(options.workers));
-        let mut maps = EngineMaps::new();
-        let all = match place {
-            MapPlacement::New(place) => {
-                maps = make_maps(&shapes, options.seed, &epochs, place)?;
-                lend(&mut maps, &shapes, &options.lent, options.workers)?;
-                &mut maps
-            }
-            MapPlacement::Existing(existing) => existing,
-        };
+        let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
+        lend(&mut maps, &shapes, &options.lent, options.workers)?;
         let changed = changed(module);
-        named(all, options)?;
         let mut known = SecondaryMap::new();
-        for (at, map) in module.maps.keys().zip(all) {
+        for (at, map) in module.maps.keys().zip(&mut maps) {
             let guarded = options.workers > 1 && changed[at];
             known[at] = map.as_mut().map(|map| MapCodegenInfo { guarded, ..info(map, options) });
         }
+        let known = fetched(&known, module, &options.schedule)?;
         let (others, slice, fields) = match entries {
             EntryPoints::Batch(entry) => {
                 let others = reached_by_tail_calls(module);
@@ -187,44 +176,52 @@ impl CodegenInput {
             }
             EntryPoints::Stages(_) => (Vec::new(), None, DescriptorFieldSet::NONE),
         };
-        let ahead = known.values().flatten().filter(|info: &&MapCodegenInfo| info.ahead).count();
-        let layout = options.descriptors.layout(fields, if slice.is_some() { ahead } else { 0 });
-        let layout = layout.copying(options.copies);
+        let layout = lay_out(fields, &known, slice.is_some(), options);
         Ok(CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout })
     }
 }
 
-/// Maps of the code to make.
-pub(super) enum MapPlacement<'m> {
-    /// New ones, at these addresses.
-    New(&'m mut AddressAllocator),
-    /// Those of other code of the same module.
-    Existing(&'m mut EngineMaps),
+/// Layout of descriptors with these fields: with room for notes of the look-ups that are fetched for if there is a
+/// path to them, and of those that variants may fetch for.
+pub(super) fn lay_out(
+    fields: DescriptorFieldSet,
+    known: &KnownMaps,
+    has_slice: bool,
+    options: &NativeOptions,
+) -> DescriptorLayout {
+    let is_noted = |info: &&MapCodegenInfo| match options.variants {
+        VariantSupport::Installed => info.can_fetch(),
+        _ => has_slice && info.ahead,
+    };
+    let notes = known.values().flatten().filter(is_noted).count();
+    options.descriptors.layout(fields, notes).copying(options.copies)
 }
 
-/// Functions that others call.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum EntryPoints<'f> {
-    /// The program that batches run.
-    Batch(Func),
-    /// Functions of a pipeline, at least one. Each takes the state of a packet, its first byte and its end.
-    Stages(&'f [Func]),
-}
-
-impl EntryPoints<'_> {
-    fn first(self) -> Option<Func> {
-        match self {
-            EntryPoints::Batch(entry) => Some(entry),
-            EntryPoints::Stages(stages) => stages.first().copied(),
+/// Properties of maps, with the look-ups that a schedule fetches for.
+pub(super) fn fetched(
+    known: &KnownMaps,
+    module: &Module,
+    schedule: &Schedule,
+) -> Result<KnownMaps, NativeError> {
+    let mut by_schedule = KnownMaps::new();
+    let mut names = Vec::new();
+    for (map, decl) in module.maps.iter() {
+        let (Some(info), name) = (&known[map], &decl.name) else { continue };
+        if info.can_fetch() {
+            names.push(name.as_str());
         }
+        let ahead = info.can_fetch() && schedule.fetches(name, info.lookup_bytes).0;
+        by_schedule[map] = Some(MapCodegenInfo { ahead, ..*info });
     }
-
-    fn stages(&self) -> &[Func] {
-        match self {
-            EntryPoints::Batch(_) => &[],
-            EntryPoints::Stages(stages) => stages,
-        }
-    }
+    let PrefetchPolicy::Tables(wanted) = &schedule.fetch else { return Ok(by_schedule) };
+    let Some(unknown) = wanted.iter().find(|name| !names.contains(&name.as_str())) else {
+        return Ok(by_schedule);
+    };
+    let near = nearest(unknown, &names).map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default();
+    Err(NativeError::Choose(format!(
+        "fetch={unknown}: there is no such table whose look-ups can be fetched for{near}; there are: {}",
+        names.join(", ")
+    )))
 }
 
 /// Runs the passes, makes the maps, and has LLVM compile; if `described`, makes code for others to link.
@@ -232,80 +229,25 @@ pub(super) fn make_code(
     mut module: Module,
     entries: EntryPoints<'_>,
     options: &NativeOptions,
-    place: MapPlacement<'_>,
+    place: &mut AddressAllocator,
     described: Option<ExportBuilder<'_>>,
 ) -> Result<CompiledCode, NativeError> {
-    let mut timings = CompileTimings::default();
-    let Some(entry) = entries.first() else {
-        return Err(NativeError::Choose("the pipeline has no function".to_owned()));
-    };
     let start = Instant::now();
     let expanded = classifier::expand(&mut module, &options.classifiers)?;
-    let before = (options.is_adaptable && entries.stages().is_empty()).then(|| module.clone());
+    let has_variants = options.variants != VariantSupport::None && entries.stages().is_empty();
+    let before = has_variants.then(|| module.clone());
     run_passes(&mut module, options)?;
-    timings.passes = start.elapsed();
+    let passes = start.elapsed();
     let CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout } =
         CodegenInput::of(&module, entries, options, place, &expanded)?;
     let ExpandedTables { initial, matches, .. } = expanded;
-
-    let start = Instant::now();
-    let (slice, shared) = (slice.as_ref(), options.workers > 1 || !options.lent.is_empty());
-    let reads = |map| known[map].as_ref().is_some_and(|info: &MapCodegenInfo| info.only_reads);
-    let independent = &batch_reordering::independent(&module, reachable(&module, entry, &others), &reads);
-    let table = described.map(|described| described(&shapes, &initial, layout));
-    let table = table.as_ref();
-    // Whoever links code with others has debug information of their own.
-    let located = table.is_none();
-    let (module, maps_known) = (&module, &known);
-    let unit = CodegenUnit {
-        module,
-        maps: maps_known,
-        entry,
-        stages: entries.stages(),
-        others: &others,
-        schedule: &options.schedule,
-        layout,
-        independent,
-        shared,
-        slice,
-        matches: &matches,
-        table,
-        located,
-    };
-    let text = emit(&unit)?;
-    timings.emit = start.elapsed();
-
-    let compiler = LlvmCompiler::new(&helpers::symbols(), options.cpu.name())?;
-    let start = Instant::now();
-    let object = compiler.compile(&text, &options.llvm_passes, options.keep_text)?;
-    timings.llvm = start.elapsed();
-    timings.bytes = object.bytes.len();
-    let texts = object.text.clone().map(|after| LlvmIrText { before: text, after });
-
-    let (symbols, loops, schedule) = (unit.symbols(), unit.loops().len(), unit.in_force());
-    let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
-    let names = functions.chain(options.places.iter().cloned()).collect();
-    let variants = before.map(|before| {
-        let made = VariantTarget { known, layout, matches, initial: initial.clone() };
-        VariantBuilder::new(before, entry, options.clone(), made)
-    });
-    Ok(CompiledCode {
-        maps,
-        epochs,
-        shapes,
-        initial,
-        layout,
-        templates,
-        schedule,
-        compiler,
-        object,
-        symbols,
-        loops,
-        names,
-        timings,
-        texts,
-        variants,
-    })
+    let export = described.map(|described| described(&shapes, &initial, layout));
+    let target = CodeTarget { known, layout, matches: Arc::new(matches) };
+    let source = CodeSource { module: &module, entries, others: &others, slice: slice.as_ref() };
+    let mut generated = generate(&source, &target, options, export.as_ref())?;
+    generated.timings.passes = passes;
+    let variants = before.map(|module| VariantSource { module, target, initial: initial.clone() });
+    Ok(CompiledCode { maps, epochs, shapes, initial, layout, templates, generated, variants })
 }
 
 /// Names of the source places in line records.
@@ -352,25 +294,6 @@ fn roomy(shapes: &[ImageMapSpec]) -> Result<(), NativeError> {
             template.with_slots().name()
         ))),
     }
-}
-
-/// Checks that all tables named by a schedule exist, and are of a kind whose look-ups can be fetched for.
-fn named(maps: &mut EngineMaps, options: &NativeOptions) -> Result<(), NativeError> {
-    let PrefetchPolicy::Tables(names) = &options.schedule.fetch else { return Ok(()) };
-    let there: Vec<String> = maps
-        .iter_mut()
-        .flatten()
-        .map(|map| map.get_mut())
-        .filter(|map| options.inline_lookups && map.inline().is_some() && map.lookup_bytes().is_some())
-        .map(|map| map.name().to_owned())
-        .collect();
-    let there: Vec<&str> = there.iter().map(String::as_str).collect();
-    let Some(unknown) = names.iter().find(|name| !there.contains(&name.as_str())) else { return Ok(()) };
-    let near = nearest(unknown, &there).map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default();
-    Err(NativeError::Choose(format!(
-        "fetch={unknown}: there is no such table whose look-ups can be fetched for{near}; there are: {}",
-        there.join(", ")
-    )))
 }
 
 /// Maps that the programs of a module insert into or remove from; all of them, if that is unknown.
@@ -446,27 +369,14 @@ fn make(
     map.map(Some).map_err(|source| NativeError::Memory { map: shape.name.clone(), source })
 }
 
-/// The path to look-ups in maps that are fetched for.
-pub(super) fn way(
-    module: &Module,
-    entry: Func,
-    maps: &SecondaryMap<millstream_ir::Map, Option<MapCodegenInfo>>,
-) -> Option<Function> {
-    prefetch::slice(&module.funcs[entry], &|map| match &maps[map] {
-        Some(info) if info.ahead => LookupHandling::Fetched,
-        Some(info) if info.only_reads => LookupHandling::Made,
-        _ => LookupHandling::Left,
-    })
-}
-
+/// Properties of a map, without the schedule.
 fn info(map: &mut FixedAddressBox<SeqlockMap>, options: &NativeOptions) -> MapCodegenInfo {
     let address = map.address();
     let map = map.get_mut();
     let inline = map.inline().filter(|_| options.inline_lookups);
     let lookup_bytes = map.lookup_bytes();
     MapCodegenInfo {
-        ahead: inline.is_some()
-            && lookup_bytes.is_some_and(|bytes| options.schedule.fetches(map.name(), bytes).0),
+        ahead: false,
         lookup_bytes: lookup_bytes.unwrap_or(0),
         inline,
         targets: map.targets(),

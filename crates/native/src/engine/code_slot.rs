@@ -5,23 +5,23 @@
 //! flight are not affected. Code that a worker may still run is kept.
 //!
 //! Now and then a worker runs two batches by the engine's own program, and times the second one, and one of the
-//! specialised code's in the same way. From these times follows whether the code still pays. At a bounded rate
-//! packets are copied for whoever asks.
+//! specialised code's in the same way. From these times follows whether the code still pays.
 //!
 //! Invariant: specialised code is not run once the epoch of its tables has changed (`runtime::table_watch`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use super::variant::{VariantBuilder, VariantCode};
+use super::packet_sampler::PacketSampler;
+use super::variant::{InstallError, VariantBuilder, VariantCode};
 use super::{NativeEngine, WorkerState};
 use crate::prefetch::PrefetchTuner;
 use crate::program::NativeProgram;
-use crate::runtime::packet::{ArrivalMetadata, DescriptorField, PacketBatch};
+use crate::runtime::packet::PacketBatch;
 use crate::runtime::table_watch::{TableWatch, TableWrites, WatchHandle};
 
 /// Batches of specialised code, of which one is timed, and one batch of the program is.
@@ -30,19 +30,6 @@ const TRIAL_PERIOD: u32 = 256;
 const LEAST_TIMED: usize = 8;
 /// Times of each code that are kept.
 const MOST_TIMES: usize = 256;
-/// Packets of one batch that are copied, at most.
-const MOST_OF_BATCH: usize = 32;
-
-/// A packet as it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SampledPacket {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Interface or source.
-    pub ingress: u32,
-    /// Metadata at arrival.
-    pub arrival: ArrivalMetadata,
-}
 
 /// Times of batches, in picoseconds per packet: of the program, and of the specialised code beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,17 +38,6 @@ pub struct TrialTimes {
     pub program: Vec<u32>,
     /// Of the specialised code.
     pub variant: Vec<u32>,
-}
-
-/// Reason why code is not installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InstallError {
-    /// The code was made for another engine.
-    #[error("the code was made for another engine")]
-    Foreign,
-    /// A table was written after its contents were read.
-    #[error("table {0} was written meanwhile")]
-    Stale(usize),
 }
 
 /// Place for specialised code of one engine.
@@ -73,9 +49,7 @@ pub struct CodeSlot {
     generation: AtomicU64,
     installed: Mutex<Option<InstalledCode>>,
     retired: Mutex<Vec<Arc<VariantCode>>>,
-    /// Packets that somebody wants copies of.
-    wanted: AtomicU32,
-    samples: Mutex<Vec<SampledPacket>>,
+    sampler: PacketSampler,
     times: Mutex<[VecDeque<u32>; 2]>,
 }
 
@@ -152,14 +126,9 @@ impl CodeSlot {
         lock(&self.installed).as_ref().is_some_and(|installed| installed.epoch != self.watch.epoch())
     }
 
-    /// Asks for copies of this many of the next packets, from several batches.
-    pub fn request_samples(&self, packets: u32) {
-        self.wanted.store(packets, Ordering::Relaxed);
-    }
-
-    /// Takes the copies so far.
-    pub fn take_samples(&self) -> Vec<SampledPacket> {
-        std::mem::take(&mut lock(&self.samples))
+    /// Copies of packets for the specializer.
+    pub fn sampler(&self) -> &PacketSampler {
+        &self.sampler
     }
 
     /// Times of the code that is installed, and of the program meanwhile: the latest ones.
@@ -168,49 +137,32 @@ impl CodeSlot {
         TrialTimes { program: program.iter().copied().collect(), variant: variant.iter().copied().collect() }
     }
 
-    /// Copies packets of a batch that is about to run, if somebody wants some.
-    pub(super) fn sample(&self, batch: &PacketBatch) {
-        let wanted = self.wanted.load(Ordering::Relaxed) as usize;
-        if wanted == 0 {
-            return;
-        }
-        // Another worker copies: that is enough.
-        let Ok(mut samples) = self.samples.try_lock() else { return };
-        let count = batch.len().min(MOST_OF_BATCH).min(wanted);
-        samples.extend((0..count).map(|at| SampledPacket {
-            bytes: batch.bytes(at).to_vec(),
-            ingress: batch.came_from(at),
-            arrival: batch.arrival(at),
-        }));
-        self.wanted.store((wanted - count) as u32, Ordering::Relaxed);
-    }
-
     /// Runs a batch of this many packets: by specialised code if there is some that may run, otherwise by the
-    /// program.
+    /// program. Code with a schedule of its own gets as many packets at once as that says.
     pub(super) fn run(
         &self,
         program: &NativeProgram,
         lane: &mut WorkerState,
         packets: usize,
-        mut run: impl FnMut(&NativeProgram, &mut WorkerState),
+        mut run: impl FnMut(&NativeProgram, &mut WorkerState, Option<u32>),
     ) {
         let mut own = std::mem::take(&mut lane.code);
         own.follow(self);
         match own.current.as_ref().filter(|current| current.epoch == self.watch.epoch()) {
-            None => run(program, lane),
+            None => run(program, lane, None),
             Some(current) => {
-                let variant = &current.code.program;
+                let VariantCode { program: variant, batch, .. } = &*current.code;
                 let turn = own.turn;
                 own.turn = (turn + 1) % TRIAL_PERIOD;
                 // The first batch of two brings the code into the caches.
                 match turn {
-                    0 => run(program, lane),
-                    1 => self.timed(0, packets, || run(program, lane)),
+                    0 => run(program, lane, None),
+                    1 => self.timed(0, packets, || run(program, lane, None)),
                     _ => {
                         std::mem::swap(&mut lane.judge, &mut own.tuner);
                         match turn {
-                            3 => self.timed(1, packets, || run(variant, lane)),
-                            _ => run(variant, lane),
+                            3 => self.timed(1, packets, || run(variant, lane, *batch)),
+                            _ => run(variant, lane, *batch),
                         }
                         std::mem::swap(&mut lane.judge, &mut own.tuner);
                     }
@@ -255,15 +207,10 @@ impl WorkerCode {
 pub type CopiedContents = Vec<(usize, Vec<(Vec<u8>, Vec<u8>)>)>;
 
 impl NativeEngine {
-    /// Compiler of more code for this engine, if it was compiled with [`super::NativeOptions::is_adaptable`].
-    pub fn variant_builder(&self) -> Option<&Arc<VariantBuilder>> {
-        self.variants.as_ref()
-    }
-
     /// Prepares the engine for specialised code; the maps of these numbers are followed, which no program may
     /// write. `None` if it was not compiled for that.
     pub fn open_code_slot(&mut self, followed: &[usize]) -> Option<Arc<CodeSlot>> {
-        let builder = Arc::clone(self.variants.as_ref()?);
+        let builder = Arc::clone(self.variants.as_ref().filter(|builder| builder.is_for_installation())?);
         let watch = Arc::new(TableWatch::new(self.maps.len()));
         for (at, map) in self.maps.iter_mut().enumerate() {
             if let Some(map) = map.as_mut().filter(|_| followed.contains(&at)) {
@@ -276,8 +223,7 @@ impl NativeEngine {
             generation: AtomicU64::new(0),
             installed: Mutex::default(),
             retired: Mutex::default(),
-            wanted: AtomicU32::new(0),
-            samples: Mutex::default(),
+            sampler: PacketSampler::default(),
             times: Mutex::default(),
         });
         self.slot = Some(Arc::clone(&slot));
@@ -326,11 +272,6 @@ impl NativeEngine {
         map.quiesce();
     }
 
-    /// The map with this number.
-    pub fn numbered_map(&mut self, map: usize) -> Option<&mut super::NativeMap> {
-        self.maps.get_mut(map).and_then(Option::as_mut).map(|map| map.get_mut())
-    }
-
     /// Runs code that was compiled for this engine's maps once, as [`NativeEngine::run`] runs its program, or as
     /// [`NativeEngine::run_graph`] does.
     ///
@@ -342,7 +283,8 @@ impl NativeEngine {
         batch: &mut PacketBatch,
         is_graph: bool,
     ) -> Result<(), InstallError> {
-        if !self.variants.as_ref().is_some_and(|own| code.is_of(own)) {
+        let is_own = self.variants.as_ref().is_some_and(|own| code.is_of(own));
+        if !is_own || code.layout != self.layout {
             return Err(InstallError::Foreign);
         }
         let (maps, epochs, lane) = (&self.maps, &self.epochs, &mut self.lane);
@@ -351,15 +293,5 @@ impl NativeEngine {
             false => super::run((&code.program, None), maps, epochs, lane, batch),
         }
         Ok(())
-    }
-}
-
-impl PacketBatch {
-    /// Interface or source of a packet that has come; 0 if the program does not ask.
-    fn came_from(&self, at: usize) -> u32 {
-        match self.ingress() {
-            0 => self.received_field(at, DescriptorField::Ingress),
-            ingress => ingress,
-        }
     }
 }

@@ -5,9 +5,10 @@
 
 use millstream_ir::{Func, Map, Module};
 
-use super::code::{CompiledCode, EntryPoints, MapPlacement, make_code};
+use super::code::{CompiledCode, make_code};
+use super::generate::EntryPoints;
 use super::{CompileTimings, EngineMaps, NativeError, NativeOptions};
-use crate::program::{CodeOwner, StageCode};
+use crate::program::StageCode;
 use crate::runtime::helpers;
 use crate::runtime::maps::{EINVAL, NativeMap};
 use crate::runtime::region::{AddressAllocator, FixedAddressBox};
@@ -67,12 +68,11 @@ impl StageEngine {
     ) -> Result<StageEngine, NativeError> {
         let options = &NativeOptions { workers: 1, ..options.clone() };
         let entries = EntryPoints::Stages(functions);
-        let place = MapPlacement::New(&mut AddressAllocator::Anywhere);
-        let made = make_code(module, entries, options, place, None)?;
-        let CompiledCode { maps, layout, compiler, object, symbols, timings, .. } = made;
-        let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
-        let (code, addresses) = compiler.link(&object, &names)?;
-        let code = StageCode::new(&addresses, CodeOwner::Linked { _code: code });
+        let made = make_code(module, entries, options, &mut AddressAllocator::Anywhere, None)?;
+        let CompiledCode { maps, layout, generated, .. } = made;
+        let (addresses, owner) = generated.link()?;
+        let code = StageCode::new(&addresses, owner);
+        let timings = generated.timings;
         let worker = Box::new(Worker::new(0, options.seed, layout));
         let functions = functions.to_vec();
         Ok(StageEngine { functions, code, maps, worker, memory, buffer: Vec::new(), timings })

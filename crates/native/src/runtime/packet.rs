@@ -69,8 +69,8 @@ pub struct ArrivalMetadata {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentDescriptor {
-    /// Its descriptor.
-    pub(crate) packet: *mut u32,
+    /// Address of its descriptor.
+    pub(crate) packet: usize,
     pub(crate) output: u64,
 }
 
@@ -274,7 +274,7 @@ impl PacketBatch {
     ///
     /// # Errors
     /// As for [`PacketBatch::new`].
-    pub(crate) fn grow(&mut self, longest: usize) -> io::Result<()> {
+    pub fn grow(&mut self, longest: usize) -> io::Result<()> {
         if self.lent.is_some() || self.len > 0 || longest <= self.longest() || longest > LONGEST_OPEN {
             return Ok(());
         }
@@ -321,7 +321,7 @@ impl PacketBatch {
         let all = capacity + copies;
         let words = vec![0; all * layout::LONGEST + LINE];
         let skipped = words.as_ptr().align_offset(LINE * WORD).min(LINE);
-        let none = SentDescriptor { packet: std::ptr::null_mut(), output: 0 };
+        let none = SentDescriptor { packet: 0, output: 0 };
         let mut batch = PacketBatch {
             buffers,
             buffer,
@@ -607,7 +607,7 @@ impl PacketBatch {
     #[inline(always)]
     fn number(&self, sent: &SentDescriptor) -> usize {
         let first = self.words[self.skipped..].as_ptr() as usize;
-        self.layout.number((sent.packet as usize).wrapping_sub(first))
+        self.layout.number(sent.packet.wrapping_sub(first))
     }
 
     /// All bytes that a sent packet carries to another batch; `None` if it lies in a driver's buffer.

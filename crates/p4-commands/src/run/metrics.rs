@@ -85,6 +85,17 @@ impl Collector for SwitchCollector {
             cell(|c| c.packets),
         )?;
         counters(encoder, ("millstream_p4_bytes", "Bytes that the program counted"), cell(|c| c.bytes))?;
+        if let Some(status) = self.0.adaptation.as_ref().and_then(|adaptation| adaptation.status()) {
+            let rows = [
+                ("swap", status.swaps),
+                ("written", status.withdrawn_written),
+                ("no-gain", status.withdrawn_no_gain),
+                ("shifted", status.withdrawn_shifted),
+            ];
+            let rows = rows.map(|(event, count)| ([("event", event.to_owned())], count));
+            let help = "Specialised code that was installed, and withdrawn, by reason";
+            counters(encoder, ("millstream_adaptation", help), rows)?;
+        }
         let help = "Entries of tables";
         let mut family =
             encoder.encode_descriptor("millstream_p4_table_entries", help, None, MetricType::Gauge)?;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_console::adapt_args::AdaptArgs;
 use millstream_lab::os;
 use millstream_p4::CompileOptions;
 use millstream_p4_switch::TraceCondition;
@@ -23,6 +24,7 @@ use millstream_p4runtime_server::{
 
 use super::PreprocessorArgs;
 use super::execution::{SwitchExecution, make_executor};
+use crate::adaptation::SwitchAdaptation;
 use crate::exit::Exit;
 pub(crate) use commands::CommandAnswer;
 use packets::{FaultCounter, PacketMover};
@@ -84,6 +86,8 @@ pub(crate) struct P4RunArgs {
     /// Execution of the program
     #[arg(long, value_name = "EXECUTION", default_value = "optimized")]
     on: SwitchExecution,
+    #[command(flatten)]
+    adapt: AdaptArgs,
 }
 
 impl P4RunArgs {
@@ -122,13 +126,17 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 }
 
 pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
+    let adaptation = SwitchAdaptation::new(args.adapt).map(Arc::new);
+    if adaptation.is_some() && args.on != SwitchExecution::Native {
+        return Err(miette!("--adapt is for native code: add --on native"));
+    }
     let program = args.program.as_ref().map(|path| load(path, &args.preprocessor.options())).transpose()?;
     let ports = Arc::new(SwitchPorts::open(&args.interface, args.capture_dir.as_deref())?);
     let sink = Arc::clone(&ports);
-    let on = args.on;
+    let (on, adapted) = (args.on, adaptation.clone());
     let handle = SwitchHandle::new(
         args.device_id,
-        Arc::new(move |program| make_executor(on, program)),
+        Arc::new(move |program| make_executor(on, program, adapted.as_deref())),
         SwitchSettings { cpu_port: args.cpu_port },
         Arc::new(move |packets| sink.send(packets, os::now_ns())),
     );
@@ -153,6 +161,7 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
         trace: args.trace,
         conditions: args.trace_if.clone(),
         moved: AtomicU64::new(0),
+        adaptation: adaptation.clone(),
     });
     if let Some(listener) = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))? {
         metrics::serve(listener, Arc::clone(&mover));
@@ -166,6 +175,9 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     ports.finish().into_diagnostic().wrap_err("cannot write a capture file")?;
     moved?;
     report(&ports, &mover);
+    if let Some(status) = adaptation.and_then(|adaptation| adaptation.finish()) {
+        errln!("{}", status.text().trim_end());
+    }
     Ok(Exit::Done.into())
 }
 

@@ -9,16 +9,17 @@ use millstream_kernel::{LONGEST_FRAME, PacketSocket};
 use millstream_lab::os;
 use millstream_lab::pcap::CaptureReader;
 use millstream_p4_switch::TraceCondition;
-use millstream_p4runtime_server::SwitchHandle;
+use millstream_p4runtime_server::{MovedPackets, SwitchHandle};
 
 use super::ports::{OpenDevice, SwitchPort, SwitchPorts, open_interface};
+use crate::adaptation::SwitchAdaptation;
 
 /// Longest wait for a packet, after which the end of the run is looked for.
 const WAIT: Duration = Duration::from_millis(50);
 /// Interval between tries to open an interface that vanished.
 const RETRY: Duration = Duration::from_millis(500);
 /// Packets that are moved before controllers are let in.
-const BATCH: usize = 32;
+const BATCH: usize = 64;
 
 /// Runs of the program that failed.
 pub(super) type FaultCounter = AtomicU64;
@@ -35,9 +36,56 @@ pub(super) struct PacketMover {
     pub(super) conditions: Vec<TraceCondition>,
     /// Packets so far.
     pub(super) moved: AtomicU64,
+    /// Adaptation of the program, if it is wanted.
+    pub(super) adaptation: Option<Arc<SwitchAdaptation>>,
+}
+
+/// A packet that came in at a port, at this time in nanoseconds.
+struct ArrivedPacket<'p> {
+    port: &'p SwitchPort,
+    data: Vec<u8>,
+    time: u64,
 }
 
 impl PacketMover {
+    /// Packets that are moved at once; 1 if they are traced, or the program has no code for several.
+    fn batch_size(&self) -> usize {
+        let size = self.handle.move_packets(|switch| switch.batch_size()).flatten();
+        size.filter(|_| self.trace.is_none()).map_or(1, |size| size.clamp(1, BATCH))
+    }
+
+    /// Moves packets through the switch in the order in which they came, and sends what leaves.
+    fn move_all(&self, packets: &[ArrivedPacket<'_>], batch: usize) {
+        if batch == 1 {
+            return packets.iter().for_each(|packet| self.move_one(packet.port, &packet.data, packet.time));
+        }
+        for packets in packets.chunks(batch) {
+            packets.iter().for_each(|packet| packet.port.note_received(&packet.data, packet.time));
+            self.moved.fetch_add(packets.len() as u64, Ordering::Relaxed);
+            let given: Vec<(u64, &[u8])> =
+                packets.iter().map(|packet| (packet.port.number, &packet.data[..])).collect();
+            match self.handle.move_packets(|switch| switch.receive_batch(&given)) {
+                Some(Ok(moved)) => {
+                    let moved = packets.iter().zip(moved);
+                    moved.for_each(|(packet, moved)| self.send(moved, packet.time));
+                }
+                Some(Err(error)) => {
+                    self.faults.fetch_add(packets.len() as u64, Ordering::Relaxed);
+                    tracing::warn!("{} packets: {error}", packets.len());
+                }
+                // Without a program, packets are dropped.
+                None => {}
+            }
+        }
+    }
+
+    /// Sends what a packet caused.
+    fn send(&self, moved: MovedPackets, time: u64) {
+        moved.messages.iter().for_each(|message| tracing::info!(target: "p4", "{message}"));
+        self.ports.send(&moved.sent, time);
+        self.handle.send_to_controllers(moved.for_controllers);
+    }
+
     /// Moves a packet through the switch, and sends what leaves.
     fn move_one(&self, port: &SwitchPort, data: &[u8], time: u64) {
         port.note_received(data, time);
@@ -52,11 +100,7 @@ impl PacketMover {
             events.iter().for_each(|event| outln!("packet {number}: {event}"));
         }
         match moved {
-            Some(Ok(moved)) => {
-                moved.messages.iter().for_each(|message| tracing::info!(target: "p4", "{message}"));
-                self.ports.send(&moved.sent, time);
-                self.handle.send_to_controllers(moved.for_controllers);
-            }
+            Some(Ok(moved)) => self.send(moved, time),
             Some(Err(error)) => {
                 self.faults.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("port {}: {error}", port.number);
@@ -105,11 +149,27 @@ impl PacketMover {
         frame: &mut [u8],
     ) -> millstream_kernel::Result<()> {
         PacketSocket::wait(std::slice::from_ref(&**socket), WAIT)?;
+        let batch = self.batch_size();
+        let mut arrived = Vec::new();
+        let mut end = Ok(());
         for _ in 0..BATCH {
-            let Some(length) = socket.receive_into(frame)? else { break };
-            self.move_one(port, frame.get(..length).unwrap_or_default(), os::now_ns());
+            match socket.receive_into(frame) {
+                Ok(None) => break,
+                Ok(Some(length)) => {
+                    let data = frame.get(..length).unwrap_or_default();
+                    match batch {
+                        1 => self.move_one(port, data, os::now_ns()),
+                        _ => arrived.push(ArrivedPacket { port, data: data.to_vec(), time: os::now_ns() }),
+                    }
+                }
+                Err(error) => {
+                    end = Err(error);
+                    break;
+                }
+            }
         }
-        Ok(())
+        self.move_all(&arrived, batch);
+        end
     }
 
     /// Moves the packets of all capture files in the order of their times.
@@ -123,6 +183,8 @@ impl PacketMover {
                 readers.push((port, CaptureReader::open(path).into_diagnostic()?, None));
             }
         }
+        let batch = self.batch_size();
+        let mut arrived = Vec::with_capacity(batch);
         while !self.ends.load(Ordering::Relaxed) {
             for (_, reader, next) in &mut readers {
                 if next.is_none() {
@@ -133,10 +195,15 @@ impl PacketMover {
             let first = waiting.min_by_key(|(_, _, next)| next.as_ref().map_or(0, |(time, _)| *time));
             let Some((port, (time, data))) = first.and_then(|(port, _, next)| Some((*port, next.take()?)))
             else {
-                return Ok(());
+                break;
             };
-            self.move_one(port, &data, time);
+            arrived.push(ArrivedPacket { port, data, time });
+            if arrived.len() >= batch {
+                self.move_all(&arrived, batch);
+                arrived.clear();
+            }
         }
+        self.move_all(&arrived, batch);
         Ok(())
     }
 }

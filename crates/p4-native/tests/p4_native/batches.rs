@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use millstream_native::{NativeEngine, NativeOptions, Schedule};
 use millstream_p4_native::{
-    BatchError, BatchProgram, BatchRefusal, BatchedExecutor, EntrySource, P4Workload, WorkloadError,
+    BatchError, BatchProgram, BatchRefusal, BatchedExecutor, EntrySource, P4Workload, SEED, WorkloadError,
 };
 use millstream_p4_switch::Switch;
 
@@ -22,14 +22,13 @@ const SCHEDULES: [&str; 4] = [
 ];
 
 /// Programs of the paper's evaluation.
-fn measured_folder() -> PathBuf {
+pub(crate) fn measured_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4")
 }
 
 fn options(schedule: &str) -> NativeOptions {
     let schedule: Schedule = schedule.parse().unwrap();
-    // The seed of the interpreter's random numbers.
-    NativeOptions { schedule, seed: 0x9e37_79b9_7f4a_7c15, ..NativeOptions::default() }
+    NativeOptions { schedule, seed: SEED, ..NativeOptions::default() }
 }
 
 #[test]

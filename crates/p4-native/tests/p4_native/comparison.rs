@@ -98,31 +98,38 @@ impl<E: SwitchExecutor> Comparison<E> {
         let mut result = ComparisonResult { packets: 0, answers: 0 };
         for round in 0..batches {
             self.request()?;
-            let count = 1 + self.random.below(100) as usize;
-            let packets: Vec<(u64, Vec<u8>)> =
-                (0..count).map(|at| (self.random.below(8), self.packet(round * 100 + at))).collect();
-            let packets: Vec<(u64, &[u8])> = packets.iter().map(|(port, data)| (*port, &data[..])).collect();
-            let expected = self.interpreter.receive_batch(&packets);
-            if is_out_of_fuel(&expected) {
-                break;
-            }
-            let (given, expected) = (self.other.receive_batch(&packets), expected);
-            let (given, expected) =
-                (given.map_err(|error| error.to_string())?, expected.map_err(|error| error.to_string())?);
-            result.packets += count;
-            result.answers += expected.iter().map(Vec::len).sum::<usize>();
-            if let Some(at) = (0..count).find(|at| given[*at] != expected[*at]) {
-                let (packet, given, expected) = (packets[at], &given[at], &expected[at]);
-                return Err(format!("{packet:02x?} gives {given:02x?}, interpreted {expected:02x?}"));
-            }
-            let (events, wanted) =
-                (std::mem::take(&mut self.other.events), std::mem::take(&mut self.interpreter.events));
-            if events != wanted {
-                return Err(format!("batch {round} has the events {events:?}, interpreted {wanted:?}"));
-            }
+            let Some(batch) = self.run_batch(round)? else { break };
+            result.packets += batch.packets;
+            result.answers += batch.answers;
         }
         self.compare_maps()?;
         Ok(result)
+    }
+
+    /// Sends a batch of packets of all sizes; `None` if the interpreter has no more fuel.
+    pub(crate) fn run_batch(&mut self, round: usize) -> Result<Option<ComparisonResult>, String> {
+        let count = 1 + self.random.below(100) as usize;
+        let packets: Vec<(u64, Vec<u8>)> =
+            (0..count).map(|at| (self.random.below(8), self.packet(round * 100 + at))).collect();
+        let packets: Vec<(u64, &[u8])> = packets.iter().map(|(port, data)| (*port, &data[..])).collect();
+        let expected = self.interpreter.receive_batch(&packets);
+        if is_out_of_fuel(&expected) {
+            return Ok(None);
+        }
+        let (given, expected) = (self.other.receive_batch(&packets), expected);
+        let (given, expected) =
+            (given.map_err(|error| error.to_string())?, expected.map_err(|error| error.to_string())?);
+        let answers = expected.iter().map(Vec::len).sum();
+        if let Some(at) = (0..count).find(|at| given[*at] != expected[*at]) {
+            let (packet, given, expected) = (packets[at], &given[at], &expected[at]);
+            return Err(format!("{packet:02x?} gives {given:02x?}, interpreted {expected:02x?}"));
+        }
+        let (events, wanted) =
+            (std::mem::take(&mut self.other.events), std::mem::take(&mut self.interpreter.events));
+        if events != wanted {
+            return Err(format!("batch {round} has the events {events:?}, interpreted {wanted:?}"));
+        }
+        Ok(Some(ComparisonResult { packets: count, answers }))
     }
 
     fn replication(&mut self) {
@@ -217,7 +224,7 @@ impl<E: SwitchExecutor> Comparison<E> {
     }
 
     /// Changes something by the control plane.
-    fn request(&mut self) -> Result<(), String> {
+    pub(crate) fn request(&mut self) -> Result<(), String> {
         let program = self.program.clone();
         for number in 0..program.pipeline.tables.len() {
             let table = &program.pipeline.tables[number];
@@ -286,7 +293,7 @@ impl<E: SwitchExecutor> Comparison<E> {
     }
 
     /// Compares entries with their counters, registers, meters and counters.
-    fn compare_maps(&mut self) -> Result<(), String> {
+    pub(crate) fn compare_maps(&mut self) -> Result<(), String> {
         for (map, spec) in &self.program.module.maps {
             let (other, interpreter) = (self.other.executor(), self.interpreter.executor());
             let (mut keys, mut expected) = (other.keys(map), interpreter.keys(map));

@@ -1,5 +1,6 @@
 //! Programs as native code, beside the interpreter.
 
+mod adapted;
 mod batches;
 mod common;
 mod comparison;

@@ -24,7 +24,7 @@ use millstream_native::io::{
     run as run_packets, run_by,
 };
 use millstream_native::{
-    AlternativeCode, CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule,
+    CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule, VariantCode, VariantOptions,
 };
 use millstream_object::Object;
 
@@ -281,7 +281,7 @@ pub(crate) struct BenchmarkRunner {
     pub(super) engine: NativeEngine,
     compiled: Duration,
     /// Codes by other schedules, for the same maps; the place of the one that the engine has is empty.
-    codes: Vec<Option<AlternativeCode>>,
+    codes: Vec<Option<VariantCode>>,
     current: usize,
 }
 
@@ -358,10 +358,12 @@ impl BenchmarkRunner {
         target: &BenchmarkTarget,
         made: &CompileRequest<'_>,
     ) -> Result<Option<usize>> {
-        let BenchmarkTarget::P4(of) = target else { return Ok(None) };
-        let options = of.options(made.tuning.options_by(made.schedule));
-        let module = of.program.module.clone();
-        let code = self.engine.compile_alternative(module, of.program.entry, &options).into_diagnostic()?;
+        let BenchmarkTarget::P4(_) = target else { return Ok(None) };
+        let Some(builder) = self.engine.variant_builder() else { return Ok(None) };
+        let NativeOptions { schedule, .. } = made.tuning.options_by(made.schedule);
+        let module = builder.module().clone();
+        let options = VariantOptions { schedule: Some(schedule), ..VariantOptions::default() };
+        let code = builder.compile(module, &options).into_diagnostic()?;
         self.codes.push(Some(code));
         Ok(Some(self.codes.len() - 1))
     }
@@ -380,9 +382,10 @@ impl BenchmarkRunner {
     /// Runs this code from now on; 0 is the one that it was made with.
     pub(crate) fn select(&mut self, number: usize) {
         if let Some(code) = self.codes.get_mut(number).and_then(Option::take) {
+            // The code was made by the engine's builder, so it is not refused.
             let before = self.engine.exchange(code);
             if let Some(place) = self.codes.get_mut(self.current) {
-                *place = Some(before);
+                *place = before.ok();
             }
             self.current = number;
         }

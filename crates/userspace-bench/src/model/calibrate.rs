@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_console::curves::curves_file;
 use millstream_lab::{environment, os};
 use millstream_native::Schedule;
 use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_tune::{IoCurvePoint, IoKind, MachineCurves, MemoryCurvePoint};
 
-use super::{curves_file, demand};
+use super::demand;
 use crate::bench_user::subject::{
     BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs,
 };

@@ -8,13 +8,13 @@ pub(crate) mod demand;
 mod plot;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_lab::{environment, os};
+use millstream_console::curves::known_curves;
+use millstream_lab::os;
 use millstream_native::Schedule;
-use millstream_prove::ProofCache;
 use millstream_tune::{BoundShares, IoKind, MachineCurves, ModelPoint, ProgramDemand};
 use serde::Serialize;
 
@@ -22,7 +22,6 @@ use crate::bench_user::subject::{
     BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs,
 };
 use crate::bench_user::traffic::TrafficPattern;
-use crate::bounded_read;
 use crate::exit::Exit;
 use crate::native::{CodegenArgs, bind};
 use crate::progress::Progress;
@@ -253,29 +252,6 @@ fn error(measured: &[MeasuredPoint]) -> Option<ModelError> {
         measured.iter().map(|point| (point.predicted_mpps / point.mpps - 1.0).abs()).collect();
     errors.sort_unstable_by(f64::total_cmp);
     Some(ModelError { median: *errors.get(errors.len() / 2)?, largest: *errors.last()? })
-}
-
-/// File with the curves that were measured last.
-pub(crate) fn curves_file() -> Option<PathBuf> {
-    ProofCache::default_directory().map(|folder| folder.join("curves"))
-}
-
-/// Curves of this machine: those of a file, or those that were measured last, if any.
-///
-/// # Errors
-/// If a file that was named cannot be read, or is damaged.
-pub(crate) fn known_curves(named: Option<&Path>) -> Result<Option<MachineCurves>> {
-    let (path, machine) = (named.map(Path::to_owned).or_else(curves_file), environment::machine_line());
-    let Some(path) = path.filter(|path| named.is_some() || path.exists()) else { return Ok(None) };
-    let at = || path.display().to_string();
-    let bytes = bounded_read::bytes(&path).into_diagnostic().wrap_err_with(at)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let curves = text.parse::<MachineCurves>().map_err(|error| miette!("{}, {error}", at()))?;
-    if curves.machine != machine {
-        errln!("warning: {}: the curves are those of another machine ({})", at(), curves.machine);
-        return Ok(named.is_some().then_some(curves));
-    }
-    Ok(Some(curves))
 }
 
 impl ModelReport {

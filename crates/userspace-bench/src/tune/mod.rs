@@ -15,11 +15,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_console::curves::known_curves;
 use millstream_lab::{environment, os};
 use millstream_plan::{Plan, PlanGain, PlanOrigin, PlanSettings, ProgramIdentity};
 use millstream_rng::Rng;
 use millstream_tune::{Candidate, SearchMethod, SearchResult, SearchSpace, search};
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 use self::knobs::ProgramChoices;
 use self::process::{CandidateFailure, CandidateLimits, CandidateProcess};
@@ -28,9 +30,10 @@ use self::report::{TrialRow, TuningReport, TuningVerdict};
 use self::trials::{MeasuringJudge, TrialRules, as_plan};
 use crate::bench_user::subject::SubjectArgs;
 use crate::exit::Exit;
-use crate::model::{self, demand};
+use crate::model::demand;
 use crate::plan;
 use crate::progress::Progress;
+use crate::sample;
 
 /// Flags of `millstream tune`.
 #[derive(Debug, clap::Args)]
@@ -70,6 +73,9 @@ pub struct TuneArgs {
     /// those that were measured last, if any
     #[arg(long, value_name = "FILE")]
     curves: Option<PathBuf>,
+    /// Sample a program that runs, by its socket, as `millstream sample` does, and tune for its traffic
+    #[arg(long, value_name = "SOCKET", conflicts_with = "recorded")]
+    sample: Option<PathBuf>,
     /// Write the plan to this file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -79,6 +85,9 @@ pub struct TuneArgs {
     /// Compile and time one candidate, as the search asks on standard input
     #[arg(long, hide = true)]
     serve_candidate: bool,
+    /// Traffic of the candidate, in place of that of the other flags
+    #[arg(long, hide = true)]
+    candidate_traffic: Option<PathBuf>,
 }
 
 /// Objective of the search.
@@ -147,17 +156,34 @@ fn memory(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is no number of bytes, as in 512M or 4G"))
 }
 
+/// A trace of a running program's traffic, in a file of its own; `None` if no packets come.
+fn sampled(socket: &Path) -> Result<Option<NamedTempFile>> {
+    let file = NamedTempFile::new().into_diagnostic()?;
+    Ok(sample::write_usual_trace(socket, file.path())?.then_some(file))
+}
+
 /// Runs the command.
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     if args.serve_candidate {
-        return worker::serve(&args.subject);
+        let mut subject = args.subject.clone();
+        if let Some(path) = &args.candidate_traffic {
+            subject.feed = subject.feed.with_capture(path);
+        }
+        return worker::serve(&subject);
     }
     os::catch_interrupts();
+    let trace = args.sample.as_deref().map(sampled).transpose()?;
+    if let Some(None) = trace {
+        errln!("no answer: no packets came to be sampled");
+        return Ok(Exit::Unknown.into());
+    }
+    let trace = trace.flatten();
+    let traffic = trace.as_ref().map(NamedTempFile::path);
     let begun = Instant::now();
     let hash = args.subject.program_hash()?;
     let outcome = {
         let _bar = Progress::timed("tuning", args.budget);
-        Tuning::begin(args, begun).and_then(Tuning::finish)
+        Tuning::begin(args, traffic, begun).and_then(Tuning::finish)
     };
     let outcome = match outcome {
         Ok(outcome) => outcome,
@@ -205,7 +231,7 @@ struct Tuning<'t> {
     traffic: String,
     space: SearchSpace,
     seeds: Vec<Candidate>,
-    limits: CandidateLimits,
+    limits: CandidateLimits<'t>,
 }
 
 /// Result of a search.
@@ -216,9 +242,13 @@ struct TuningOutcome {
 
 impl<'t> Tuning<'t> {
     /// Compiles the default, and asks the model where to start.
-    fn begin(args: &'t TuneArgs, begun: Instant) -> Result<Tuning<'t>, CandidateFailure> {
+    fn begin(
+        args: &'t TuneArgs,
+        recorded: Option<&'t Path>,
+        begun: Instant,
+    ) -> Result<Tuning<'t>, CandidateFailure> {
         let until = begun + args.budget.mul_f64(SEARCHED).max(FIRST_ANSWERS);
-        let limits = CandidateLimits { answer: ANSWER, until, memory: args.memory };
+        let limits = CandidateLimits { answer: ANSWER, until, memory: args.memory, traffic: recorded };
         let (mut usual, ready) = CandidateProcess::start(&as_plan(PlanSettings::default()), limits)?;
         let CandidateReply::Ready { templates, fetchable, traffic, .. } = ready else {
             return Err(CandidateFailure::Ended);
@@ -307,7 +337,7 @@ fn seeds(
     usual: &mut CandidateProcess,
 ) -> Result<Vec<Candidate>, CandidateFailure> {
     let mut seeds = Vec::new();
-    let curves = model::known_curves(args.curves.as_deref())
+    let curves = known_curves(args.curves.as_deref())
         .map_err(|report| CandidateFailure::Refused(report.to_string()))?;
     if let Some(curves) = curves {
         let CandidateReply::Demand { hot_ns, packet_bytes, tables } = usual.ask(&CandidateRequest::Demand)?

@@ -1,7 +1,9 @@
 //! The tuner's end of a candidate's process: requests with time limits, a memory limit, and a certain end.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -41,13 +43,15 @@ pub(super) enum CandidateFailure {
 
 /// Limits of a candidate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CandidateLimits {
+pub(super) struct CandidateLimits<'t> {
     /// Time of one answer.
     pub(super) answer: Duration,
     /// End of the search, after which nobody waits.
     pub(super) until: Instant,
     /// Bytes of memory.
     pub(super) memory: u64,
+    /// Capture to run in place of the traffic that the arguments name.
+    pub(super) traffic: Option<&'t Path>,
 }
 
 /// Process of a candidate. It is killed on drop.
@@ -56,20 +60,25 @@ pub(super) struct CandidateProcess {
     child: Child,
     requests: ChildStdin,
     replies: Receiver<String>,
-    limits: CandidateLimits,
+    until: Instant,
+    answer: Duration,
+    memory: u64,
 }
 
 impl CandidateProcess {
     /// Starts a process with the tuner's own arguments, and compiles a plan there. Returns its description.
     pub(super) fn start(
         plan: &Plan,
-        limits: CandidateLimits,
+        limits: CandidateLimits<'_>,
     ) -> Result<(CandidateProcess, CandidateReply), CandidateFailure> {
         let refused = |error: std::io::Error| CandidateFailure::Refused(error.to_string());
         let arguments = std::env::args_os().skip(1);
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)
             .arg("--serve-candidate")
+            .args(
+                limits.traffic.iter().flat_map(|path| [OsStr::new("--candidate-traffic"), path.as_os_str()]),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -84,14 +93,15 @@ impl CandidateProcess {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
             lines.into_iter().try_for_each(|line| send.send(line))
         });
-        let mut process = CandidateProcess { child, requests, replies, limits };
+        let CandidateLimits { answer, until, memory, .. } = limits;
+        let mut process = CandidateProcess { child, requests, replies, until, answer, memory };
         let ready = process.ask(&CandidateRequest::Compile(plan.to_string()))?;
         Ok((process, ready))
     }
 
     /// Sets the end of the search.
     pub(super) fn set_end(&mut self, until: Instant) {
-        self.limits.until = until;
+        self.until = until;
     }
 
     /// Asks, and waits for the answer.
@@ -112,14 +122,14 @@ impl CandidateProcess {
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ending()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if os::interrupted() || Instant::now() > self.limits.until {
+            if os::interrupted() || Instant::now() > self.until {
                 return Err(CandidateFailure::Over);
             }
-            if begun.elapsed() > self.limits.answer {
-                return Err(CandidateFailure::Slow(self.limits.answer));
+            if begun.elapsed() > self.answer {
+                return Err(CandidateFailure::Slow(self.answer));
             }
-            if self.memory() > self.limits.memory {
-                return Err(CandidateFailure::Large(self.limits.memory));
+            if self.memory() > self.memory {
+                return Err(CandidateFailure::Large(self.memory));
             }
         }
     }

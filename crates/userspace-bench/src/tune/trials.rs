@@ -27,7 +27,7 @@ const LEAST_TRIPLES: usize = 10;
 
 /// Objective, and what measuring it needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TrialRules {
+pub(super) struct TrialRules<'t> {
     /// Objective.
     pub(super) goal: TuningGoal,
     /// Latency that 99 % of the packets may have, in nanoseconds.
@@ -35,7 +35,7 @@ pub(super) struct TrialRules {
     /// Microseconds of a run.
     pub(super) micros: u64,
     /// Limits of each process.
-    pub(super) limits: CandidateLimits,
+    pub(super) limits: CandidateLimits<'t>,
 }
 
 /// A checked candidate that runs.
@@ -47,7 +47,7 @@ struct RunningCandidate {
 /// Judge of candidates by measurement.
 pub(super) struct MeasuringJudge<'j> {
     space: &'j SearchSpace,
-    rules: TrialRules,
+    rules: TrialRules<'j>,
     rng: Rng,
     /// The default, which is kept for the check of the gain.
     usual: CandidateProcess,
@@ -83,7 +83,7 @@ impl<'j> MeasuringJudge<'j> {
     /// # Errors
     /// If the default cannot be run, or no packet comes.
     pub(super) fn new(
-        (space, rules): (&'j SearchSpace, TrialRules),
+        (space, rules): (&'j SearchSpace, TrialRules<'j>),
         mut usual: CandidateProcess,
         seed: u64,
     ) -> Result<MeasuringJudge<'j>, CandidateFailure> {
@@ -228,7 +228,7 @@ impl<'j> MeasuringJudge<'j> {
 /// Cost of a packet in a process, as the objective counts it, and the share of disturbed runs.
 fn cost(
     process: &mut CandidateProcess,
-    rules: &TrialRules,
+    rules: &TrialRules<'_>,
     rate: f64,
 ) -> Result<(f64, f64), CandidateFailure> {
     Ok(match rules.goal {
@@ -242,7 +242,7 @@ fn cost(
 }
 
 /// Nanoseconds per packet, and the share of disturbed runs.
-fn time(process: &mut CandidateProcess, rules: &TrialRules) -> Result<(f64, f64), CandidateFailure> {
+fn time(process: &mut CandidateProcess, rules: &TrialRules<'_>) -> Result<(f64, f64), CandidateFailure> {
     match process.ask(&CandidateRequest::Time { micros: rules.micros, runs: RUNS })? {
         CandidateReply::Timed { ns, disturbed } => Ok((ns, disturbed)),
         _ => Err(CandidateFailure::Ended),

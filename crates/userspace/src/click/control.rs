@@ -26,6 +26,7 @@ use millstream_built::{fill, handlers, queueing};
 use millstream_click::{
     Ablations, ClickProgram, DropCounter, HandlerAccess, HandlerWriters, STATE, SourceEnd,
 };
+use millstream_console::adapt_args::AdaptArgs;
 use millstream_native::io::idle_sources::IdleSources;
 use millstream_native::io::timed::TimedQueues;
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
@@ -33,13 +34,14 @@ use signal_hook::flag;
 
 use super::ClickRunArgs;
 use super::config_input::ConfigSource;
-use crate::adapt::AdaptArgs;
+use crate::adapt::engine_adaptation;
 use crate::clients::{ClientConnection, ClientLine};
 use crate::listening_socket::ListeningSocket;
 use crate::native::control::clients;
 use crate::native::metrics::{self, EngineMetrics};
 use crate::native::stats::LiveStats;
 use crate::output::{StderrWriter, StdoutWriter};
+use crate::sample::answer as sample;
 
 /// Time limit for the farewell to a client that ends the run.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -212,7 +214,7 @@ impl ActiveConfiguration {
         args: &ClickRunArgs,
         adapt: AdaptArgs,
     ) -> Result<ActiveConfiguration> {
-        let mut adaptation = adapt.adaptation();
+        let mut adaptation = engine_adaptation(adapt);
         adaptation.begin(engine, PacketModel::Graph).into_diagnostic()?;
         let scripts = ScriptRunner::new(&program);
         let printing = PrintOutput::open(&program).into_diagnostic()?;
@@ -346,6 +348,10 @@ impl ActiveConfiguration {
         if name == CRASHES {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
+        if name == sample::REQUEST {
+            return serde_json::to_string(&sample::SampleAnswer::take(engine.sampler()))
+                .map_err(|e| (511, e.to_string()));
+        }
         if name == STATS {
             return serde_json::to_string(&LiveStats::of(engine.stats(), self.adaptation.status()))
                 .map_err(|e| (511, e.to_string()));
@@ -383,7 +389,7 @@ impl ActiveConfiguration {
     }
 
     fn check(&self, name: &str, write: bool) -> HandlerResult {
-        if [CRASHES, STATS, "stop"].contains(&name) {
+        if [CRASHES, STATS, sample::REQUEST, "stop"].contains(&name) {
             return Ok(String::new());
         }
         handlers::check(&self.program, name, write).map(|()| String::new()).map_err(refused)

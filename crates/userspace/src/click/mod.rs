@@ -30,12 +30,13 @@ use millstream_click::{
     HandlerWriters, flatten, parse, without_dead_elements,
 };
 use millstream_click_elements::{capture_files, compile_for};
+use millstream_console::adapt_args::AdaptArgs;
 use millstream_ir::Map;
 use millstream_isa::MapType;
 use millstream_native::io::graph::GraphSources;
 use millstream_native::io::idle_sources::IdleSources;
 use millstream_native::io::timed::TimedQueues;
-use millstream_native::{NativeEngine, NativeOptions, PrefixStats};
+use millstream_native::{NativeEngine, NativeOptions, PrefixStats, VariantSupport};
 use millstream_object::EntryProgram as Described;
 use millstream_plan::fingerprint;
 
@@ -46,7 +47,7 @@ use self::gates::SourceGates;
 pub use self::io::{SourcePackets, random_frames, source_packets};
 use self::run_graph::{RunGraph, RunPace, RunResult};
 use self::source_map::SourceMap;
-use crate::adapt::AdaptArgs;
+use crate::adapt::variant_support;
 use crate::capture;
 use crate::dpdk;
 use crate::exit::Exit;
@@ -219,9 +220,9 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
     let (keep_text, places) = (args.llvm_ir.is_some(), element_names(&program));
     let prefixes = prefixes(&program);
     let copies = program.copies;
-    let is_adaptable = adaptable(args.adapt, &program)?;
+    let variants = variants(args.adapt, &program)?;
     let options =
-        NativeOptions { keep_text, places, prefixes, workers, copies, is_adaptable, ..tuning.options() };
+        NativeOptions { keep_text, places, prefixes, workers, copies, variants, ..tuning.options() };
     let mut engine = match NativeEngine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -369,12 +370,12 @@ pub(crate) struct CompileInfo {
 }
 
 /// Returns true if a configuration is to be adapted.
-fn adaptable(args: AdaptArgs, program: &ClickProgram) -> Result<bool> {
-    match args.is_on() && program.stages > 1 {
+fn variants(args: AdaptArgs, program: &ClickProgram) -> Result<VariantSupport> {
+    match args.choice().is_some() && program.stages > 1 {
         true => {
             Err(miette!("--adapt is for configurations that are not cut into stages: leave --pipeline out"))
         }
-        false => Ok(args.is_on()),
+        false => Ok(variant_support(args)),
     }
 }
 

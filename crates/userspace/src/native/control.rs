@@ -1,7 +1,7 @@
 //! `--control SOCKET` and `--metrics ADDR:PORT` of `millstream native`: maps and statistics of a running
 //! program.
 //!
-//! A line is a request: `map` and the arguments of bpftool ([`super::maps`]), or `stats`. A line of JSON is
+//! A line is a request: `map` and the arguments of bpftool ([`super::maps`]), `stats` or `sample`. A line of JSON is
 //! the answer. Each client has a thread ([`crate::clients`]). Operations on maps run between batches, when no
 //! worker uses any: packets wait meanwhile. Statistics are read while workers run.
 
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use miette::{Result, miette};
 use millstream_adapt::AdaptStatusReader;
-use millstream_native::NativeEngine;
 use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::worker_stats::WorkerStats;
+use millstream_native::{NativeEngine, PacketSampler};
 use serde_json::Value;
 
 use super::maps::{MapOperation, MapOperationResult, MapRequestError, carry_out, parse};
@@ -26,6 +26,7 @@ use super::metrics::{self, EngineMetrics};
 use super::stats::LiveStats;
 use crate::clients::{ClientConnection, ClientLine};
 use crate::listening_socket::{ListeningSocket, SocketError};
+use crate::sample::answer::{REQUEST, SampleAnswer};
 
 /// The longest request.
 const LONGEST: u64 = 1 << 20;
@@ -43,6 +44,7 @@ struct MapRequest {
 struct StatsSource {
     board: Arc<WorkerStats>,
     adaptation: Option<AdaptStatusReader>,
+    sampler: Arc<PacketSampler>,
 }
 
 impl StatsSource {
@@ -89,7 +91,8 @@ impl MapControlSocket {
     ) -> Result<MapControlSocket> {
         let (mut requests, mut socket) = (None, None);
         if let Some(path) = path {
-            let board = StatsSource { board: Arc::clone(engine.stats()), adaptation };
+            let (board, sampler) = (Arc::clone(engine.stats()), Arc::clone(engine.sampler()));
+            let board = StatsSource { board, adaptation, sampler };
             let (received, bound) = clients(path, move |listener, send| listen(listener, send, &board))?;
             (requests, socket) = (Some(received), Some(bound));
         }
@@ -149,8 +152,11 @@ fn talk(client: &mut ClientConnection, send: &Sender<MapRequest>, board: &StatsS
         let answer = match words.as_slice() {
             [] => continue,
             ["stats"] => serde_json::to_value(board.read()).map_err(io::Error::other)?,
+            [REQUEST] => {
+                serde_json::to_value(SampleAnswer::take(&board.sampler)).map_err(io::Error::other)?
+            }
             ["map", rest @ ..] => of_maps(rest, send),
-            [word, ..] => wrong(&format!("there is no {word:?}: map, stats")),
+            [word, ..] => wrong(&format!("there is no {word:?}: map, stats, sample")),
         };
         client.write_all(format!("{answer}\n").as_bytes())?;
     }

@@ -55,7 +55,7 @@ use self::stop_condition::StopCondition;
 use self::transport::PacketTransport;
 use self::without::{DisabledOptimization, without};
 pub use self::worker_cpus::bind;
-use crate::adapt::AdaptArgs;
+use crate::adapt::{engine_adaptation, variant_support};
 use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::duration_args::positive_seconds;
@@ -64,6 +64,7 @@ use crate::plan::{self, PlanArgs, PlanFile};
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
 use crate::workload_args::{TrafficArgs, open};
+use millstream_console::adapt_args::AdaptArgs;
 use millstream_console::wrap::wrap;
 
 /// Packets of a run from memory, unless said otherwise.
@@ -428,8 +429,8 @@ pub fn run(args: &NativeArgs) -> Result<ExitCode> {
     resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;
     let program = args.prog.clone().or(program);
     let (keep_text, lent) = (args.llvm_ir.is_some(), share::open(&object, &args.shares)?);
-    let is_adaptable = args.adapt.is_on();
-    let options = NativeOptions { keep_text, lent, seed: seed(), is_adaptable, ..tuning.options() };
+    let variants = variant_support(args.adapt);
+    let options = NativeOptions { keep_text, lent, seed: seed(), variants, ..tuning.options() };
     let mut engine = match NativeEngine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -475,7 +476,7 @@ pub(crate) fn execute(
     engine: &mut NativeEngine,
     made: Option<AdaptArgs>,
 ) -> Result<ExitCode> {
-    let adaptation = &mut made.unwrap_or_default().adaptation();
+    let adaptation = &mut engine_adaptation(made.unwrap_or_default());
     let served = match (args.io.split_once(':'), PacketTransport::of(&args.io)) {
         (_, Some((PacketTransport::Xdp, names))) => {
             Some(serve_queues((name, args), engine, names, adaptation)?)
