@@ -67,8 +67,7 @@ impl<E: SwitchExecutor> Comparison<E> {
             if round % 4 == 0 {
                 self.request()?;
             }
-            let (port, mut packet) = (self.random.below(8), self.packet(round));
-            packet.resize(packet.len().max(self.limits.least), 0);
+            let (port, packet) = (self.random.below(8), self.packet(round));
             let expected = self.interpreter.receive(port, &packet);
             if is_out_of_fuel(&expected) {
                 break;
@@ -140,8 +139,15 @@ impl<E: SwitchExecutor> Comparison<E> {
         }
     }
 
-    /// A packet of random bytes, or a sample with some bytes changed, cut or added.
+    /// A packet that the engine takes: of random bytes, or a changed sample.
     fn packet(&mut self, round: usize) -> Vec<u8> {
+        let mut packet = self.random_packet(round);
+        packet.resize(packet.len().max(self.limits.least), 0);
+        packet
+    }
+
+    /// A packet of random bytes, or a sample with some bytes changed, cut or added.
+    fn random_packet(&mut self, round: usize) -> Vec<u8> {
         let random = &mut self.random;
         if self.samples.is_empty() || random.below(4) == 0 {
             let small = random.below(3) == 0;
