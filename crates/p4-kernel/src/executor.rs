@@ -182,9 +182,9 @@ impl KernelExecutor {
             Some(u32::from_le_bytes(*word))
         };
         let size = (memory.info().value_size as usize).next_multiple_of(8);
-        let decisions =
+        let mut decisions =
             values.chunks(size).filter_map(|value| word(value, RECORD_DECIDED).zip(word(value, RECORD_PORT)));
-        Ok(decisions.into_iter().find(|(decision, _)| *decision != 0))
+        Ok(decisions.find(|(decision, _)| *decision != 0))
     }
 }
 
