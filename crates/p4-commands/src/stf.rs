@@ -271,7 +271,11 @@ fn run_on<E: SwitchExecutor>(program: Arc<LoweredProgram>, executor: E, commands
         Ok(switch) => switch,
         Err(error) => return (StfVerdict::Refused, Some(error.to_string())),
     };
-    match run_stf(&mut switch, commands) {
+    run_commands(&mut switch, commands)
+}
+
+fn run_commands<E: SwitchExecutor>(switch: &mut Switch<E>, commands: &[StfLine]) -> StfOutcome {
+    match run_stf(switch, commands) {
         Ok(()) => (StfVerdict::Passed, None),
         Err(failure) => (StfVerdict::Failed, Some(failure.to_string())),
     }
@@ -300,10 +304,20 @@ fn run_in_kernel(
         Ok(object) => object,
         Err(error) => return refused(error.to_string()),
     };
-    match KernelExecutor::load(object, &program.pipeline) {
-        Ok(executor) => Ok(run_on(program, executor, commands)),
-        Err(error) if error.is_not_permitted() => Err(error),
-        Err(error) => refused(error.to_string()),
+    let executor = match KernelExecutor::load(object, &program.pipeline) {
+        Ok(executor) => executor,
+        Err(error) if error.is_not_permitted() => return Err(error),
+        Err(error) => return refused(error.to_string()),
+    };
+    let mut switch = match Switch::new(program, executor) {
+        Ok(switch) => switch,
+        Err(error) => return refused(error.to_string()),
+    };
+    match run_commands(&mut switch, commands) {
+        (StfVerdict::Failed, Some(reason)) if switch.executor().has_lacked_frame() => {
+            refused(format!("{reason}; the kernel makes no frame of a packet's new length"))
+        }
+        outcome => Ok(outcome),
     }
 }
 

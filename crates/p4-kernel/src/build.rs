@@ -10,8 +10,9 @@ use rustc_hash::FxHashMap;
 
 use crate::bounds::{bound_loops, bound_offsets, check_packet};
 use crate::elf_file::{ObjectFile, write_object};
-use crate::entry::{EntryParts, MOST_PAYLOAD, entry_program};
+use crate::entry::{EntryParts, entry_program};
 use crate::error::KernelBuildError;
+use crate::frames::MOST_PAYLOAD;
 use crate::hook::KernelHook;
 use crate::lookups::expand_lookups;
 use crate::memory::{PacketMemory, state_parameter};

@@ -10,11 +10,9 @@ use millstream_p4_switch::DROP_PORT;
 
 use crate::error::KernelBuildError;
 use crate::hook::{KernelHook, SKB_LENGTH};
-use crate::memory::{PacketMemory, RECORD_DECIDED, RECORD_PORT};
+use crate::memory::{DECIDED_NO_FRAME, DECIDED_PORT, PacketMemory, RECORD_DECIDED, RECORD_PORT};
 use crate::writer::CodeWriter;
 
-/// Longest payload that a TC program moves, in bytes: a power of two.
-pub(crate) const MOST_PAYLOAD: u32 = 16 << 10;
 /// Largest state that is cleared without a loop, in bytes.
 const STRAIGHT_CLEAR: u32 = 512;
 
@@ -33,15 +31,17 @@ pub(crate) struct EntryParts<'p> {
 
 /// The program while it is made.
 pub(crate) struct EntryWriter<'p, 'f> {
-    parts: &'p EntryParts<'p>,
+    pub(crate) parts: &'p EntryParts<'p>,
     pub(crate) writer: CodeWriter<'f>,
-    context: Value,
+    pub(crate) context: Value,
     pub(crate) state: Value,
     /// Port that the packet came from.
     port: Value,
     /// Blocks that end the program, by the verdict.
     aborted: Block,
-    dropped: Block,
+    pub(crate) dropped: Block,
+    /// Notes that the kernel makes no frame of the packet's new length, and drops it.
+    pub(crate) no_frame: Block,
 }
 
 /// Makes the entry program, with this name.
@@ -54,11 +54,11 @@ pub(crate) fn entry_program(name: &str, parts: &EntryParts<'_>) -> Result<Functi
     let block = func.add_block();
     let context = func.add_param(block, Type::Ptr(Prov::Ctx));
     let mut writer = CodeWriter::new(&mut func, block);
-    let (aborted, dropped) = (writer.new_block(), writer.new_block());
+    let (aborted, dropped, no_frame) = (writer.new_block(), writer.new_block(), writer.new_block());
     let zero = writer.constant(0);
     let state = writer.lookup_word(parts.memory.map, zero);
     writer.require(Cond::Ne, state, 0, aborted);
-    let mut entry = EntryWriter { parts, writer, context, state, port: zero, aborted, dropped };
+    let mut entry = EntryWriter { parts, writer, context, state, port: zero, aborted, dropped, no_frame };
     entry.clear_state();
     entry.find_port();
     match parts.pipeline.architecture {
@@ -110,7 +110,7 @@ impl EntryWriter<'_, '_> {
     }
 
     /// First byte and end of the packet as they are now.
-    fn packet(&mut self) -> (Value, Value) {
+    pub(crate) fn packet(&mut self) -> (Value, Value) {
         let layout = self.parts.hook.context();
         let data = self.writer.load_as(self.context, layout.data, Size::W, Type::Ptr(Prov::Packet));
         let end = self.writer.load_as(self.context, layout.data_end, Size::W, Type::Ptr(Prov::PacketEnd));
@@ -125,7 +125,7 @@ impl EntryWriter<'_, '_> {
         }
     }
 
-    fn length(&mut self, (data, end): (Value, Value)) -> Value {
+    pub(crate) fn length(&mut self, (data, end): (Value, Value)) -> Value {
         self.writer.alu(AluOp::Sub, end, data)
     }
 
@@ -286,112 +286,11 @@ impl EntryWriter<'_, '_> {
         self.writer.alu_with(AluOp::Div, time, 1000)
     }
 
-    /// Puts what the deparser wrote in front of the payload.
-    fn put_output(&mut self) {
-        let Some(output) = self.parts.pipeline.state.output else { return };
-        let (cursor, length) = (self.get("engine.cursor"), self.get("engine.output_length"));
-        match self.parts.hook {
-            KernelHook::Xdp => {
-                let moved = self.writer.alu(AluOp::Sub, cursor, length);
-                let result = self.writer.helper(id::XDP_ADJUST_HEAD, &[self.context, moved]);
-                self.writer.require(Cond::Eq, result, 0, self.dropped);
-            }
-            KernelHook::Tc => self.move_payload(cursor, length),
-        }
-        let copied = self.get("engine.output_copied");
-        let (some, behind) = (self.writer.new_block(), self.writer.new_block());
-        let zero = self.writer.constant(0);
-        self.writer.branch(Cond::Ne, (copied, zero), some, behind);
-        self.writer.enter(some);
-        let size = self.bounded_size(copied, output.capacity.next_power_of_two());
-        let bytes = self.writer.moved_by(self.state, output.offset);
-        let result = match self.parts.hook {
-            KernelHook::Xdp => self.writer.helper(id::XDP_STORE_BYTES, &[self.context, zero, bytes, size]),
-            KernelHook::Tc => {
-                self.writer.helper(id::SKB_STORE_BYTES, &[self.context, zero, bytes, size, zero])
-            }
-        };
-        self.writer.require(Cond::Eq, result, 0, self.dropped);
-        self.writer.jump(behind, &[]);
-        self.writer.enter(behind);
-    }
-
-    /// A size of at least 1 and at most `most`, a power of two, as the verifier can see.
-    fn bounded_size(&mut self, size: Value, most: u32) -> Value {
-        let less = self.writer.alu_with(AluOp::Sub, size, 1);
-        let less = self.writer.alu_with(AluOp::And, less, u64::from(most - 1));
-        self.writer.alu_with(AluOp::Add, less, 1)
-    }
-
-    /// Moves the payload of a socket buffer behind room for the deparser's bytes, and sets the new length.
-    fn move_payload(&mut self, cursor: Value, length: Value) {
-        let (moves, behind) = (self.writer.new_block(), self.writer.new_block());
-        self.writer.branch(Cond::Ne, (cursor, length), moves, behind);
-        self.writer.enter(moves);
-        let total = self.writer.load(self.context, SKB_LENGTH, Size::W);
-        let payload = self.writer.alu(AluOp::Sub, total, cursor);
-        let target = self.writer.alu(AluOp::Add, payload, length);
-        let (some, resized) = (self.writer.new_block(), self.writer.new_block());
-        let zero = self.writer.constant(0);
-        let limit = self.writer.new_block();
-        self.writer.branch(Cond::Ne, (payload, zero), limit, resized);
-        self.writer.enter(limit);
-        let most = self.writer.constant(u64::from(MOST_PAYLOAD));
-        self.writer.branch(Cond::Le, (payload, most), some, self.dropped);
-        self.writer.enter(some);
-        let size = self.bounded_size(payload, MOST_PAYLOAD);
-        let room = self.writer.lookup_word(self.parts.payload, zero);
-        self.writer.require(Cond::Ne, room, 0, self.dropped);
-        let result = self.writer.helper(id::SKB_LOAD_BYTES, &[self.context, cursor, room, size]);
-        self.writer.require(Cond::Eq, result, 0, self.dropped);
-        let result = self.writer.helper(id::SKB_CHANGE_TAIL, &[self.context, target, zero]);
-        self.writer.require(Cond::Eq, result, 0, self.dropped);
-        let result = self.writer.helper(id::SKB_STORE_BYTES, &[self.context, length, room, size, zero]);
-        self.writer.require(Cond::Eq, result, 0, self.dropped);
-        self.writer.jump(behind, &[]);
-        self.writer.enter(resized);
-        let result = self.writer.helper(id::SKB_CHANGE_TAIL, &[self.context, target, zero]);
-        self.writer.require(Cond::Eq, result, 0, self.dropped);
-        self.writer.jump(behind, &[]);
-        self.writer.enter(behind);
-    }
-
-    /// Cuts the packet, if the program asked for it.
-    fn truncate(&mut self) {
-        let asked = self.get("engine.truncates");
-        let (cuts, behind) = (self.writer.new_block(), self.writer.new_block());
-        let zero = self.writer.constant(0);
-        self.writer.branch(Cond::Ne, (asked, zero), cuts, behind);
-        self.writer.enter(cuts);
-        let wanted = self.get("engine.truncated_length");
-        let length = match self.parts.hook {
-            KernelHook::Xdp => {
-                let packet = self.packet();
-                self.length(packet)
-            }
-            KernelHook::Tc => self.writer.load(self.context, SKB_LENGTH, Size::W),
-        };
-        let shorter = self.writer.new_block();
-        self.writer.branch(Cond::Lt, (wanted, length), shorter, behind);
-        self.writer.enter(shorter);
-        let result = match self.parts.hook {
-            KernelHook::Xdp => {
-                let change = self.writer.alu(AluOp::Sub, wanted, length);
-                self.writer.helper(id::XDP_ADJUST_TAIL, &[self.context, change])
-            }
-            KernelHook::Tc => self.writer.helper(id::SKB_CHANGE_TAIL, &[self.context, wanted, zero]),
-        };
-        self.writer.require(Cond::Eq, result, 0, self.dropped);
-        self.writer.jump(behind, &[]);
-        self.writer.enter(behind);
-    }
-
     /// Notes the port, and ends the program.
     fn finish(&mut self, port: Value, verdict: PacketVerdict) {
         let record = self.parts.memory.record as i32;
         self.writer.store(self.state, record + RECORD_PORT as i32, Size::W, port);
-        let one = self.writer.constant(1);
-        self.writer.store(self.state, record + RECORD_DECIDED as i32, Size::W, one);
+        self.decide(DECIDED_PORT);
         match (self.parts.hook, verdict) {
             (KernelHook::Xdp, PacketVerdict::Redirect) => {
                 let (map, zero) = (self.writer.map(self.parts.devices), self.writer.constant(0));
@@ -410,7 +309,17 @@ impl EntryWriter<'_, '_> {
         }
     }
 
+    /// Notes what was decided.
+    fn decide(&mut self, decision: u32) {
+        let at = (self.parts.memory.record + RECORD_DECIDED) as i32;
+        let value = self.writer.constant(u64::from(decision));
+        self.writer.store(self.state, at, Size::W, value);
+    }
+
     fn leave_blocks(&mut self) {
+        self.writer.enter(self.no_frame);
+        self.decide(DECIDED_NO_FRAME);
+        self.writer.jump(self.dropped, &[]);
         for (block, verdict) in [(self.aborted, PacketVerdict::Aborted), (self.dropped, PacketVerdict::Drop)]
         {
             self.writer.enter(block);

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use crate::build::KernelObject;
 use crate::error::ENOENT;
 use crate::hook::KernelHook;
-use crate::memory::{RECORD_DECIDED, RECORD_PORT};
+use crate::memory::{DECIDED_NO_FRAME, DECIDED_PORT, RECORD_DECIDED, RECORD_PORT};
 use crate::tuple_table::TupleTable;
 
 /// Bytes of a link layer header: the shortest frame (`ETH_HLEN`).
@@ -74,6 +74,7 @@ pub struct KernelExecutor {
     maps: FxHashMap<Map, KernelMap>,
     tables: BTreeMap<Map, TupleTable>,
     events: Option<RingBuffer>,
+    lacked_frame: bool,
 }
 
 impl KernelExecutor {
@@ -104,7 +105,8 @@ impl KernelExecutor {
             (*map, TupleTable::new(*tuple, pipeline.tables.iter().find(|table| table.map == *map)))
         });
         let tables = tables.collect();
-        let executor = KernelExecutor { program, headless, maps, tables, events, object };
+        let executor =
+            KernelExecutor { program, headless, maps, tables, events, object, lacked_frame: false };
         executor.add_devices()?;
         Ok(executor)
     }
@@ -115,6 +117,12 @@ impl KernelExecutor {
             devices.update(&port.to_le_bytes(), &1u32.to_le_bytes(), UpdateMode::Any)?;
         }
         Ok(())
+    }
+
+    /// Returns true if a packet was dropped because the kernel makes no frame of its new length: XDP has none
+    /// of less than 14 bytes, and limits growth.
+    pub fn has_lacked_frame(&self) -> bool {
+        self.lacked_frame
     }
 
     fn map(&self, map: Map) -> Result<&KernelMap, ExecutorError> {
@@ -150,28 +158,33 @@ impl KernelExecutor {
             KernelHook::Xdp => &[2, 3, 4],
             KernelHook::Tc => &[0, 7],
         };
-        match (self.port()?, sends.contains(&output.retval)) {
-            (Some(port), true) => Ok(vec![SentPacket { port: u64::from(port), data }]),
-            (Some(port), false) => Err(ExecutorError::Fault(format!("there is no device for port {port}"))),
+        match (self.decision()?, sends.contains(&output.retval)) {
+            (Some((DECIDED_PORT, port)), true) => Ok(vec![SentPacket { port: u64::from(port), data }]),
+            (Some((DECIDED_PORT, port)), false) => {
+                Err(ExecutorError::Fault(format!("there is no device for port {port}")))
+            }
+            (Some((decision, _)), _) => {
+                self.lacked_frame |= decision == DECIDED_NO_FRAME;
+                Ok(Vec::new())
+            }
             (None, _) => Ok(Vec::new()),
         }
     }
 
-    /// Port of the last packet, if the program sent it.
-    fn port(&self) -> Result<Option<u32>, ExecutorError> {
+    /// Decision about the last packet, with its port.
+    fn decision(&self) -> Result<Option<(u32, u32)>, ExecutorError> {
         let memory = self.map(self.object.memory.map)?;
         let values = memory.lookup(&[0; 4]).map_err(|error| ExecutorError::Fault(error.to_string()))?;
         let values = values.unwrap_or_default();
         let word = |bytes: &[u8], offset: u32| {
             let from = (self.object.memory.record + offset) as usize;
-            bytes
-                .get(from..from + 4)
-                .and_then(|word| word.first_chunk())
-                .map(|word| u32::from_le_bytes(*word))
+            let word = bytes.get(from..from + 4)?.first_chunk()?;
+            Some(u32::from_le_bytes(*word))
         };
         let size = (memory.info().value_size as usize).next_multiple_of(8);
-        let decided = values.chunks(size).find(|value| word(value, RECORD_DECIDED) == Some(1));
-        Ok(decided.and_then(|value| word(value, RECORD_PORT)))
+        let mut decisions =
+            values.chunks(size).filter_map(|value| word(value, RECORD_DECIDED).zip(word(value, RECORD_PORT)));
+        Ok(decisions.find(|(decision, _)| *decision != 0))
     }
 }
 

@@ -18,6 +18,7 @@ mod elf_file;
 mod entry;
 mod error;
 mod executor;
+mod frames;
 mod hook;
 mod lookups;
 mod map_types;

@@ -29,8 +29,13 @@ pub(crate) struct PacketMemory {
     pub(crate) used: u32,
 }
 
-/// Offset in the record of a word that is 1 when the program has decided about the packet (32 bits).
+/// Offset in the record of a word that says what the program decided (32 bits): 0 before, or for a drop,
+/// [`DECIDED_PORT`] or [`DECIDED_NO_FRAME`].
 pub(crate) const RECORD_DECIDED: u32 = 0;
+/// The packet leaves by the port of the record, or stays in the kernel.
+pub(crate) const DECIDED_PORT: u32 = 1;
+/// The packet was dropped because the kernel makes no frame of its new length.
+pub(crate) const DECIDED_NO_FRAME: u32 = 2;
 /// Offset in the record of the port to which the packet goes (32 bits).
 pub(crate) const RECORD_PORT: u32 = 4;
 const RECORD_SIZE: u32 = 8;

@@ -59,7 +59,10 @@ impl<'p> Lowerer<'p> {
                 _ => refuse(span, format!("`{text}` cannot be called")),
             };
         }
-        for declaration in self.globals.get(text).cloned().unwrap_or_default() {
+        let mut declarations = self.globals.get(text).cloned().unwrap_or_default();
+        // A function may be the code of an extern with the same signature.
+        declarations.sort_by_key(|declaration| !matches!(declaration.kind, DeclarationKind::Function(_)));
+        for declaration in declarations {
             match &declaration.kind {
                 DeclarationKind::Function(function)
                     if matched(&function.signature.parameters, arguments).is_some() =>

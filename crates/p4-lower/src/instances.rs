@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use millstream_p4::ast::{AnnotationBody, AnnotationTree, DeclarationKind, DeclarationTree, ParameterSyntax};
+use millstream_p4::ast::{
+    AnnotationBody, AnnotationTree, DeclarationKind, DeclarationTree, ParameterSyntax, TableProperty,
+    TablePropertyValue,
+};
 use millstream_p4::expression::{CallArgument, ExpressionKind, ExpressionTree, TypeSyntax, TypeSyntaxKind};
 use millstream_p4::{SourceName, SourceSpan, Symbol, TokenKind};
 
@@ -183,6 +186,40 @@ impl<'p> Lowerer<'p> {
         match self.find_instance(expression) {
             Some(instance) => Ok(instance),
             None => refuse(expression.span, "this is no instance"),
+        }
+    }
+
+    /// Object that a property of a table names or makes: a direct counter, a direct meter, or an implementation.
+    pub(crate) fn attached(
+        &mut self,
+        properties: &'p [TableProperty],
+        names: &[&str],
+        table: &str,
+    ) -> Lowered<Option<usize>> {
+        let found = properties.iter().find(|property| names.contains(&&*property.name.text));
+        let Some((found, TablePropertyValue::Value(value))) = found.map(|found| (found, &found.value)) else {
+            return Ok(None);
+        };
+        if let Some(Instance::Extern(_, number)) = self.find_instance(value).as_deref() {
+            return Ok(Some(*number));
+        }
+        let ExpressionKind::Construct(syntax, arguments) = &value.kind else {
+            return refuse(value.span, "this object of a table is not supported here");
+        };
+        // The eBPF model names the kind of its map in this way, which follows from the key here.
+        if let TypeSyntaxKind::Named(name) = &syntax.kind
+            && ["hash_table", "array_table"].contains(&&*name.name.text)
+        {
+            return Ok(None);
+        }
+        // An object that is made in place has the name of its annotation, without that of its control.
+        let name = match annotation_text(&found.annotations, "name") {
+            Some(_) => plane_name("", &found.annotations, &found.name),
+            None => plane_name(table, &[], &found.name),
+        };
+        match &*self.instantiate(syntax, arguments, name, value.span)? {
+            Instance::Extern(_, number) => Ok(Some(*number)),
+            _ => refuse(value.span, "this object of a table is not supported here"),
         }
     }
 

@@ -5,7 +5,7 @@ use millstream_p4::ast::{
     DeclarationKind, DeclarationTree, TableAction, TableEntry, TableKey, TableProperty, TablePropertyValue,
 };
 use millstream_p4::expression::{
-    BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, QualifiedName, TypeSyntax, TypeSyntaxKind,
+    BinaryOperator, CallArgument, ExpressionKind, ExpressionTree, QualifiedName, TypeSyntax,
 };
 use num_bigint::BigUint;
 
@@ -51,12 +51,12 @@ impl<'p> Lowerer<'p> {
         };
         let name = self.local_name(&declaration.annotations, &declaration.name);
         let (mut keys, parts, mut storage, mut key_size) = self.table_keys(properties)?;
-        let counter = match self.attached(properties, &["counters", "psa_direct_counter"])? {
+        let counter = match self.attached(properties, &["counters", "psa_direct_counter"], &name)? {
             Some(counter) => Some(self.pipeline.objects[counter].name.clone()),
             None => None,
         };
         let mut value_size = if counter.is_some() { ENTRY_REST } else { ENTRY_COUNTER };
-        let meter = self.attached(properties, &["meters", "psa_direct_meter"])?;
+        let meter = self.attached(properties, &["meters", "psa_direct_meter"], &name)?;
         let meter_name = meter.map(|meter| (self.pipeline.objects[meter].name.clone(), value_size));
         if meter.is_some() {
             value_size += METER_SIZE;
@@ -110,27 +110,6 @@ impl<'p> Lowerer<'p> {
         Ok(self.pipeline.tables.len() - 1)
     }
 
-    /// Object that a property names: a direct counter, a direct meter, or an implementation.
-    fn attached(&mut self, properties: &'p [TableProperty], names: &[&str]) -> Lowered<Option<usize>> {
-        let found = names.iter().find_map(|name| property(properties, name));
-        let Some(TablePropertyValue::Value(value)) = found else { return Ok(None) };
-        if let Some(Instance::Extern(_, number)) = self.find_instance(value).as_deref() {
-            return Ok(Some(*number));
-        }
-        // The eBPF model names the kind of its map in this way, which follows from the key here.
-        let is_kind_of_map = match &value.kind {
-            ExpressionKind::Construct(syntax, _) => match &syntax.kind {
-                TypeSyntaxKind::Named(name) => ["hash_table", "array_table"].contains(&&*name.name.text),
-                _ => false,
-            },
-            _ => false,
-        };
-        if is_kind_of_map {
-            return Ok(None);
-        }
-        refuse(value.span, "an object that is not declared with a name is not supported here")
-    }
-
     /// Makes the maps of a selector, if the table has one.
     fn selector_of(
         &mut self,
@@ -138,7 +117,8 @@ impl<'p> Lowerer<'p> {
         table: &str,
         value_size: u32,
     ) -> Lowered<Option<SelectorSpec>> {
-        let Some(number) = self.attached(properties, &["implementation", "psa_implementation"])? else {
+        let Some(number) = self.attached(properties, &["implementation", "psa_implementation"], table)?
+        else {
             return Ok(None);
         };
         let object = self.pipeline.objects[number].clone();

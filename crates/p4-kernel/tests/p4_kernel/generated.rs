@@ -16,7 +16,11 @@ fn number(variable: &str, usual: u64) -> u64 {
 }
 
 /// The kernel has no packets of less than a header, and makes prefixes of ranges.
-const LIMITS: EngineLimits = EngineLimits { least: 64, has_less_room: true };
+fn limits(hook: KernelHook) -> EngineLimits {
+    let least_sent = if hook == KernelHook::Xdp { 14 } else { 0 };
+    EngineLimits { least: 64, least_sent, has_less_room: true }
+}
+
 /// Reasons for which a program may be refused.
 const REFUSALS: [&str; 3] = ["is not supported in the kernel", "too large", "The sequence of"];
 
@@ -49,7 +53,7 @@ fn random_programs_have_the_same_results_in_the_interpreter_and_in_the_kernel() 
                 continue;
             }
         };
-        let compared = Comparison::new(&program, (&kernel, executor), Vec::new(), LIMITS);
+        let compared = Comparison::new(&program, (&kernel, executor), Vec::new(), limits(hook));
         let run = |mut both: Comparison<KernelExecutor>| Ok([both.run(packets)?, both.run_batches(1)?]);
         match compared.and_then(run) {
             Ok(results) => {

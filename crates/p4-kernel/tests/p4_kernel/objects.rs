@@ -1,7 +1,9 @@
 //! Objects, and what is refused.
 
+use millstream_kernel::testing;
 use millstream_object::Object;
-use millstream_p4_kernel::{KernelBuildError, KernelHook, build_program, lower_options};
+use millstream_p4_kernel::{KernelBuildError, KernelExecutor, KernelHook, build_program, lower_options};
+use millstream_p4_switch::{SentPacket, Switch};
 
 use crate::common::{lowered, test_files};
 
@@ -59,4 +61,20 @@ fn a_construct_that_the_kernel_cannot_do_is_refused_with_its_name_and_place() {
             other => panic!("{ingress}: {:?}", other.map(|object| object.bytes.len())),
         }
     }
+}
+
+#[test]
+fn a_frame_that_becomes_too_short_for_xdp_is_dropped_and_the_engine_knows() {
+    if !testing::require() {
+        return;
+    }
+    let program =
+        lowered("test.p4", &program("apply { s.egress_spec = 3; h.h.setInvalid(); }"), lower_options());
+    let object = build_program(&program, "strip", KernelHook::Xdp).unwrap();
+    let executor = KernelExecutor::load(object, &program.pipeline).unwrap();
+    let mut switch = Switch::new(program, executor).unwrap();
+    assert_eq!(switch.receive(1, &[7; 16]).unwrap(), [SentPacket { port: 3, data: vec![7; 14] }]);
+    assert!(!switch.executor().has_lacked_frame());
+    assert_eq!(switch.receive(1, &[7; 15]).unwrap(), []);
+    assert!(switch.executor().has_lacked_frame());
 }

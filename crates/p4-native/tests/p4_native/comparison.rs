@@ -7,7 +7,8 @@ use millstream_p4_lower::{
     ActionChoice, EntryMatch, EntrySpec, KeyMatch, KeySpec, LoweredProgram, ObjectKind, TableSpec,
 };
 use millstream_p4_switch::{
-    ExecutorError, InterpreterExecutor, MirrorTarget, MulticastNode, Switch, SwitchError, SwitchExecutor,
+    ExecutorError, InterpreterExecutor, MirrorTarget, MulticastNode, SentPacket, Switch, SwitchError,
+    SwitchExecutor,
 };
 use millstream_rng::Rng;
 use num_bigint::BigUint;
@@ -30,10 +31,20 @@ pub(crate) struct Comparison<E> {
 /// Limits of an engine that the interpreter does not have.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct EngineLimits {
-    /// Bytes of the shortest packet.
+    /// Bytes of the shortest packet that is received.
     pub(crate) least: usize,
+    /// Bytes of the shortest packet that is sent; the engine drops shorter ones.
+    pub(crate) least_sent: usize,
     /// Tables may be full earlier.
     pub(crate) has_less_room: bool,
+}
+
+impl EngineLimits {
+    /// Packets that the engine can send.
+    fn possible(self, mut sent: Vec<SentPacket>) -> Vec<SentPacket> {
+        sent.retain(|packet| packet.data.len() >= self.least_sent);
+        sent
+    }
 }
 
 /// Numbers of compared packets.
@@ -67,9 +78,8 @@ impl<E: SwitchExecutor> Comparison<E> {
             if round % 4 == 0 {
                 self.request()?;
             }
-            let (port, mut packet) = (self.random.below(8), self.packet(round));
-            packet.resize(packet.len().max(self.limits.least), 0);
-            let expected = self.interpreter.receive(port, &packet);
+            let (port, packet) = (self.random.below(8), self.packet(round));
+            let expected = self.interpreter.receive(port, &packet).map(|sent| self.limits.possible(sent));
             if is_out_of_fuel(&expected) {
                 break;
             }
@@ -119,6 +129,7 @@ impl<E: SwitchExecutor> Comparison<E> {
         let (given, expected) = (self.other.receive_batch(&packets), expected);
         let (given, expected) =
             (given.map_err(|error| error.to_string())?, expected.map_err(|error| error.to_string())?);
+        let expected: Vec<_> = expected.into_iter().map(|sent| self.limits.possible(sent)).collect();
         let answers = expected.iter().map(Vec::len).sum();
         if let Some(at) = (0..count).find(|at| given[*at] != expected[*at]) {
             let (packet, given, expected) = (packets[at], &given[at], &expected[at]);
@@ -147,8 +158,15 @@ impl<E: SwitchExecutor> Comparison<E> {
         }
     }
 
-    /// A packet of random bytes, or a sample with some bytes changed, cut or added.
+    /// A packet that the engine takes: of random bytes, or a changed sample.
     fn packet(&mut self, round: usize) -> Vec<u8> {
+        let mut packet = self.random_packet(round);
+        packet.resize(packet.len().max(self.limits.least), 0);
+        packet
+    }
+
+    /// A packet of random bytes, or a sample with some bytes changed, cut or added.
+    fn random_packet(&mut self, round: usize) -> Vec<u8> {
         let random = &mut self.random;
         if self.samples.is_empty() || random.below(4) == 0 {
             let small = random.below(3) == 0;

@@ -21,6 +21,12 @@ control In(inout headers h, inout meta m, inout standard_metadata_t s) {
         default_action = none();
         implementation = paths;
     }
+    table spread {
+        key = { h.i.a: exact; h.i.flow: selector; }
+        actions = { give; none; }
+        default_action = none();
+        @name("spread_paths") implementation = action_selector(HashAlgorithm.crc16, 16, 16);
+    }
     table metered {
         key = { h.i.a: exact; }
         actions = { give; NoAction; }
@@ -30,7 +36,7 @@ control In(inout headers h, inout meta m, inout standard_metadata_t s) {
     apply {
         s.egress_spec = 1;
         metered.apply();
-        chosen.apply();
+        if (h.i.result == 0xff) { spread.apply(); } else { chosen.apply(); }
         h.i.flow = (bit<8>)m.color;
     }
 }

@@ -46,6 +46,18 @@ fn a_selector_spreads_flows_over_the_members_of_a_group() {
 }
 
 #[test]
+fn a_selector_that_a_table_makes_in_place_is_one_of_its_own() {
+    let mut switch = start("entries.p4");
+    let spread = table(&switch, "In.spread");
+    assert_eq!(switch.pipeline().tables[spread].selector.as_ref().unwrap().name, "spread_paths");
+    switch.set_group(spread, 1, &[give(4), give(5)]).unwrap();
+    switch.set_entry(spread, &entry(7, give(0), Some(1))).unwrap();
+    let results = (0..=255).map(|flow| switch.receive(0, &[7, flow, 0xff]).unwrap()[0].data[2]);
+    let results: std::collections::BTreeSet<u8> = results.collect();
+    assert_eq!(results, [4, 5].into());
+}
+
+#[test]
 fn direct_counters_and_meters_belong_to_the_entry() {
     let mut switch = start("entries.p4");
     let metered = table(&switch, "In.metered");

@@ -1,5 +1,6 @@
 //! Programs that are refused, with the construct's name; and programs that would run without end.
 
+use millstream_p4_lower::{ActionChoice, EntryMatch, EntrySpec};
 use millstream_p4_switch::SwitchError;
 
 use crate::common::{lowered, switch};
@@ -39,19 +40,13 @@ fn what_is_not_supported_is_refused_with_its_place() {
         ("extern void other(in bit<8> x);", "", "other(h.i.a);", "the function `other` is not supported"),
         ("extern Thing { Thing(); void go(); }", "Thing() t;", "t.go();", "the extern `Thing`"),
         ("", "register<bit<512>>(1 << 30) r;", "r.write(0, 0);", "needs 68719476736 bytes"),
+        ("", "register<bit<64>>(1 << 29) r;", "r.write(0, 0);", "needs 4294967296 bytes"),
         ("", "", "bit<128> w = (bit<128>)h.i.a; w = w / 3; h.i.a = (bit<8>)w;", "division"),
         ("", doubling.as_str(), "a29();", "more than 1000000 instructions"),
         ("", "", many.as_str(), "more than 1000000 instructions"),
         ("header h_t { bit<8> x; } struct big { h_t[200000] s; }", "", "big b;", "more than 1048576 bytes"),
         ("", "", "bit<8192> w = 1; w = w * w; h.i.a = w[7:0];", "a product of more than 4096 bits"),
         ("", "", "h.i.a = (bit<8>)h.i.b; resubmit({ h.i.a + 1 });", "only metadata of the packet"),
-        (
-            "",
-            "table t { key = { h.i.a : selector; } actions = { NoAction; }
-             implementation = action_selector(HashAlgorithm.crc16, 32w4, 32w4); }",
-            "t.apply();",
-            "not declared with a name",
-        ),
     ] {
         let text = program(declarations, locals, statements, ACCEPT);
         let error = lowered("test.p4", Some(text)).unwrap_err();
@@ -95,6 +90,19 @@ fn a_meter_of_another_part_of_the_pipeline_is_refused() {
         );
     let error = lowered("test.p4", Some(text)).unwrap_err();
     assert!(error.starts_with("test.p4:"), "{error}");
+}
+
+#[test]
+fn a_table_of_four_gibibytes_costs_what_its_entries_take() {
+    let table = "action a() { h.i.b = 9; } \
+                 table t { key = { h.i.a : exact; } actions = { a; } size = 268435456; }";
+    let program = lowered("test.p4", Some(program("", table, "t.apply();", ACCEPT))).unwrap();
+    let mut switch = switch(&program);
+    let choice = ActionChoice { action: 0, arguments: Vec::new() };
+    let matches = vec![EntryMatch::Exact(1u8.into())];
+    switch.set_entry(0, &EntrySpec { matches, choice, priority: 0, group: None }).unwrap();
+    assert_eq!(switch.receive(0, &[1, 2]).unwrap()[0].data, [1, 9]);
+    assert_eq!(switch.receive(0, &[2, 2]).unwrap()[0].data, [2, 2]);
 }
 
 #[test]

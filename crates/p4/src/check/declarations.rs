@@ -248,15 +248,29 @@ impl TypeChecker<'_> {
             self.functions.push(FunctionEntity { signature, is_extern });
             return self.declare(name, NamedEntity::Functions(vec![index]));
         };
-        if list.iter().any(|f| is_same_call(&self.functions[*f].signature, &signature)) && !is_extern {
-            self.error(
+        let same = list.iter().position(|f| is_same_call(&self.functions[*f].signature, &signature));
+        match same.filter(|_| !is_extern) {
+            // The function is the code of the extern.
+            Some(at) if self.is_definition(list[at], &signature) => _ = list.remove(at),
+            Some(_) => self.error(
                 name.span,
                 format!("a function `{}` with these parameters is declared already", name.text),
-            );
+            ),
+            None => {}
         }
         self.functions.push(FunctionEntity { signature, is_extern });
         list.push(index);
         self.scopes.insert(name.text.clone(), NamedEntity::Functions(list), name.span);
+    }
+
+    /// Tells if a function has the whole signature of an extern that was declared.
+    fn is_definition(&self, declared: usize, signature: &FunctionType) -> bool {
+        let FunctionEntity { signature: declared, is_extern } = &self.functions[declared];
+        let same = |a: TypeId, b: TypeId| self.types.shallow(a) == self.types.shallow(b);
+        let mut parameters = declared.parameters.iter().zip(&signature.parameters);
+        *is_extern
+            && same(declared.result, signature.result)
+            && parameters.all(|(a, b)| a.direction == b.direction && same(a.type_id, b.type_id))
     }
 
     fn action(&mut self, name: &SourceName, syntax: &[ParameterSyntax], body: &crate::ast::BlockSyntax) {

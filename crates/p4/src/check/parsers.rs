@@ -97,8 +97,9 @@ impl TypeChecker<'_> {
         }
     }
 
-    /// Tells if values of a type can be selected on: lists and structs can, whose fields can.
-    fn is_selected(&mut self, id: TypeId) -> bool {
+    /// Tells if values of a type can be selected on: lists can, whose elements can. Structs cannot, as in the
+    /// reference compiler.
+    fn is_selected(&self, id: TypeId) -> bool {
         if self.is_matched(id) {
             return true;
         }
@@ -107,12 +108,7 @@ impl TypeChecker<'_> {
                 list.into_iter().all(|id| self.is_selected(id))
             }
             ValueType::Integer => true,
-            _ => match self.fields(id) {
-                Some((crate::ast::AggregateKind::Struct, fields)) => {
-                    fields.into_iter().all(|(_, id)| self.is_selected(id))
-                }
-                _ => false,
-            },
+            _ => false,
         }
     }
 

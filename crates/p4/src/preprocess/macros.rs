@@ -139,15 +139,12 @@ impl Preprocessor<'_> {
         let is_variadic = parameters.last().is_some_and(|last| &**last == "__VA_ARGS__");
         if is_variadic && arguments.len() > parameters.len() {
             let rest = arguments.split_off(parameters.len() - 1);
-            let comma = |argument: &[SourceToken]| {
-                argument.first().map(|t| SourceToken { kind: TokenKind::Mark(","), ..t.clone() })
-            };
-            let mut joined = Vec::new();
-            for argument in rest {
-                joined.extend(comma(&argument).filter(|_| !joined.is_empty()));
-                joined.extend(argument);
-            }
-            arguments.push(joined);
+            arguments.push(rest.join(&SourceToken {
+                kind: TokenKind::Mark(","),
+                span,
+                begins_line: false,
+                is_spaced: false,
+            }));
         }
         if parameters.is_empty() && arguments.len() == 1 && arguments[0].is_empty() {
             arguments.clear();
@@ -209,7 +206,12 @@ impl Preprocessor<'_> {
     /// Makes one token of the last one and the first of those on the right.
     fn paste(&mut self, output: &mut Vec<SourceToken>, right: Vec<SourceToken>) {
         let mut right = right.into_iter();
-        let (Some(first), Some(last)) = (right.next(), output.pop()) else { return };
+        let Some(first) = right.next() else {
+            // A comma in front of no variable arguments goes away, as in GNU C.
+            output.pop_if(|last| last.kind == TokenKind::Mark(","));
+            return;
+        };
+        let Some(last) = output.pop() else { return };
         let text = spelling(&last) + &spelling(&first);
         let mut joined = tokenize(last.span.file, &text, &mut self.symbols);
         for token in &mut joined {

@@ -64,3 +64,16 @@ control c(in e a) { apply {} }
 control Type();
 control Inner() { apply {} }
 control c() { Inner() i; action a() { i.apply(); } apply { Type.apply(); i.run(); } }
+//// accepted the code of an extern function, behind its use
+extern bit<16> twice(in bit<16> a);
+control c(inout bit<16> a) { apply { a = twice(a); } }
+bit<16> twice(in bit<16> a) { return a + a; }
+control d(inout bit<16> a) { apply { a = twice(a); } }
+//// rejected functions with another signature than the extern's, and a second code
+extern bit<16> twice(in bit<16> a);
+bit<8> twice(in bit<16> a) { return 1; }
+extern void change(inout bit<8> a);
+void change(in bit<8> a) { }
+extern void nothing(in bit<8> a);
+void nothing(in bit<8> a) { }
+void nothing(in bit<8> a) { }

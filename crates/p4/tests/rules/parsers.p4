@@ -65,3 +65,6 @@ header h_t { bit<8> a; bit<8> b; }
 parser p(packet_in k, out h_t h, in bit<8> low) {
     state start { k.extract(h); transition select(h.a) { h.b: accept; low..h.b: accept; h.b &&& low: accept; } }
 }
+//// rejected a struct in `select`
+struct S { bit<8> a; }
+parser p(in S s) { state start { transition select(s, 8w1) { default: accept; } } }

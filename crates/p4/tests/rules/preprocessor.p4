@@ -52,3 +52,8 @@ const int a = F(1;
 #include "program.p4"
 //// rejected comments without an end
 const int a = 1; /*
+//// accepted variable arguments of which the last is empty, and pasting of nothing
+#define PAIR(name, ...) const tuple<bit<8>, bit<8>> name = { __VA_ARGS__ 1 };
+#define NAMED(a, b) const bit<8> a ## b = 1;
+PAIR(x, 2,)
+NAMED(y, )

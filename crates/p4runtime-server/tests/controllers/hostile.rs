@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use millstream_p4runtime::proto::v1::{
-    Entity, ReadRequest, StreamMessageRequest, TableEntry, Update, WriteRequest, entity, update::Type,
+    Entity, PacketOut, ReadRequest, StreamMessageRequest, TableEntry, Update, WriteRequest, entity,
+    stream_message_request, update::Type,
 };
 use prost::Message as _;
 use tonic::Code;
@@ -96,5 +97,28 @@ fn many_small_writes_are_all_there() {
         }
         let sizes = switch.handle.control(|switch| switch.table_sizes()).unwrap();
         assert!(sizes.iter().any(|(name, size)| name.ends_with("stations") && *size == 20_000), "{sizes:?}");
+    });
+}
+
+#[test]
+fn a_client_that_floods_its_stream_and_never_reads_holds_up_nobody() {
+    run(async {
+        let (switch, names) = (TestSwitch::start(Some(PROGRAM)), Names::new());
+        let mut primary = switch.primary(2).await;
+        let flooder = Controller::open(&switch, 1).await;
+        let flood = async {
+            for _ in 0..1_000_000 {
+                let packet = PacketOut { payload: frame(1), metadata: Vec::new() };
+                let update = Some(stream_message_request::Update::Packet(packet));
+                if flooder.requests.send(StreamMessageRequest { update }).await.is_err() {
+                    break;
+                }
+            }
+        };
+        _ = tokio::time::timeout(Duration::from_secs(2), flood).await;
+        let entry = insert(names.station(&[1], names.call("forward", Some(2))));
+        primary.write(vec![entry], 0).await.unwrap();
+        assert_eq!(switch.ports_of(&frame(1)), [2]);
+        assert!(switch.sent.lock().unwrap().is_empty(), "packets of a backup controller");
     });
 }
