@@ -57,20 +57,22 @@ pub(crate) enum ListenerEvent {
     Asked(CallNotification),
     /// No process is left under the filter.
     Over,
-    /// A signal came, or so many milliseconds are over.
+    /// A signal came, or the child has ended.
     Nothing,
 }
 
 impl CallListener {
-    /// Waits for a question, for so many milliseconds at most.
-    pub(crate) fn wait(&self, milliseconds: i32) -> io::Result<ListenerEvent> {
-        let mut wanted = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live structure.
-        let ready = unsafe { libc::poll(&mut wanted, 1, milliseconds) };
-        match ready {
+    /// Waits for a question, or for the end of a child, if its descriptor is given.
+    pub(crate) fn wait(&self, child: Option<BorrowedFd<'_>>) -> io::Result<ListenerEvent> {
+        // The kernel ignores negative descriptors.
+        let fds = [self.0.as_raw_fd(), child.map_or(-1, |child| child.as_raw_fd())];
+        let mut wanted = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        // SAFETY: two live structures.
+        let ready = unsafe { libc::poll(wanted.as_mut_ptr(), 2, -1) };
+        match wanted.map(|of| of.revents) {
             _ if ready < 0 => not_interrupted(io::Error::last_os_error()).map(|()| ListenerEvent::Nothing),
-            0 => Ok(ListenerEvent::Nothing),
-            _ if wanted.revents & libc::POLLIN != 0 => self.receive(),
+            [asked, _] if asked & libc::POLLIN != 0 => self.receive(),
+            [0, _] => Ok(ListenerEvent::Nothing),
             _ => Ok(ListenerEvent::Over),
         }
     }

@@ -23,11 +23,9 @@ impl AskingProcess {
     /// If it is gone, or is not to be looked at.
     pub(crate) fn open(thread: u32) -> io::Result<AskingProcess> {
         let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
-        let group = line(&status, "Tgid:").and_then(|id| id.trim().parse::<libc::pid_t>().ok());
+        let group = line(&status, "Tgid:").and_then(|id| id.trim().parse().ok());
         let group = group.ok_or_else(|| io::Error::other("the process has no id"))?;
-        // SAFETY: no memory is passed.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, group, 0) };
-        Ok(AskingProcess { thread, handle: new_descriptor(fd)? })
+        Ok(AskingProcess { thread, handle: handle(group)? })
     }
 
     /// Returns true if a call in its place has the rights that its own has: the same user, capabilities and
@@ -97,6 +95,15 @@ fn all(done: isize, wanted: usize) -> io::Result<()> {
         Ok(done) if done == wanted => Ok(()),
         Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
     }
+}
+
+/// A descriptor of a process, which is readable once the process has ended.
+///
+/// # Errors
+/// If there is no such process.
+pub(crate) fn handle(process: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed.
+    new_descriptor(unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) })
 }
 
 /// Asks a child that was not waited for to end.

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use crate::launch::{LaunchedLoader, launch};
 use crate::notification::{CallListener, CallNotification, ListenerEvent};
 use crate::optimizer::TimedOptimizer;
-use crate::process::AskingProcess;
+use crate::process::{self, AskingProcess};
 use crate::report::{LoadOutcome, LoadReport};
 use crate::translation::{Doubt, TranslatedLoad};
 
@@ -43,8 +43,6 @@ pub struct InterceptOptions {
     pub prove: bool,
 }
 
-/// Longest wait between two looks at the loader's end, in milliseconds.
-const LOOK: i32 = 200;
 /// Longest log of the verifier that is kept, in bytes.
 const MOST_LOG: u32 = 16 << 20;
 
@@ -66,15 +64,20 @@ pub fn run_loader(
     let LaunchedLoader { mut child, listener } = started;
     let listener = CallListener(listener);
     let signals = ForwardedSignals::new();
+    let mut running = Some(process::handle(child.id()).map_err(InterceptError::Listener)?);
     loop {
-        match listener.wait(LOOK).map_err(InterceptError::Listener)? {
+        match listener.wait(running.as_ref().map(AsFd::as_fd)).map_err(InterceptError::Listener)? {
             ListenerEvent::Asked(question) => report(&decide(&listener, &question, &mut optimizer)),
             ListenerEvent::Over => break,
             ListenerEvent::Nothing => {}
         }
         // Its end must be taken for the listener to see that nobody is left.
-        let _ = child.try_wait();
-        signals.forward(&child);
+        if child.try_wait().map_err(InterceptError::Listener)?.is_some() {
+            running = None;
+        }
+        if running.is_some() {
+            signals.forward(&child);
+        }
     }
     child.wait().map_err(InterceptError::Listener)
 }
@@ -96,7 +99,7 @@ impl ForwardedSignals {
 
     fn forward(&self, child: &Child) {
         if self.terminated.swap(false, Ordering::Relaxed) {
-            crate::process::terminate(child.id());
+            process::terminate(child.id());
         }
     }
 }
@@ -134,13 +137,13 @@ fn replace(
     start: Instant,
     report: &mut LoadReport,
 ) -> Result<LoadOutcome, Doubt> {
-    let process = AskingProcess::open(question.pid).map_err(|e| format!("its process: {e}"))?;
-    if !process.has_our_credentials().map_err(|e| e.to_string())? {
+    let asking = AskingProcess::open(question.pid).map_err(|e| format!("its process: {e}"))?;
+    if !asking.has_our_credentials().map_err(|e| e.to_string())? {
         return Err("its process has other credentials or namespaces".into());
     }
     let [_, address, size, ..] = question.arguments;
     let size = size as u32 as usize;
-    let load = TranslatedLoad::read(&process, address, size)?;
+    let load = TranslatedLoad::read(&asking, address, size)?;
     if !listener.is_waiting(question) {
         return Err("its process is gone".into());
     }
@@ -160,7 +163,7 @@ fn replace(
     for map in load.unnamed_maps(&made.object) {
         program.bind_map(map).map_err(|e| format!("a map would not be the program's any more: {e}"))?;
     }
-    hand_over_log(&process, &load.load, (address, size), &log, length)?;
+    hand_over_log(&asking, &load.load, (address, size), &log, length)?;
     listener.give(question, program.as_fd()).map_err(|e| format!("it cannot be given the program: {e}"))?;
     Ok(LoadOutcome::Optimized {
         slots_before: made.before.slots,

@@ -85,7 +85,8 @@ static int with_map(void)
 	attr.map_fd = map;
 	attr.key = (uintptr_t)&key;
 	attr.value = (uintptr_t)&value;
-	printf("value: %d %u\n", call(BPF_MAP_LOOKUP_ELEM, &attr, sizeof(attr)), value);
+	if (call(BPF_MAP_LOOKUP_ELEM, &attr, sizeof(attr)) == 0)
+		printf("value: %u\n", value);
 	return map;
 }
 
