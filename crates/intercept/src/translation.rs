@@ -6,8 +6,8 @@ use millstream_btf::{Btf, StrOff, TypeId};
 use millstream_isa::RawInsn;
 use millstream_kernel::{ForeignCode, ForeignLoad, ForeignLoadError, KernelBtf, KernelMap};
 use millstream_object::{
-    AttachType, FuncId, LineInfo, LinkedProgram, LoadableProgram, MapDefinition, MapId, MapOrigin, Object,
-    ObjectMap, ProgramType, Reloc, RelocKind, SettledBytes,
+    AttachType, FuncId, LineInfo, Linkage, LinkedProgram, LoadableProgram, MapDefinition, MapId, MapOrigin,
+    Object, ObjectMap, ProgramType, Reloc, RelocKind, SettledBytes,
 };
 
 use crate::process::AskingProcess;
@@ -145,7 +145,12 @@ impl TranslatedLoad {
             func_info: words(&self.load.func_info).map(|[insn, type_id]| (insn, TypeId(type_id))).collect(),
             line_info: words(&self.load.line_info).map(line).collect(),
         };
-        program.into_object().map_err(|e| e.to_string())
+        let object = program.into_object().map_err(|e| e.to_string())?;
+        // The optimizer may remove a function, or rely on its code; `freplace` finds and replaces functions later.
+        match object.functions.iter().any(|f| f.subprogram && f.linkage == Linkage::Global) {
+            true => Err("it has global functions, which another program may replace later".into()),
+            false => Ok(object),
+        }
     }
 
     /// The program as it was asked for, with descriptors of this process.

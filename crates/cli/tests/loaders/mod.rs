@@ -38,7 +38,11 @@ fn a_static_loader_sees_what_it_would_have_seen() {
     let files = Files::new("exec-with-static");
     let program = files.path("static_loader");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/loaders/static_loader.c");
-    let cc = Command::new("cc").args(["-static", "-Wall", "-Werror", "-o", &program]).arg(source).output().unwrap();
+    let cc = Command::new("cc")
+        .args(["-static", "-Wall", "-Werror", "-o", &program])
+        .arg(source)
+        .output()
+        .unwrap();
     assert!(cc.status.success(), "{}", text(&cc.stderr));
     let alone = Command::new(&program).output().unwrap();
     let (output, report) = watched(&files, &[&program]);
@@ -54,7 +58,11 @@ fn a_static_loader_sees_what_it_would_have_seen() {
     ];
     assert_eq!(outcomes(&report), expected, "{report:#?}");
     assert!(report[5]["reason"].as_str().unwrap().contains("credentials"), "{report:#?}");
-    assert_eq!((&report[0]["slots_before"], &report[0]["slots_after"]), (&6.into(), &2.into()), "{report:#?}");
+    assert_eq!(
+        (&report[0]["slots_before"], &report[0]["slots_after"]),
+        (&6.into(), &2.into()),
+        "{report:#?}"
+    );
 }
 
 /// A folder of the BPF file system that is removed on drop.
@@ -85,7 +93,8 @@ fn programs_that_bpftool_loads_are_optimized_and_behave_as_before() {
         let load = ["bpftool", "prog", "load", &object, &pin];
         let run = || {
             let packet = files.path("packet");
-            let run = Command::new("bpftool").args(["prog", "run", "pinned", &pin, "data_in", &packet]).output();
+            let run =
+                Command::new("bpftool").args(["prog", "run", "pinned", &pin, "data_in", &packet]).output();
             let ran = text(&run.unwrap().stdout);
             ran.split(", duration").next().unwrap_or_default().to_owned()
         };
