@@ -3,6 +3,7 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 .PHONY: help
 help: ## Say what can be made
@@ -29,8 +30,8 @@ build: ## Build the release binary
 	$(CARGO) build --release --locked -p millstream-cli
 
 .PHONY: library
-library: ## Build the library that programs in C link with what `millstream build --emit obj` makes
-	$(CARGO) build --release --locked -p millstream-embed
+library: ## Build the libraries: libmillstream for loaders, and what programs in C link with `millstream build --emit obj`
+	$(CARGO) build --release --locked -p millstream-embed -p millstream-library
 
 .PHONY: bench-userspace
 bench-userspace: ## Take the measurements of PacketMill's evaluation (FASTCLICK=PATH, ROUTES=FILE.gz, MILLSTREAM_DPDK=PATH ...: bench/run.sh says which)
@@ -62,7 +63,7 @@ release: ## Make the Debian package, the archive, the bill of materials and the 
 	scripts/release $(if $(SIGN),--sign $(SIGN))
 
 .PHONY: install
-install: build library install-files ## Install the binary, the wrappers for Click, the library for C, manual pages, shell completions and systemd unit under PREFIX
+install: build library install-files ## Install the binary, the wrappers for Click, the libraries, manual pages, shell completions and systemd unit under PREFIX
 
 # What `install` puts there, for scripts/release, which has built it in its own way.
 .PHONY: install-files
@@ -71,6 +72,13 @@ install-files:
 	for name in dist/click/*; do install -D $$name $(DESTDIR)$(PREFIX)/bin/$${name##*/}; done
 	for name in simple_switch simple_switch_grpc simple_switch_CLI; do ln -sf millstream $(DESTDIR)$(PREFIX)/bin/$$name; done
 	install -D -m 644 $(TARGET)/release/libmillstream_embed.a $(DESTDIR)$(PREFIX)/lib/libmillstream_embed.a
+	install -D -m 644 $(TARGET)/release/libmillstream_c.so $(DESTDIR)$(PREFIX)/lib/libmillstream.so.0
+	ln -sf libmillstream.so.0 $(DESTDIR)$(PREFIX)/lib/libmillstream.so
+	install -D -m 644 crates/library/include/millstream.h $(DESTDIR)$(PREFIX)/include/millstream.h
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/library/millstream.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/millstream.pc
+	for file in $$(cd crates/library/bindings && find python go -name '__pycache__' -prune -o -type f -print); do \
+		install -D -m 644 crates/library/bindings/$$file $(DESTDIR)$(PREFIX)/share/millstream/$$file; done
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(TARGET)/release/millstream man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions

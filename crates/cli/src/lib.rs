@@ -29,7 +29,7 @@ use millstream_console::{
     bounded_read, diagnostics, duration_args, exit, input, internal, log, output, privileges, progress, xdp,
 };
 use millstream_daemon::{self as daemon, run};
-use millstream_object_commands::{exec, explain, inspect, learn, opt, prove, rules, verify};
+use millstream_object_commands::{exec, exec_with, explain, inspect, learn, opt, prove, rules, verify};
 use millstream_p4_commands as p4;
 use millstream_userspace::{build, click, dpdk, layout, native, sample};
 use millstream_userspace_bench::{bench_user, model, tune};
@@ -50,6 +50,11 @@ enum CliCommand {
     Doctor(doctor::DoctorArgs),
     /// Run a raw program in the interpreter: reads hexadecimal bytes, prints r0
     Exec(exec::ExecArgs),
+    /// Run a loader, and optimize the programs that it loads into the kernel
+    ///
+    /// The loader is any command that calls bpf(2), linked statically or not. On any doubt, its program is loaded as
+    /// it is. The exit code is the loader's.
+    ExecWith(exec_with::ExecWithArgs),
     /// Optimize the programs of an object file
     Opt(opt::OptArgs),
     /// Show instructions, IR, control-flow graphs and maps of an object
@@ -210,7 +215,8 @@ impl CliCommand {
     /// Privileges that the command needs.
     fn needs(&self) -> RequiredPrivileges {
         use CliCommand::{
-            Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, P4, Prove, Run, Verify,
+            Click, Control, Daemon, Demo, Doctor, ExecWith, Explain, Lab, Learn, Native, Opt, P4, Prove, Run,
+            Verify,
         };
         match self {
             Opt(args) => args.needs(),
@@ -223,6 +229,8 @@ impl CliCommand {
             P4(args) => args.needs(),
             Verify(args) => args.needs(),
             Run(_) | Daemon(_) => RequiredPrivileges::Attach,
+            // The loader is to have all that it would have without us.
+            ExecWith(_) => RequiredPrivileges::Devices,
             // The switch's tender uses packet sockets.
             Control(_) | Demo(_) | Doctor(_) => RequiredPrivileges::Measure,
             _ => RequiredPrivileges::Files,
@@ -241,6 +249,7 @@ impl CliCommand {
         let result = match self {
             CliCommand::Doctor(args) => doctor::run(args),
             CliCommand::Exec(args) => exec::run(&args),
+            CliCommand::ExecWith(args) => exec_with::run(&args),
             CliCommand::Opt(args) => opt::run(args),
             CliCommand::Inspect(args) => inspect::run(&args),
             CliCommand::Lab(args) => match args.curves() {

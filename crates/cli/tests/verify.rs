@@ -1,6 +1,8 @@
 //! `millstream verify` as a user runs it: exit codes, JSON, and messages about files that are not objects.
 
 mod common;
+#[path = "loaders/mod.rs"]
+mod loaders;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

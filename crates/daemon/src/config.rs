@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use millstream_object::Object;
+use millstream_specialize::pins::{DEFAULT_PINS, default_pins};
 use millstream_specialize::{DetachPolicy, SessionSettings};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::run::{AdoptArg, PINS, check_maps, default_pins};
+use crate::run::{AdoptArg, check_maps};
 use crate::xdp::AttachMode;
 
 /// Reasons why a configuration cannot be used.
@@ -67,7 +68,7 @@ impl ProgramConfig {
         let name = interfaces.join("+");
         let written = std::fs::metadata(&object).and_then(|m| m.modified()).ok();
         ProgramConfig {
-            pins: default_pins(Path::new(PINS), &name),
+            pins: default_pins(Path::new(DEFAULT_PINS), &name),
             name,
             object,
             program: None,
@@ -195,7 +196,7 @@ fn parse(text: &str, path: &Path, known: &mut ConflictChecker) -> Result<DaemonC
     })?;
     // Paths are relative to the file's folder.
     let base = path.parent().unwrap_or(Path::new(""));
-    let pins = file.pins.unwrap_or_else(|| PINS.into());
+    let pins = file.pins.unwrap_or_else(|| DEFAULT_PINS.into());
     let mut entries = Vec::new();
     for table in file.program {
         let at = table.span().start;

@@ -4,7 +4,6 @@ pub(crate) mod advice;
 
 pub use advice::session_ended;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use millstream_lab::os;
 use millstream_object::{Object, ObjectMap};
 use millstream_specialize::adopt::{self, AdoptionScope};
 use millstream_specialize::live::details::SlotTarget;
+use millstream_specialize::pins::{DEFAULT_PINS, default_pins};
 use millstream_specialize::report::{AttachedInterface, SessionReport, VariantVerdict};
 use millstream_specialize::{DetachPolicy, LiveError, LiveSession, SessionSettings, variant_compiler};
 use millstream_specializer::variant::VariantCompiler;
@@ -180,16 +180,7 @@ fn session(args: &RunArgs, compiler: &VariantCompiler, interfaces: &[u32]) -> Re
 }
 
 fn pins(args: &RunArgs) -> PathBuf {
-    args.pin.clone().unwrap_or_else(|| default_pins(Path::new(PINS), &args.dev.join("+")))
-}
-
-/// Default parent of directories of pins.
-pub(crate) const PINS: &str = "/sys/fs/bpf/millstream";
-
-/// One directory for each interface, or set of interfaces, of each network namespace.
-pub(crate) fn default_pins(parent: &Path, name: &str) -> PathBuf {
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
-    parent.join(format!("{}_{namespace}", name.replace('.', "_")))
+    args.pin.clone().unwrap_or_else(|| default_pins(Path::new(DEFAULT_PINS), &args.dev.join("+")))
 }
 
 /// Prints reports: JSON lines, or text with a status line that stays in place on a terminal.

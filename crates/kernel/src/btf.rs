@@ -45,6 +45,11 @@ impl KernelBtf {
         })
     }
 
+    /// Takes a descriptor that is a BTF object's.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        KernelBtf { fd }
+    }
+
     /// Opens the BTF object with this id.
     ///
     /// # Errors

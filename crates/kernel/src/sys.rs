@@ -187,6 +187,13 @@ pub(crate) fn addr_mut<T>(buffer: &mut [T]) -> u64 {
     if buffer.is_empty() { 0 } else { buffer.as_mut_ptr() as u64 }
 }
 
+/// The bytes of a structure.
+pub(crate) fn bytes_mut<T: PlainData>(value: &mut T) -> &mut [u8] {
+    // SAFETY: by the trait's contract each byte may be read and written; the callers' types have no padding
+    // but what was zeroed.
+    unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast(), size_of::<T>()) }
+}
+
 /// The address of a structure that the kernel writes.
 pub(crate) fn addr_of<T: PlainData>(value: &mut T) -> u64 {
     std::ptr::from_mut(value) as u64

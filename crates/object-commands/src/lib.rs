@@ -1,5 +1,5 @@
-//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, and `learn` and `rules` for
-//! rewrite rules.
+//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, `exec-with`, and `learn`
+//! and `rules` for rewrite rules.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
@@ -8,6 +8,7 @@ extern crate millstream_console;
 
 mod evidence_text;
 pub mod exec;
+pub mod exec_with;
 pub mod explain;
 mod fastest;
 pub mod inspect;

@@ -29,6 +29,16 @@ const FILTER: &str = "filter_";
 const CLSACT: &str = "clsact_";
 const MAPS: &str = "maps";
 
+/// Default parent of directories of pins.
+pub const DEFAULT_PINS: &str = "/sys/fs/bpf/millstream";
+
+/// The default directory below a parent: one for each interface, or set of interfaces, of each network namespace.
+#[must_use]
+pub fn default_pins(parent: &Path, name: &str) -> PathBuf {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
+    parent.join(format!("{}_{namespace}", name.replace('.', "_")))
+}
+
 /// A directory of pins.
 #[derive(Clone, Debug)]
 pub struct PinDir {
