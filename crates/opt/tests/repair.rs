@@ -15,34 +15,67 @@ mod solver;
 
 use solver::solver;
 
-const CASES: &str = include_str!("repair/cases.txt");
+const CASES: [&str; 6] = [
+    include_str!("repair/cases.txt"),
+    include_str!("repair/numbers.txt"),
+    include_str!("repair/packets.txt"),
+    include_str!("repair/pointers.txt"),
+    include_str!("repair/control.txt"),
+    include_str!("repair/unsafe.txt"),
+];
+const MAPS: &[u8] = b"elements { type = 2, key_size = 4, value_size = 48, max_entries = 4, fd = 1 }
+entries { type = 1, key_size = 4, value_size = 16, max_entries = 64, fd = 2 }
+";
 
 /// A program with its label.
-struct LabelledProgram<'a> {
-    name: &'a str,
+struct LabelledProgram {
+    name: String,
     safe: bool,
+    section: Option<String>,
     text: String,
 }
 
-fn cases() -> Vec<LabelledProgram<'static>> {
-    let case = |part: &'static str| {
-        let (head, text) = part.split_once('\n').expect("a program");
+impl LabelledProgram {
+    fn parse(part: &str) -> LabelledProgram {
+        let (head, lines) = part.split_once('\n').expect("a program");
         let (name, rest) = head.split_once(": ").expect("a label");
-        LabelledProgram { name, safe: rest.starts_with("safe: "), text: text.to_owned() }
-    };
-    CASES.split("\n== ").skip(1).map(case).collect()
+        assert!(rest.starts_with("safe: ") || rest.starts_with("unsafe: "), "{head}");
+        let (mut section, mut text, mut repeated) = (None, String::new(), None);
+        for line in lines.lines() {
+            match line.strip_prefix("@ ").map(|directive| directive.split_once(' ').unwrap_or((directive, ""))) {
+                Some(("section", name)) => section = Some(name.to_owned()),
+                Some(("repeat", count)) => repeated = Some((count.parse().expect("a count"), text.len())),
+                Some(("end", _)) => {
+                    let (count, from): (usize, usize) = repeated.take().expect("a repetition");
+                    let body = text.split_off(from);
+                    text.extend((0..count).map(|n| body.replace('%', &n.to_string())));
+                }
+                Some((other, _)) => panic!("{other}"),
+                None => text.extend([line, "\n"]),
+            }
+        }
+        LabelledProgram { name: name.to_owned(), safe: rest.starts_with("safe: "), section, text }
+    }
+
+    fn all() -> impl Iterator<Item = LabelledProgram> {
+        CASES.iter().flat_map(|file| file.split("\n== ").skip(1)).map(LabelledProgram::parse)
+    }
+
+    fn object(&self) -> Object {
+        object(&self.text, self.section.as_deref())
+    }
 }
 
-fn object(text: &str) -> Object {
+fn object(text: &str, section: Option<&str>) -> Object {
     let insns = encode_all(&assemble(text).expect("it assembles"));
     let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
-    let files = RawInput { insns: &insns, ..RawInput::default() };
-    Object::parse_raw("case_xdp.insns", files, None).expect("a program")
+    let files = RawInput { insns: &insns, maps: Some(MAPS), ..RawInput::default() };
+    Object::parse_raw("case_xdp.insns", files, section).expect("a program")
 }
 
-fn repaired(case: &LabelledProgram<'_>, solver: &Solver) -> RepairReport {
+fn repaired(case: &LabelledProgram, solver: &Solver) -> RepairReport {
     let limits = ProofLimits { time: Duration::from_secs(10), ..ProofLimits::default() };
-    let (_, mut reports) = repair(&object(&case.text), Some(solver), &limits).expect("the kernel answers");
+    let (_, mut reports) = repair(&case.object(), Some(solver), &limits).expect("the kernel answers");
     reports.remove(0)
 }
 
@@ -53,7 +86,7 @@ fn safe_programs_are_repaired_and_unsafe_ones_are_not() {
     }
     let Some(solver) = solver() else { return };
     let (mut rejected, mut done) = (0, 0);
-    for case in cases() {
+    for case in LabelledProgram::all() {
         let report = repaired(&case, &solver);
         println!("{}: {:?} {:?}", case.name, report.outcome, report.checks);
         if report.reason.is_some() && case.safe {
@@ -82,7 +115,7 @@ fn the_goal_verify_takes_the_verifier_no_longer_than_before() {
         "r6 = 0\n {diamonds} r6 &= 63\n r1 = r10\n r1 += -64\n r1 += r6\n r2 = 1\n *(u8 *)(r1 +0) = r2\n r0 = 2\n exit"
     );
     let options = OptimizeOptions { goal: OptimizationGoal::Verify, ..OptimizeOptions::default() };
-    let checked = check(&object(&text), options).expect("the kernel answers");
+    let checked = check(&object(&text, None), options).expect("the kernel answers");
     let report = &checked.programs[0];
     let (before, after) = (report.before.expect("accepted"), report.after.expect("accepted"));
     println!("{} -> {}", before.verified, after.verified);
