@@ -55,7 +55,7 @@ pub use millstream_search::{
 };
 pub use prove::{ProofReport, StepReport, ValidationResult, validate, validate_passes};
 pub use prune::{PruneReport, prune};
-pub use repair::{InsertedCheck, RepairOutcome, RepairReport, repair};
+pub use repair::{RepairChange, RepairCost, RepairOutcome, RepairReport, repair};
 pub use report::{FunctionOutcome, FunctionReport, KernelMetrics, KernelVerdict, PassReport, ProgramReport};
 pub use rule_mining::mine_rules;
 pub use settings::{LoadSetting, SettingError, SettledVariable, apply_settings};

@@ -85,18 +85,20 @@ fn safe_programs_are_repaired_and_unsafe_ones_are_not() {
         return;
     }
     let Some(solver) = solver() else { return };
-    let (mut rejected, mut done) = (0, 0);
+    let (mut rejected, mut done, mut unsafe_done) = ([0, 0], 0, Vec::new());
     for case in LabelledProgram::all() {
         let report = repaired(&case, &solver);
-        println!("{}: {:?} {:?}", case.name, report.outcome, report.checks);
-        if report.reason.is_some() && case.safe {
-            rejected += 1;
-            done += usize::from(report.outcome == RepairOutcome::Repaired);
-        }
-        assert!(case.safe || report.outcome != RepairOutcome::Repaired, "{}: {report:?}", case.name);
-        assert!(case.safe || report.reason.is_some(), "{}: the kernel accepts it", case.name);
+        let label = if case.safe { "safe" } else { "unsafe" };
+        println!("{}: {label}: {report}", case.name);
+        let is_repaired = report.outcome == RepairOutcome::Repaired;
+        rejected[usize::from(case.safe)] += usize::from(report.reason.is_some());
+        done += usize::from(case.safe && is_repaired);
+        unsafe_done.extend((!case.safe && is_repaired).then_some(case.name));
     }
-    assert!(rejected > 0 && 4 * done >= 3 * rejected, "{done} of {rejected} are repaired");
+    let [unsafe_rejected, safe_rejected] = rejected;
+    println!("{done} of {safe_rejected} safe programs are repaired, {} of {unsafe_rejected} unsafe", unsafe_done.len());
+    assert_eq!(unsafe_done, Vec::<String>::new());
+    assert!(safe_rejected >= 60 && unsafe_rejected >= 20 && done >= 50, "{done} of {safe_rejected}");
 }
 
 #[test]
