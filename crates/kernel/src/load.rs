@@ -180,6 +180,8 @@ fn is_verdict(line: &str) -> bool {
         && !line.starts_with("from ")
         && !line.starts_with("R0=")
         && !line.starts_with("R0_")
+        && !line.starts_with("cur state:")
+        && !line.starts_with("old state:")
         && !line.starts_with("caller:")
         && !line.starts_with("callee:")
         && !line.starts_with("frame")

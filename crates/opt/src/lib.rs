@@ -226,7 +226,7 @@ fn optimize_marked(
     let mut made = shortest(object, options)?;
     RegressionRepair { object, lines, options }.repair_regressions(&mut made, &mut |_, _| true)?;
     if options.goal == OptimizationGoal::Verify && options.searches_forms() {
-        lower_effort(object, options, &EffortJudge::Model, &mut made)?;
+        lower_effort(object, options, &EffortJudge::Model, &mut made, &mut || {})?;
     }
     verifier_effort::revert_costly_programs(object, options, &mut made);
     Ok(made)

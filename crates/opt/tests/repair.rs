@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use millstream_isa::asm::assemble;
-use millstream_isa::{RawInsn, encode_all};
+use millstream_isa::{Cond, RawInsn, Reg, encode_all};
 use millstream_kernel::testing;
-use millstream_object::{Object, RawInput};
+use millstream_object::{FuncId, Object, RawInput};
 use millstream_opt::{OptimizationGoal, OptimizeOptions, RepairOutcome, RepairReport, check, repair};
-use millstream_prove::{ProofLimits, Solver};
+use millstream_prove::{ProofLimits, ProofVerdict, Solver, prove};
+use millstream_search::{GuardExit, RangeCheckSite, RepairEdit};
 
 #[path = "common/solver.rs"]
 mod solver;
@@ -42,7 +43,10 @@ impl LabelledProgram {
         assert!(rest.starts_with("safe: ") || rest.starts_with("unsafe: "), "{head}");
         let (mut section, mut text, mut repeated) = (None, String::new(), None);
         for line in lines.lines() {
-            match line.strip_prefix("@ ").map(|directive| directive.split_once(' ').unwrap_or((directive, ""))) {
+            match line
+                .strip_prefix("@ ")
+                .map(|directive| directive.split_once(' ').unwrap_or((directive, "")))
+            {
                 Some(("section", name)) => section = Some(name.to_owned()),
                 Some(("repeat", count)) => repeated = Some((count.parse().expect("a count"), text.len())),
                 Some(("end", _)) => {
@@ -74,7 +78,7 @@ fn object(text: &str, section: Option<&str>) -> Object {
 }
 
 fn repaired(case: &LabelledProgram, solver: &Solver) -> RepairReport {
-    let limits = ProofLimits { time: Duration::from_secs(10), ..ProofLimits::default() };
+    let limits = ProofLimits { time: Duration::from_secs(4), ..ProofLimits::default() };
     let (_, mut reports) = repair(&case.object(), Some(solver), &limits).expect("the kernel answers");
     reports.remove(0)
 }
@@ -96,9 +100,53 @@ fn safe_programs_are_repaired_and_unsafe_ones_are_not() {
         unsafe_done.extend((!case.safe && is_repaired).then_some(case.name));
     }
     let [unsafe_rejected, safe_rejected] = rejected;
-    println!("{done} of {safe_rejected} safe programs are repaired, {} of {unsafe_rejected} unsafe", unsafe_done.len());
+    println!(
+        "{done} of {safe_rejected} safe programs are repaired, {} of {unsafe_rejected} unsafe",
+        unsafe_done.len()
+    );
     assert_eq!(unsafe_done, Vec::<String>::new());
     assert!(safe_rejected >= 60 && unsafe_rejected >= 20 && done >= 50, "{done} of {safe_rejected}");
+}
+
+#[test]
+fn edits_of_the_form_change_no_run() {
+    let split = |line, part| RepairEdit::SplitAccess { func: 0, line, part };
+    let cases = [
+        ("call get_prandom_u32\n *(u64 *)(r10 -12) = r0\n r0 = *(u64 *)(r10 -12)\n exit", split(1, 4)),
+        ("call get_prandom_u32\n *(u64 *)(r10 -12) = r0\n r0 = *(u64 *)(r10 -12)\n exit", split(2, 2)),
+        (
+            "r1 = r10\n r1 += -24\n r2 = -9\n *(u32 *)(r1 +2) = r2\n r1 = *(s32 *)(r1 +2)\n r0 = r1\n exit",
+            split(4, 1),
+        ),
+        ("r1 += 8\n r0 = *(u32 *)(r1 +8)\n exit", RepairEdit::MoveBack { func: 0, line: 1, by: 8 }),
+        ("r0 = 2\n exit\n r0 = 3\n exit", RepairEdit::DropUnreachable { func: 0 }),
+        (
+            "call get_prandom_u32\n r6 = r0\n if r6 > 5 goto on\n r6 = 1\n on:\n r0 = r6\n r0 += 1\n exit",
+            RepairEdit::Duplicate { func: 0, line: 4 },
+        ),
+    ];
+    for (text, edit) in cases {
+        let before = object(text, None);
+        let after = edit.apply(&before, GuardExit::Leave).expect("the edit fits");
+        assert_ne!(before.functions[0].insns, after.functions[0].insns, "{edit:?}");
+        let proof = prove((&before, FuncId(0)), (&after, FuncId(0)), None, &ProofLimits::default());
+        assert_eq!(proof.verdict, ProofVerdict::Equivalent, "{edit:?}");
+    }
+}
+
+#[test]
+fn a_guard_that_may_fail_differs_from_itself_with_another_marker() {
+    let text = "call get_prandom_u32\n r0 &= 7\n r6 = r0\n r0 = 2\n exit";
+    let verdict = |value| {
+        let before = object(text, None);
+        let site = RangeCheckSite { func: 0, line: 3, register: Reg::R6 };
+        let edit = RepairEdit::Guard { site, cond: Cond::Gt, value };
+        let marked =
+            [1, 2].map(|marker| edit.apply(&before, GuardExit::Marker(marker)).expect("the edit fits"));
+        prove((&marked[0], FuncId(0)), (&marked[1], FuncId(0)), None, &ProofLimits::default()).verdict
+    };
+    assert_eq!(verdict(7), ProofVerdict::Equivalent);
+    assert!(matches!(verdict(6), ProofVerdict::Differs(_)));
 }
 
 #[test]

@@ -54,13 +54,20 @@ impl RejectedPlace {
     /// inserted before it.
     pub(super) fn is_same(&self, now: &RejectedPlace, edits: &[RepairEdit]) -> bool {
         let (Some(was), Some(at)) = (self.slot, now.slot) else { return self.reason == now.reason };
-        let exits = 2 * edits.iter().filter(|e| e.is_assumption() && !matches!(e, RepairEdit::Initialize { .. })).count();
+        let exits = 2 * edits
+            .iter()
+            .filter(|e| e.is_assumption() && !matches!(e, RepairEdit::Initialize { .. }))
+            .count();
         let grown = (now.length.saturating_sub(exits)).saturating_sub(self.length);
         let first = edits.iter().map(RepairEdit::line).min().unwrap_or(0);
         let inserted = first..(first + grown).max(first);
         at == was + grown && self.reason == now.reason
-            || inserted.contains(&at) && grown > 0 && at <= was + grown && !matches!(edits, [RepairEdit::Initialize { .. }])
-            || at == was + grown && edits.iter().any(|e| matches!(e, RepairEdit::Guard { .. }))
+            || inserted.contains(&at)
+                && grown > 0
+                && at <= was + grown
+                && !matches!(edits, [RepairEdit::Initialize { .. }])
+            || at == was + grown
+                && edits.iter().any(|e| matches!(e, RepairEdit::Guard { cond: Cond::Gt, .. }))
             || self.is_exit(Some(at), grown) && exits > 0
     }
 
@@ -69,7 +76,8 @@ impl RejectedPlace {
         let function = object.functions.get(self.func as usize)?;
         let slot = self.slot?;
         let line = function.line_info.iter().take_while(|l| l.insn as usize <= slot).last();
-        let source = line.and_then(|l| Some(format!(" ({}:{})", object.btf.as_ref()?.str(l.file).trim(), l.line)));
+        let source =
+            line.and_then(|l| Some(format!(" ({}:{})", object.btf.as_ref()?.str(l.file).trim(), l.line)));
         Some(format!("`{}`, slot {slot} of {}{}", self.insn?, function.name, source.unwrap_or_default()))
     }
 
@@ -79,12 +87,17 @@ impl RejectedPlace {
 
     /// The register that the reason begins with.
     fn named_register(&self) -> Option<Reg> {
-        let digits: String = self.reason.strip_prefix('R')?.chars().take_while(char::is_ascii_digit).collect();
+        let digits: String =
+            self.reason.strip_prefix('R')?.chars().take_while(char::is_ascii_digit).collect();
         Reg::new(digits.parse().ok()?)
     }
 
+    pub(super) fn is_misaligned(&self) -> bool {
+        self.says(&["misaligned"])
+    }
+
     fn is_too_complex(&self) -> bool {
-        self.says(&["too complex", "too large. Processed", "infinite loop", "back-edge", "old state", "cur state"])
+        self.says(&["too complex", "too large. Processed", "infinite loop", "back-edge"])
     }
 }
 
@@ -153,7 +166,10 @@ pub(super) fn edits(object: &Object, program: &EntryProgram, place: &RejectedPla
     }
     if place.says(&["!read_ok"]) {
         let register = place.named_register();
-        return register.map(|register| RepairIdea::one(RepairEdit::Initialize { func, register })).into_iter().collect();
+        return register
+            .map(|register| RepairIdea::one(RepairEdit::Initialize { func, register }))
+            .into_iter()
+            .collect();
     }
     let Some(line) = place.line else { return Vec::new() };
     let rounds = |ascending: bool| rounds(object, func, line, ascending);
@@ -162,9 +178,13 @@ pub(super) fn edits(object: &Object, program: &EntryProgram, place: &RejectedPla
     }
     if place.says(&["_or_null", "null-check it first"]) {
         let tested = place.named_register().or(place.insn.and_then(base_of));
-        let guard = |register| RepairIdea::one(RepairEdit::Guard {
-            site: RangeCheckSite { func, line, register }, cond: Cond::Eq, value: 0,
-        });
+        let guard = |register| {
+            RepairIdea::one(RepairEdit::Guard {
+                site: RangeCheckSite { func, line, register },
+                cond: Cond::Eq,
+                value: 0,
+            })
+        };
         let delayed = RepairIdea::one(RepairEdit::DelayAddition { func, line });
         let first = place.says(&["null-check it first"]).then_some(delayed);
         return first.into_iter().chain(tested.map(guard)).collect();
@@ -186,7 +206,12 @@ pub(super) fn edits(object: &Object, program: &EntryProgram, place: &RejectedPla
         ideas.extend(packet_guards(program, place, line));
     }
     ideas.extend(number_guards(object, place));
-    if place.says(&["invalid write to stack", "invalid read from stack", "invalid access to map value", "map_value"]) {
+    if place.says(&[
+        "invalid write to stack",
+        "invalid read from stack",
+        "invalid access to map value",
+        "memory range",
+    ]) {
         ideas.extend(rounds(false));
     }
     ideas
@@ -201,8 +226,10 @@ fn number_guards(object: &Object, place: &RejectedPlace) -> Vec<RepairIdea> {
     let upper = |site: RangeCheckSite| bounds.iter().map(|b| guard(site, Cond::Gt, *b)).collect::<Vec<_>>();
     let idea = |first, site| RepairIdea { first, alternatives: upper(site), proven: false };
     let mut ideas: Vec<RepairIdea> = Vec::new();
-    if place.says(&["misaligned"]) {
-        ideas.extend(sites.iter().flat_map(|s| [1, 3, 7].map(|bits| RepairIdea::one(guard(*s, Cond::Set, bits)))));
+    if place.is_misaligned() {
+        ideas.extend(
+            sites.iter().flat_map(|s| [1, 3, 7].map(|bits| RepairIdea::one(guard(*s, Cond::Set, bits)))),
+        );
     }
     ideas.extend(sites.iter().map(|site| idea(None, *site)));
     if matches!(place.insn, Some(Insn::Call(_))) {
@@ -217,7 +244,9 @@ fn number_guards(object: &Object, place: &RejectedPlace) -> Vec<RepairIdea> {
 /// Guards of the packet pointer of an access: against the packet's end, then against its begin, which ends the
 /// metadata.
 fn packet_guards(program: &EntryProgram, place: &RejectedPlace, line: usize) -> Vec<RepairIdea> {
-    let (Some(insn), Some(ends)) = (place.insn, packet_ends(program.kind.program_type)) else { return Vec::new() };
+    let (Some(insn), Some(ends)) = (place.insn, packet_ends(program.kind.program_type)) else {
+        return Vec::new();
+    };
     let (Some(register), Some((off, size))) = (base_of(insn), extent_of(insn)) else { return Vec::new() };
     let site = RangeCheckSite { func: place.func, line, register };
     let bytes = i32::from(off) + size.bytes() as i32;
@@ -232,8 +261,15 @@ fn packet_ends(kind: ProgramType) -> Option<[PacketEndField; 2]> {
     use ProgramType as P;
     let (end, begin, size) = match kind {
         P::XDP => (4, 0, Size::W),
-        P::SCHED_CLS | P::SCHED_ACT | P::CGROUP_SKB | P::SK_SKB | P::LWT_IN | P::LWT_OUT | P::LWT_XMIT
-        | P::LWT_SEG6LOCAL | P::FLOW_DISSECTOR => (80, 76, Size::W),
+        P::SCHED_CLS
+        | P::SCHED_ACT
+        | P::CGROUP_SKB
+        | P::SK_SKB
+        | P::LWT_IN
+        | P::LWT_OUT
+        | P::LWT_XMIT
+        | P::LWT_SEG6LOCAL
+        | P::FLOW_DISSECTOR => (80, 76, Size::W),
         P::SK_MSG => (8, 0, Size::Dw),
         _ => return None,
     };
@@ -269,14 +305,21 @@ fn base_of(insn: Insn) -> Option<Reg> {
     match insn {
         Insn::Load { src, .. } | Insn::LoadAcquire { src, .. } => Some(src),
         Insn::Store { dst, .. } | Insn::Atomic { dst, .. } | Insn::StoreRelease { dst, .. } => Some(dst),
-        Insn::Alu { width: Width::W64, op: AluOp::Add | AluOp::Sub, dst, src: Operand::Imm(_) | Operand::Reg(_) } => Some(dst),
+        Insn::Alu {
+            width: Width::W64,
+            op: AluOp::Add | AluOp::Sub,
+            dst,
+            src: Operand::Imm(_) | Operand::Reg(_),
+        } => Some(dst),
         _ => None,
     }
 }
 
 fn extent_of(insn: Insn) -> Option<(i16, Size)> {
     match insn {
-        Insn::Load { off, size, .. } | Insn::Store { off, size, .. } | Insn::Atomic { off, size, .. } => Some((off, size)),
+        Insn::Load { off, size, .. } | Insn::Store { off, size, .. } | Insn::Atomic { off, size, .. } => {
+            Some((off, size))
+        }
         _ => None,
     }
 }
@@ -308,7 +351,7 @@ pub(super) fn advice(place: &RejectedPlace) -> &'static str {
          read it again from the context and check it again"
     } else if says(&["8193 jumps", "too large. Processed"]) {
         "give the loop a constant bound, use bpf_loop(), or make the block a global function, which is verified once"
-    } else if says(&["infinite loop", "old state", "cur state", "back-edge"]) {
+    } else if says(&["infinite loop", "back-edge"]) {
         "count the rounds in a variable of its own and compare it with a constant"
     } else if says(&["combined stack size", "call stack of"]) {
         "move large buffers to an element of a per-CPU array, or make functions inline"

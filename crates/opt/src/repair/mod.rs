@@ -15,12 +15,16 @@ mod ideas;
 mod report;
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use millstream_kernel::{LoadError, Rejection};
 use millstream_loader::{ObjectLoader, ProgramError, Session};
-use millstream_object::{EntryProgram, FuncId, Object};
+use millstream_object::{EntryProgram, FuncId, Object, RelocKind};
 use millstream_prove::{ProofLimits, ProofVerdict, Solver, prove};
-use millstream_search::{EditableFunction, GuardExit, RepairEdit, StateDifference, VerifierEdit, verification_profile};
+use millstream_search::{
+    EditableFunction, GuardExit, RangeCheckSite, RepairEdit, StateDifference, VerifierEdit,
+    verification_profile,
+};
 
 use crate::candidate_selector::functions;
 use crate::costs::costs_of_both;
@@ -36,6 +40,8 @@ const MOST_EDITS: usize = 24;
 const MOST_WALKED: u64 = 300_000;
 /// Numbers that are forgotten in one program, at most.
 const MOST_FORGOTTEN: usize = 40;
+/// Time for a repair, in times of one proof.
+const MOST_PROOFS: u32 = 8;
 /// Results of guards that fail, in the two forms that are compared.
 const MARKERS: [i32; 2] = [0x5EED_0001, 0x5EED_0002];
 
@@ -115,6 +121,8 @@ struct RepairAttempt<'a> {
     original: &'a Object,
     object: Object,
     edits: Vec<MadeEdit>,
+    /// Moment after which no further edit is tried.
+    deadline: Instant,
 }
 
 impl<'a> RepairAttempt<'a> {
@@ -124,7 +132,9 @@ impl<'a> RepairAttempt<'a> {
         program: &'a EntryProgram,
         original: &'a Object,
     ) -> RepairAttempt<'a> {
-        RepairAttempt { session, prover, program, original, object: original.clone(), edits: Vec::new() }
+        let deadline = Instant::now() + MOST_PROOFS * prover.limits.time;
+        let object = original.clone();
+        RepairAttempt { session, prover, program, original, object, edits: Vec::new(), deadline }
     }
 
     /// The rejection of a form, or the instructions that the verifier walks if it is accepted.
@@ -150,7 +160,7 @@ impl<'a> RepairAttempt<'a> {
             let reason = rejection.reason().to_owned();
             report.reason.get_or_insert_with(|| reason.clone());
             let place = RejectedPlace::new(&self.object, self.program, &rejection);
-            if self.edits.len() >= MOST_EDITS || !self.step(&place, report) {
+            if self.edits.len() >= MOST_EDITS || self.is_late() || !self.step(&place, report) {
                 report.advice = Some(ideas::advice(&place).to_owned());
                 report.nearest = place.describe(&self.object);
                 return RepairOutcome::Rejected(reason);
@@ -204,8 +214,11 @@ impl<'a> RepairAttempt<'a> {
         };
         if idea.proven {
             // The first that is proven, too.
-            let mut found = idea.alternatives.iter().filter_map(with);
-            return found.find(|(edits, _)| self.guards_never_fail(edits).is_none());
+            let mut found = idea.alternatives.iter().take_while(|_| !self.is_late()).filter_map(with);
+            let limits =
+                ProofLimits { time: self.prover.limits.time / 4, tries: 20, ..self.prover.limits.clone() };
+            let prover = RepairProver { limits: &limits, ..self.prover };
+            return found.find(|(edits, _)| self.objection(edits, prover).is_none());
         }
         // A stricter guard is accepted wherever a weaker one is.
         let (mut found, mut low, mut high) = (None, 0, idea.alternatives.len());
@@ -221,12 +234,14 @@ impl<'a> RepairAttempt<'a> {
 
     /// One guard in place of the last one and another that stands behind it.
     fn stricter(&mut self, place: &RejectedPlace, report: &mut RepairReport) -> bool {
-        let Some(MadeEdit::Repair(RepairEdit::Guard { site, cond, value: weak })) = self.edits.last().cloned() else {
+        let Some(MadeEdit::Repair(RepairEdit::Guard { site, cond, value: weak })) =
+            self.edits.last().cloned()
+        else {
             return false;
         };
-        let at = place.line.is_some_and(|line| {
-            place.func == site.func && line > site.line && line <= site.line + 3
-        });
+        let guarded = RangeCheckSite { line: site.line + 1, ..site };
+        let sites = place.slot.map(|slot| RangeCheckSite::before_slot(&self.object, place.func, slot));
+        let at = !place.is_misaligned() && sites.is_some_and(|sites| sites.contains(&guarded));
         let weaker: Vec<i32> = ideas::bounds(&self.object).into_iter().filter(|b| *b < weak).collect();
         if !at || cond != millstream_isa::Cond::Gt {
             return false;
@@ -291,15 +306,19 @@ impl<'a> RepairAttempt<'a> {
         Some(object)
     }
 
+    fn is_late(&self) -> bool {
+        Instant::now() > self.deadline
+    }
+
     /// Reason why it is not proven that the guards, with further ones, never fail; [`None`] if it is.
-    fn guards_never_fail(&self, further: &[RepairEdit]) -> Option<String> {
+    fn objection(&self, further: &[RepairEdit], prover: RepairProver<'_>) -> Option<String> {
         let edits: Vec<MadeEdit> =
             self.edits.iter().cloned().chain(further.iter().copied().map(MadeEdit::Repair)).collect();
         let marked = MARKERS.map(|marker| self.replayed(&edits, GuardExit::Marker(marker)));
         let [Some(one), Some(two)] = marked else {
             return Some("the edits cannot be made again".to_owned());
         };
-        self.prover.objection(self.program.func, &one, &two)
+        prover.objection(self.program.func, &one, &two)
     }
 
     /// Makes the program in another way as a whole, if the kernel gets further then.
@@ -330,20 +349,13 @@ impl<'a> RepairAttempt<'a> {
     fn proven(&self, report: &mut RepairReport) -> RepairOutcome {
         let assumes = |e: &MadeEdit| matches!(e, MadeEdit::Repair(e) if e.is_assumption());
         let objection = match self.edits.iter().any(assumes) {
-            true => self.guards_never_fail(&[]),
+            true => self.objection(&[], self.prover),
             false => None,
         };
-        let objection = objection.or_else(|| {
-            // With guards that never fail, the rest must say the same in another way.
-            let others: Vec<MadeEdit> = self.edits.clone();
-            match self.edits.iter().all(assumes) {
-                true => None,
-                false => {
-                    let result = self.replayed(&others, GuardExit::Leave)?;
-                    self.prover.objection(self.program.func, self.original, &result)
-                }
-            }
-        });
+        // Guards that never fail change nothing; other edits must say the same in another way.
+        let others = || !self.edits.iter().all(assumes);
+        let compared = || self.prover.objection(self.program.func, self.original, &self.object);
+        let objection = objection.or_else(|| others().then(compared).flatten());
         match objection {
             None => RepairOutcome::Repaired,
             Some(why) => {
@@ -371,9 +383,29 @@ fn bound_of(edit: &RepairEdit) -> Option<i32> {
 
 /// The program compiled again.
 fn remade(object: &Object, form: WholeForm) -> Option<Object> {
-    let WholeForm::Inlined = form else { return None };
+    if form != WholeForm::Inlined || is_recursive(object) {
+        return None;
+    }
     let options = OptimizeOptions { inline: Some(true), keep_longer: true, ..OptimizeOptions::default() };
     Some(shortest(object, &options).ok()?.object)
+}
+
+/// Returns true if a function calls itself, through others or not.
+fn is_recursive(object: &Object) -> bool {
+    let callees = |f: u32| {
+        let relocs = object.functions.get(f as usize).map_or(&[][..], |f| &f.relocs);
+        relocs.iter().filter_map(|r| if let RelocKind::Call(to) = r.kind { Some(to.0) } else { None })
+    };
+    (0..object.functions.len() as u32).any(|f| {
+        let mut seen = BTreeSet::new();
+        let mut work: Vec<u32> = callees(f).collect();
+        while let Some(next) = work.pop() {
+            if seen.insert(next) {
+                work.extend(callees(next));
+            }
+        }
+        seen.contains(&f)
+    })
 }
 
 /// Edits of all functions of a program against too many states.

@@ -30,7 +30,8 @@ impl RepairChange {
     pub(super) fn new(object: &Object, edit: &RepairEdit) -> RepairChange {
         let function = object.functions.get(edit.func() as usize);
         let length = function.map_or(0, |f| f.insns.len());
-        let is_line = |slot: &usize| slot_line(object, edit.func(), *slot).is_some_and(|l| l.0 >= edit.line());
+        let is_line =
+            |slot: &usize| slot_line(object, edit.func(), *slot).is_some_and(|l| l.0 >= edit.line());
         let slot = (0..length).find(is_line).unwrap_or(0);
         let lines = function.map_or(&[][..], |f| &f.line_info);
         let line = lines.iter().take_while(|l| l.insn as usize <= slot).last();

@@ -39,7 +39,8 @@ impl FunctionUnderRepair {
                 (kept.register, Some(kept))
             }
         };
-        let load = |dst, at: u32| Insn::Load { size: part, sext: false, dst, src: base, off: off + at as i16 };
+        let load =
+            |dst, at: u32| Insn::Load { size: part, sext: false, dst, src: base, off: off + at as i16 };
         let mut insns: Vec<Insn> = other.save().into_iter().chain(kept.and_then(|k| k.save())).collect();
         let parts = size.bytes() / part.bytes();
         insns.push(load(whole, (parts - 1) * part.bytes()));

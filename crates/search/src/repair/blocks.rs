@@ -16,7 +16,8 @@ impl FunctionUnderRepair {
     pub(super) fn duplicate(&mut self, line: usize) -> Option<()> {
         let (block, _) = self.place(line)?;
         let own = self.code.blocks.get(block)?.clone();
-        let falls_in = block.checked_sub(1).and_then(|b| self.code.blocks.get(b)).is_some_and(InsnBlock::falls_through);
+        let falls_in =
+            block.checked_sub(1).and_then(|b| self.code.blocks.get(b)).is_some_and(InsnBlock::falls_through);
         let mut jumps: Vec<(usize, usize)> = Vec::new();
         for (b, from) in self.code.blocks.iter().enumerate() {
             let to_it = from.lines.iter().enumerate().filter(|(_, l)| l.target == Some(block));
@@ -69,12 +70,15 @@ impl FunctionUnderRepair {
         let added = *lines.get(at)?;
         let Insn::Alu { dst: moved, src: Operand::Imm(by), .. } = added.insn else { return None };
         let between = lines.get(at + 1..lines.len() - 1)?;
-        let is_used = |l: &CodeLine| !matches!(l.insn, Insn::Mov { dst, src: Operand::Imm(_), .. } if dst != moved);
+        let is_used =
+            |l: &CodeLine| !matches!(l.insn, Insn::Mov { dst, src: Operand::Imm(_), .. } if dst != moved);
         if between.iter().any(is_used) {
             return None;
         }
         let last = lines.len() - 1;
-        let Insn::Branch { width, cond, dst, src: Operand::Imm(k), off } = lines.last()?.insn else { return None };
+        let Insn::Branch { width, cond, dst, src: Operand::Imm(k), off } = lines.last()?.insn else {
+            return None;
+        };
         if k != if dst == moved { by } else { 0 } {
             return None;
         }

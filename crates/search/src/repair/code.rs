@@ -100,7 +100,8 @@ impl FunctionUnderRepair {
 
     /// Inserts a block; what was there and behind it moves.
     pub(super) fn insert_block(&mut self, at: usize, block: InsnBlock) {
-        for target in self.code.blocks.iter_mut().flat_map(|b| &mut b.lines).filter_map(|l| l.target.as_mut()) {
+        for target in self.code.blocks.iter_mut().flat_map(|b| &mut b.lines).filter_map(|l| l.target.as_mut())
+        {
             *target += usize::from(*target >= at);
         }
         self.code.blocks.insert(at, block);
@@ -117,9 +118,10 @@ impl FunctionUnderRepair {
         let (block, at) = self.place(line)?;
         let source = self.source(block, at);
         let new = |insn: &Insn| CodeLine { source, ..CodeLine::new(*insn) };
+        // The new block is there before lines move into it, so that their targets are counted with it.
+        self.insert_block(block + 1, InsnBlock::default());
         let rest = self.code.blocks.get_mut(block)?.lines.split_off(at);
-        let tail = InsnBlock { lines: behind.iter().map(new).chain(rest).collect(), ..InsnBlock::default() };
-        self.insert_block(block + 1, tail);
+        self.code.blocks.get_mut(block + 1)?.lines = behind.iter().map(new).chain(rest).collect();
         let exit = self.code.blocks.len();
         let head = &mut self.code.blocks.get_mut(block)?.lines;
         head.extend(before.iter().map(new));
@@ -177,9 +179,8 @@ impl FunctionUnderRepair {
     /// A callee-saved register that the function does not use.
     pub(super) fn unused_register(&self) -> Option<Reg> {
         let all = self.live.iter().fold(0, |all, live| all | live);
-        let is_written = |r: Reg| {
-            self.code.lines().any(|l| crate::verifier_model::written(l.insn) == Some(r))
-        };
+        let is_written =
+            |r: Reg| self.code.lines().any(|l| crate::verifier_model::written(l.insn) == Some(r));
         (6..10).filter_map(Reg::new).find(|r| all & (1 << r.index()) == 0 && !is_written(*r))
     }
 

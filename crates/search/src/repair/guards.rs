@@ -51,9 +51,7 @@ impl FunctionUnderRepair {
             _ => None,
         };
         let writes = |slot: i16| {
-            let covers = |l: &&crate::code::CodeLine| {
-                matches!(l.insn, Insn::Store { dst: Reg::R10, off, .. } if (slot..slot + 8).contains(&off))
-            };
+            let covers = |l: &&crate::code::CodeLine| matches!(l.insn, Insn::Store { dst: Reg::R10, off, .. } if (slot..slot + 8).contains(&off));
             self.code.lines().filter(covers).count()
         };
         let first = self.code.lines().next().map(|l| l.insn);
@@ -93,8 +91,25 @@ impl FunctionUnderRepair {
         }
         if (1..6).contains(&register.index()) {
             for block in 0..self.code.blocks.len() {
-                let calls: Vec<usize> = self.code.blocks.get(block)?.lines.iter().enumerate().rev()
-                    .filter(|(_, l)| matches!(l.insn, Insn::Call(Callee::Helper(_) | Callee::Local(_) | Callee::Kfunc { .. } | Callee::Register(_))))
+                let calls: Vec<usize> = self
+                    .code
+                    .blocks
+                    .get(block)?
+                    .lines
+                    .iter()
+                    .enumerate()
+                    .rev()
+                    .filter(|(_, l)| {
+                        matches!(
+                            l.insn,
+                            Insn::Call(
+                                Callee::Helper(_)
+                                    | Callee::Local(_)
+                                    | Callee::Kfunc { .. }
+                                    | Callee::Register(_)
+                            )
+                        )
+                    })
                     .map(|(n, _)| n)
                     .collect();
                 for at in calls {
