@@ -176,30 +176,8 @@ pub(super) fn edits(object: &Object, program: &EntryProgram, place: &RejectedPla
     if place.is_too_complex() {
         return rounds(true);
     }
-    if place.says(&["_or_null", "null-check it first"]) {
-        let tested = place.named_register().or(place.insn.and_then(base_of));
-        let guard = |register| {
-            RepairIdea::one(RepairEdit::Guard {
-                site: RangeCheckSite { func, line, register },
-                cond: Cond::Eq,
-                value: 0,
-            })
-        };
-        let delayed = RepairIdea::one(RepairEdit::DelayAddition { func, line });
-        let first = place.says(&["null-check it first"]).then_some(delayed);
-        return first.into_iter().chain(tested.map(guard)).collect();
-    }
-    if place.says(&["dereference of modified ctx"]) {
-        let by = number_behind(&place.reason, "off=").and_then(|n| i16::try_from(n).ok());
-        return by.map(|by| RepairIdea::one(RepairEdit::MoveBack { func, line, by })).into_iter().collect();
-    }
-    if place.says(&["cannot be used with different pointers"]) {
-        return vec![RepairIdea::one(RepairEdit::Duplicate { func, line })];
-    }
-    if place.says(&["misaligned stack access off 0+0+"])
-        && let Some(part) = aligned_part(&place.reason)
-    {
-        return vec![RepairIdea::one(RepairEdit::SplitAccess { func, line, part })];
+    if let Some(ideas) = pointer_edits(place, line) {
+        return ideas;
     }
     let mut ideas = Vec::new();
     if place.says(&["outside of the packet", "invalid access to packet"]) {
@@ -215,6 +193,39 @@ pub(super) fn edits(object: &Object, program: &EntryProgram, place: &RejectedPla
         ideas.extend(rounds(false));
     }
     ideas
+}
+
+/// Edits against reasons that name a kind of pointer, or how it is used; [`None`] for other reasons.
+fn pointer_edits(place: &RejectedPlace, line: usize) -> Option<Vec<RepairIdea>> {
+    let func = place.func;
+    if place.says(&["_or_null", "null-check it first"]) {
+        let tested = place.named_register().or(place.insn.and_then(base_of));
+        let guard = |register| {
+            RepairIdea::one(RepairEdit::Guard {
+                site: RangeCheckSite { func, line, register },
+                cond: Cond::Eq,
+                value: 0,
+            })
+        };
+        let delayed = RepairIdea::one(RepairEdit::DelayAddition { func, line });
+        let first = place.says(&["null-check it first"]).then_some(delayed);
+        return Some(first.into_iter().chain(tested.map(guard)).collect());
+    }
+    if place.says(&["dereference of modified ctx"]) {
+        let by = number_behind(&place.reason, "off=").and_then(|n| i16::try_from(n).ok());
+        return Some(
+            by.map(|by| RepairIdea::one(RepairEdit::MoveBack { func, line, by })).into_iter().collect(),
+        );
+    }
+    if place.says(&["cannot be used with different pointers"]) {
+        return Some(vec![RepairIdea::one(RepairEdit::Duplicate { func, line })]);
+    }
+    if place.says(&["misaligned stack access off 0+0+"])
+        && let Some(part) = aligned_part(&place.reason)
+    {
+        return Some(vec![RepairIdea::one(RepairEdit::SplitAccess { func, line, part })]);
+    }
+    None
 }
 
 /// Guards of numbers: an upper bound, or an upper bound with a multiple, or with a lower bound.
@@ -356,7 +367,8 @@ pub(super) fn advice(place: &RejectedPlace) -> &'static str {
     } else if says(&["combined stack size", "call stack of"]) {
         "move large buffers to an element of a per-CPU array, or make functions inline"
     } else if says(&["invalid write to stack", "invalid read from stack", "variable-offset"]) {
-        "compare the index with the size of the buffer directly before the access, or mask it with a power of two less one"
+        "compare the index with the size of the buffer directly before the access, or mask it with a power of \
+         two less one"
     } else if says(&["map value", "map_value", "unbounded", "min value is negative"]) {
         "compare the index or size, as an unsigned number, with a constant directly before it is used"
     } else if says(&["modified ctx", "variable ctx"]) {

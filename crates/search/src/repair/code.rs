@@ -4,10 +4,18 @@ use millstream_isa::helpers::id;
 use millstream_isa::{Callee, Insn, Operand, Reg, Size, Width};
 use millstream_object::{LineInfo, NewFunction, Object};
 
-use super::GuardExit;
 use crate::code::{CodeLine, FunctionCode, InsnBlock};
 use crate::verifier_edits::{FRAME, lowest_offset};
 use crate::verifier_model::live_registers;
+
+/// Result of a guard that fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GuardExit {
+    /// The program ends with result 0.
+    Leave,
+    /// The program does something that no other run does, and that differs from marker to marker.
+    Marker(i32),
+}
 
 /// A register that lines may use, and the slot in which its value is kept meanwhile if it is needed later.
 #[derive(Clone, Copy, Debug)]

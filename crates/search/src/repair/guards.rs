@@ -1,9 +1,18 @@
 //! Guards: comparisons with constants, with the end of the packet, and of the rounds of a loop.
 
-use millstream_isa::{AluOp, Callee, Cond, Insn, Operand, Reg, Size, Width};
+use millstream_isa::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
 use super::code::{FunctionUnderRepair, copy, fill, set, store};
-use super::{PacketEndField, RangeCheckSite};
+use super::sites::RangeCheckSite;
+
+/// Field of a context that holds the end of what may be read through a packet pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketEndField {
+    /// Offset in the context.
+    pub off: i16,
+    /// Its size.
+    pub size: Size,
+}
 
 fn branch(cond: Cond, dst: Reg, src: Operand) -> Insn {
     Insn::Branch { width: Width::W64, cond, dst, src, off: 0 }
@@ -51,8 +60,11 @@ impl FunctionUnderRepair {
             _ => None,
         };
         let writes = |slot: i16| {
-            let covers = |l: &&crate::code::CodeLine| matches!(l.insn, Insn::Store { dst: Reg::R10, off, .. } if (slot..slot + 8).contains(&off));
-            self.code.lines().filter(covers).count()
+            let covers = |insn: Insn| match insn {
+                Insn::Store { dst: Reg::R10, off, .. } => (slot..slot + 8).contains(&off),
+                _ => false,
+            };
+            self.code.lines().filter(|l| covers(l.insn)).count()
         };
         let first = self.code.lines().next().map(|l| l.insn);
         if let Some(slot) = kept(first).filter(|slot| writes(*slot) == 1) {
@@ -91,28 +103,9 @@ impl FunctionUnderRepair {
         }
         if (1..6).contains(&register.index()) {
             for block in 0..self.code.blocks.len() {
-                let calls: Vec<usize> = self
-                    .code
-                    .blocks
-                    .get(block)?
-                    .lines
-                    .iter()
-                    .enumerate()
-                    .rev()
-                    .filter(|(_, l)| {
-                        matches!(
-                            l.insn,
-                            Insn::Call(
-                                Callee::Helper(_)
-                                    | Callee::Local(_)
-                                    | Callee::Kfunc { .. }
-                                    | Callee::Register(_)
-                            )
-                        )
-                    })
-                    .map(|(n, _)| n)
-                    .collect();
-                for at in calls {
+                let lines = self.code.blocks.get(block)?.lines.iter().enumerate();
+                let calls = lines.filter(|(_, l)| matches!(l.insn, Insn::Call(_))).map(|(n, _)| n);
+                for at in calls.collect::<Vec<usize>>().into_iter().rev() {
                     self.insert(block, at + 1, &[value])?;
                 }
             }

@@ -15,21 +15,14 @@ mod guards;
 mod pointers;
 mod sites;
 
-use millstream_isa::{Cond, Reg, Size};
+use millstream_isa::{Cond, Reg};
 use millstream_object::{FuncId, Object};
 
 use code::FunctionUnderRepair;
 
+pub use code::GuardExit;
+pub use guards::PacketEndField;
 pub use sites::{RangeCheckSite, loop_headers, slot_line};
-
-/// Field of a context that holds the end of what may be read through a packet pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PacketEndField {
-    /// Offset in the context.
-    pub off: i16,
-    /// Its size.
-    pub size: Size,
-}
 
 /// An edit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,15 +99,6 @@ pub enum RepairEdit {
         /// Its line.
         line: usize,
     },
-}
-
-/// Result of a guard that fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GuardExit {
-    /// The program ends with result 0.
-    Leave,
-    /// The program does something that no other run does, and that differs from marker to marker.
-    Marker(i32),
 }
 
 impl RepairEdit {
