@@ -318,7 +318,12 @@ impl<'a> RepairAttempt<'a> {
         let [Some(one), Some(two)] = marked else {
             return Some("the edits cannot be made again".to_owned());
         };
-        prover.objection(self.program.func, &one, &two)
+        let why = prover.objection(self.program.func, &one, &two)?;
+        let (first, run) = why.split_once('\n').unwrap_or((&why, ""));
+        match MARKERS.iter().all(|marker| first.contains(&marker.to_string())) {
+            true => Some(format!("there is a run on which a check fails\n{run}")),
+            false => Some(why),
+        }
     }
 
     /// Makes the program in another way as a whole, if the kernel gets further then.

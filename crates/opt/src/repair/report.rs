@@ -9,6 +9,9 @@ use serde::Serialize;
 
 use super::ideas::WholeForm;
 
+/// Lines of a reason that are shown.
+const MOST_LINES: usize = 6;
+
 /// A change that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RepairChange {
@@ -172,7 +175,9 @@ impl fmt::Display for RepairReport {
             )?;
         }
         if let Some(why) = why {
-            writeln!(f, "  reason: {}", why.lines().next().unwrap_or_default())?;
+            let mut lines = why.lines().take(MOST_LINES);
+            writeln!(f, "  reason: {}", lines.next().unwrap_or_default())?;
+            lines.try_for_each(|line| writeln!(f, "    {}", line.trim()))?;
         }
         if let Some(nearest) = &self.nearest {
             writeln!(f, "  stopped at {nearest}")?;
