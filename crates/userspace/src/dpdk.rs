@@ -16,8 +16,8 @@ use crate::click::device_ports::{DevicePortSpec, DevicePorts, assign_ports, devi
 use crate::exit::Exit;
 use crate::native::LostBefore;
 use crate::native::control::MapControlSocket;
-use crate::native::live::StopCondition;
 use crate::native::port_options::MetadataMode;
+use crate::native::stop_condition::StopCondition;
 
 /// Batch size, and the buffers that packets are in.
 pub(crate) type DpdkPortOptions = (u32, MetadataMode);

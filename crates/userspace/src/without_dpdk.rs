@@ -12,8 +12,8 @@ use millstream_native::io::graph::GraphRunStats;
 use crate::exit::Exit;
 use crate::native::LostBefore;
 use crate::native::control::MapControlSocket;
-use crate::native::live::StopCondition;
 use crate::native::port_options::MetadataMode;
+use crate::native::stop_condition::StopCondition;
 
 /// No flags.
 #[derive(Debug, clap::Args)]

@@ -26,8 +26,10 @@ use super::gates::SourceGates;
 use super::io::{SourcePackets, form, of_ports, send_schedule, source_packets};
 use super::synthetic_source::SyntheticSource;
 use crate::native::LostBefore;
-use crate::native::live::{InterfacePort, PacketTransport, StopCondition, lost, open_all};
+use crate::native::live::{InterfacePort, lost, open_all};
 use crate::native::port_options::{OpenPorts, WorkerQueues};
+use crate::native::stop_condition::StopCondition;
+use crate::native::transport::PacketTransport;
 
 /// Source or output of a configuration.
 enum LiveEndpoint {

@@ -11,8 +11,8 @@ use super::{ClickRunArgs, io, live};
 use crate::dpdk;
 use crate::native::LostBefore;
 use crate::native::bind;
-use crate::native::live::StopCondition;
 use crate::native::port_options::{MetadataMode, OpenPorts};
+use crate::native::stop_condition::StopCondition;
 
 /// Clock of a run.
 pub(super) struct RunPace {

@@ -2,25 +2,22 @@
 //! interfaces, until told to stop.
 
 use std::io;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::interface_index;
-use millstream_lab::os;
 use millstream_native::NativeEngine;
 use millstream_native::io::live::{PacketCallback, PacketPort, serve};
 use millstream_native::io::packet_ports::serve_by;
-use millstream_native::io::queues::{BufferMode, ServeConfig};
+use millstream_native::io::queues::BufferMode;
 use millstream_native::io::safepoint::Safepoint;
-use millstream_native::io::{PacketAccounting, RunStats, WorkerHooks};
+use millstream_native::io::{PacketAccounting, RunStats};
 use millstream_ports::{PortDropCounts, PortError, SyscallPort, XdpPort, XskOptions};
 
 use super::control::MapControlSocket;
 use super::port_options;
-use super::worker_cpus::bind;
-use crate::exit::Exit;
-use crate::progress::Progress;
+use super::stop_condition::StopCondition;
+use super::transport::{PacketTransport, PortOpenError};
 
 /// A port, as the loop uses it.
 pub(crate) enum InterfacePort {
@@ -90,45 +87,7 @@ impl InterfacePort {
     }
 }
 
-/// Transport of packets to and from interfaces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PacketTransport {
-    /// AF_XDP: all packets, which nobody else gets.
-    Xdp,
-    /// Raw sockets: copies of all packets.
-    Raw,
-    /// TAP interfaces, created for the run.
-    Tap,
-    /// The same with IP packets, for devices of a configuration without frames.
-    Tun,
-}
-
 impl PacketTransport {
-    /// The transport of this name.
-    pub(crate) fn named(word: &str) -> Option<PacketTransport> {
-        match word {
-            "xdp" => Some(PacketTransport::Xdp),
-            "raw" => Some(PacketTransport::Raw),
-            "tap" => Some(PacketTransport::Tap),
-            _ => None,
-        }
-    }
-
-    /// Its name.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            PacketTransport::Xdp => "xdp:...",
-            PacketTransport::Raw => "raw:...",
-            PacketTransport::Tap | PacketTransport::Tun => "tap:...",
-        }
-    }
-
-    /// Parses `--io`: the transport, and the interfaces; `None` if it is something else.
-    pub(super) fn of(io: &str) -> Option<(PacketTransport, &str)> {
-        let (word, names) = io.split_once(':')?;
-        Some((PacketTransport::named(word)?, names))
-    }
-
     /// Opens an interface.
     pub(crate) fn open(self, name: &str) -> Result<InterfacePort, PortOpenError> {
         let wired = match self {
@@ -137,7 +96,7 @@ impl PacketTransport {
             PacketTransport::Tap => SyscallPort::tap(name).map(InterfacePort::Plain),
             PacketTransport::Tun => SyscallPort::tun(name).map(InterfacePort::Plain),
         };
-        wired.map_err(|error| PortOpenError { way: self, error })
+        wired.map_err(|error| PortOpenError::new(self, error))
     }
 
     /// Opens an interface for so many workers, each of which gets the packets of its flows. Returns no wires
@@ -149,17 +108,8 @@ impl PacketTransport {
             PacketTransport::Tap => SyscallPort::tap_by(name, workers),
             PacketTransport::Tun => SyscallPort::tun_by(name, workers),
         };
-        let plain = plain.map_err(|error| PortOpenError { way: self, error })?;
+        let plain = plain.map_err(|error| PortOpenError::new(self, error))?;
         Ok(plain.into_iter().map(InterfacePort::Plain).collect())
-    }
-
-    /// Privileges that it needs, as a message.
-    fn rights(self) -> &'static str {
-        match self {
-            PacketTransport::Xdp => "--io xdp:... needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
-            PacketTransport::Raw => "--io raw:... needs root, or CAP_NET_RAW",
-            PacketTransport::Tap | PacketTransport::Tun => "--io tap:... needs root, or CAP_NET_ADMIN",
-        }
     }
 }
 
@@ -186,44 +136,6 @@ pub(crate) fn lost<'w>(
     wires: impl IntoIterator<Item = &'w mut InterfacePort>,
 ) -> Result<PortDropCounts, PortError> {
     wires.into_iter().map(InterfacePort::lost).sum()
-}
-
-/// Limits of a run: a number of packets, a time, and Ctrl-C.
-pub(crate) struct StopCondition {
-    packets: Option<u64>,
-    end: Option<Instant>,
-    _bar: Progress,
-}
-
-impl StopCondition {
-    /// Starts the time, and catches Ctrl-C from now on.
-    pub(crate) fn begin(packets: Option<u64>, seconds: Option<f64>) -> StopCondition {
-        os::catch_interrupts();
-        let time = seconds.map(Duration::from_secs_f64);
-        let bar = match time {
-            Some(time) => Progress::timed("serving", time),
-            None => Progress::open("serving, until Ctrl-C"),
-        };
-        StopCondition { packets, end: time.map(|time| Instant::now() + time), _bar: bar }
-    }
-
-    /// Returns true if the run goes on after so many received packets.
-    pub(crate) fn should_continue(&self, received: u64) -> bool {
-        !os::interrupted()
-            && self.packets.is_none_or(|n| received < n)
-            && self.end.is_none_or(|end| Instant::now() < end)
-    }
-
-    /// Serves queues, by workers with processors of their own and batches of this size, until the limit.
-    pub(crate) fn run_until<R>(
-        &self,
-        (batch, metadata): (usize, BufferMode),
-        run: impl FnOnce(&ServeConfig<'_>, &WorkerHooks<'_>) -> io::Result<R>,
-    ) -> io::Result<R> {
-        let goes_on = || self.should_continue(0);
-        let most = self.packets.unwrap_or(u64::MAX);
-        run(&ServeConfig { batch, metadata, most, goes_on: &goes_on }, &WorkerHooks { enter: &bind })
-    }
 }
 
 impl WorkerPorts {
@@ -272,48 +184,5 @@ impl WorkerPorts {
         };
         let ran = ran.into_diagnostic()?;
         Ok((ran, lost(self.0.iter_mut().flatten()).into_diagnostic()?))
-    }
-}
-
-/// Interfaces that cannot be opened.
-pub(crate) struct PortOpenError {
-    way: PacketTransport,
-    error: PortError,
-}
-
-impl PortOpenError {
-    pub(super) fn new(way: PacketTransport, error: PortError) -> PortOpenError {
-        PortOpenError { way, error }
-    }
-
-    /// Reports the error, and returns the exit code: unsupported here, lacking rights, or a mistake.
-    pub(crate) fn exit(self) -> Result<ExitCode> {
-        let PortOpenError { way, error: e } = self;
-        match &e {
-            _ if e.is_forbidden() => {
-                errln!("{e}\n  {}", way.rights());
-                Ok(Exit::NotPermitted.into())
-            }
-            _ if way == PacketTransport::Xdp && e.is_taken() => Err(miette!(
-                help = "`ip link set dev NAME xdp off` detaches an XDP program that is not needed",
-                "{e}"
-            )),
-            PortError::Queues { interface, workers, .. } => Err(miette!(
-                help = format!(
-                    "`ethtool -L {interface} combined {workers}` gives it as many, if its driver has \
-                     them; or leave --workers out"
-                ),
-                "{e}"
-            )),
-            PortError::NoZeroCopy { .. } => {
-                errln!("{e}\n  leave --zero-copy out, and the kernel copies");
-                Ok(Exit::NotPermitted.into())
-            }
-            PortError::Memory { .. } => Err(miette!(
-                help = "frames lie below 2 GiB; `ethtool -L NAME combined N` gives an interface fewer queues",
-                "{e}"
-            )),
-            _ => Err(miette!("{e}")),
-        }
     }
 }

@@ -12,7 +12,9 @@ pub(crate) mod metrics;
 pub(crate) mod port_options;
 mod share;
 pub(crate) mod stats;
+pub(crate) mod stop_condition;
 pub mod tables;
+pub(crate) mod transport;
 mod without;
 mod worker_cpus;
 
@@ -44,11 +46,13 @@ use millstream_plan::PlanSettings;
 use serde::Serialize;
 
 use self::control::MapControlSocket;
-use self::live::{PacketTransport, StopCondition, WorkerPorts};
+use self::live::WorkerPorts;
 use self::lost_packets::DropCount;
 pub(crate) use self::lost_packets::LostBefore;
 use self::port_options::{OpenPorts, WorkerQueues};
 use self::stats::{LatencyPercentiles, WorkerRow};
+use self::stop_condition::StopCondition;
+use self::transport::PacketTransport;
 use self::without::{DisabledOptimization, without};
 pub use self::worker_cpus::bind;
 use crate::adapt::AdaptArgs;

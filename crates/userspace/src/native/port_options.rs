@@ -16,8 +16,9 @@ use millstream_ports::{BusyPoll, PortDropCounts, XdpInterface, XskOptions, ZeroC
 use serde::Serialize;
 
 use super::control::MapControlSocket;
-use super::live::{PacketTransport, PortOpenError, StopCondition};
 use super::lost_packets::LostBefore;
+use super::stop_condition::StopCondition;
+use super::transport::{PacketTransport, PortOpenError};
 
 /// Options for AF_XDP and DPDK.
 #[derive(Debug, clap::Args)]
