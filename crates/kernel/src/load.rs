@@ -143,8 +143,14 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// The verifier's verdict: the last line that is neither statistics nor an instruction, or the errno.
+    /// The verifier's verdict: the last line that is neither statistics nor an instruction, or the errno. Of
+    /// programs that are too long to verify, the verdict stands behind the last instruction.
     pub fn reason(&self) -> &str {
+        let end = |line: &str| LIMITS.iter().find_map(|limit| line.find(limit));
+        let limit = self.log.lines().rev().find_map(|line| line.get(end(line)?..));
+        if let Some(limit) = limit {
+            return limit.trim();
+        }
         self.log.lines().rev().map(str::trim).find(|l| is_verdict(l)).unwrap_or("no reason given")
     }
 
@@ -178,11 +184,17 @@ fn is_verdict(line: &str) -> bool {
         && !line.starts_with(';')
         && insn_line(line).is_none()
         && !line.starts_with("from ")
-        && !line.starts_with("R0")
+        && !line.starts_with("R0=")
+        && !line.starts_with("R0_")
+        && !line.starts_with("cur state:")
+        && !line.starts_with("old state:")
         && !line.starts_with("caller:")
         && !line.starts_with("callee:")
         && !line.starts_with("frame")
 }
+
+/// Verdicts on programs that are too long to verify.
+const LIMITS: [&str; 3] = ["BPF program is too large", "infinite loop detected", "The sequence of "];
 
 /// The slot of a line such as `12: (bf) r1 = r6   ; R1_w=ctx()`.
 fn insn_line(line: &str) -> Option<usize> {

@@ -367,7 +367,8 @@ fn optimize(
     if !args.stats {
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
     }
-    let mut bar = Progress::counted("programs", object.programs.len());
+    let judgements = if options.goal == OptimizationGoal::Verify { 2 } else { 1 };
+    let mut bar = Progress::counted("programs", judgements * object.programs.len());
     let checked = millstream_opt::check_each(object, options, || bar.step()).map_err(exit::ended)?;
     let clean = checked.is_clean();
     let CheckedObject { optimized, programs } = checked;

@@ -59,7 +59,8 @@ pub fn check(object: &Object, options: OptimizeOptions) -> Result<CheckedObject,
     check_each(object, options, || {})
 }
 
-/// The same, with a call after each program that the kernel has judged.
+/// The same, with a call after each program that the kernel has judged, and for the goal `verify` another one
+/// after each whose forms were tried.
 ///
 /// # Errors
 /// As [`check`].
@@ -92,7 +93,7 @@ fn checked(
     }
     checker.settle(&mut programs)?;
     checker.mend(&mut programs)?;
-    checker.lower_effort(&mut programs)?;
+    checker.lower_effort(&mut programs, judged)?;
     Ok(CheckedObject { optimized: checker.optimized, programs })
 }
 
@@ -285,14 +286,18 @@ impl AcceptanceChecker<'_> {
 
 impl AcceptanceChecker<'_> {
     /// For the goal `verify`: takes the forms that this kernel verifies with fewest instructions.
-    fn lower_effort(&mut self, programs: &mut [ProgramReport]) -> Result<(), OptError> {
+    fn lower_effort(
+        &mut self,
+        programs: &mut [ProgramReport],
+        judged: &mut dyn FnMut(),
+    ) -> Result<(), OptError> {
         if self.options.goal != OptimizationGoal::Verify || !self.options.searches_forms() {
             return Ok(());
         }
         let session = self.session;
         let verified = |object: &Object, func| Some(measure(session, object, func).ok()?.verified.into());
         let judge = EffortJudge::Kernel(&verified);
-        lower_effort(self.object, &self.options, &judge, &mut self.optimized)?;
+        lower_effort(self.object, &self.options, &judge, &mut self.optimized, judged)?;
         for (p, report) in self.object.programs.iter().zip(programs) {
             if report.before.is_some() {
                 report.after = measure(self.session, &self.optimized.object, p.func).ok();

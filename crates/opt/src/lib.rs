@@ -55,7 +55,7 @@ pub use millstream_search::{
 };
 pub use prove::{ProofReport, StepReport, ValidationResult, validate, validate_passes};
 pub use prune::{PruneReport, prune};
-pub use repair::{InsertedCheck, RepairOutcome, RepairReport, repair};
+pub use repair::{RepairChange, RepairCost, RepairOutcome, RepairReport, repair};
 pub use report::{FunctionOutcome, FunctionReport, KernelMetrics, KernelVerdict, PassReport, ProgramReport};
 pub use rule_mining::mine_rules;
 pub use settings::{LoadSetting, SettingError, SettledVariable, apply_settings};
@@ -226,7 +226,7 @@ fn optimize_marked(
     let mut made = shortest(object, options)?;
     RegressionRepair { object, lines, options }.repair_regressions(&mut made, &mut |_, _| true)?;
     if options.goal == OptimizationGoal::Verify && options.searches_forms() {
-        lower_effort(object, options, &EffortJudge::Model, &mut made)?;
+        lower_effort(object, options, &EffortJudge::Model, &mut made, &mut || {})?;
     }
     verifier_effort::revert_costly_programs(object, options, &mut made);
     Ok(made)

@@ -9,6 +9,8 @@
 //! Invariant: by its judge, no program takes more instructions than its original, and no program more than
 //! 3 % more predicted cycles.
 
+use std::time::{Duration, Instant};
+
 use millstream_object::{FuncId, Object};
 use millstream_search::{
     EditableFunction, StateDifference, VerifierEdit, verification_effort, verification_profile,
@@ -26,6 +28,13 @@ const MOST_CYCLES: u64 = 1_030;
 const MOST_TRIALS: [u32; 2] = [400, 120];
 /// Instructions that all trials of a group may walk, by the kernel and by the model.
 const BUDGET: [u64; 2] = [30_000_000, 2_000_000];
+/// Time in which the kernel tries the edits of one program, and those of a group at most. The trials of the
+/// model are bounded by their number alone, so that its result does not depend on the machine.
+const TIME: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(60)];
+/// Instructions that the model walks to find what keeps states apart.
+const MOST_PROFILED: u64 = 400_000;
+/// Effort above which edits are first tried all together, since a trial takes long.
+const LARGE: u64 = 50_000;
 /// Rounds of edits, each beginning with the result of the last.
 const ROUNDS: usize = 3;
 /// Edits that are first tried together.
@@ -56,6 +65,12 @@ impl EffortJudge<'_> {
         programs.iter().try_fold(0, |sum, p| Some(sum + self.effort(object, *p, most.saturating_sub(sum))?))
     }
 
+    /// Moment after which no edits of these programs are tried.
+    fn deadline(&self, programs: usize) -> Option<Instant> {
+        let time = TIME[0].saturating_mul(u32::try_from(programs).unwrap_or(u32::MAX)).min(TIME[1]);
+        matches!(self, EffortJudge::Kernel(_)).then(|| Instant::now() + time)
+    }
+
     /// Trials, and instructions that they may walk.
     fn budget(&self) -> (u32, u64) {
         let n = usize::from(matches!(self, EffortJudge::Model));
@@ -63,7 +78,8 @@ impl EffortJudge<'_> {
     }
 }
 
-/// Puts the form of each program into a result that takes the judge's verifier fewest instructions.
+/// Puts the form of each program into a result that takes the judge's verifier fewest instructions; calls
+/// `done` for each program.
 ///
 /// # Errors
 /// [`OptError`] if a pass fails.
@@ -72,6 +88,7 @@ pub(crate) fn lower_effort(
     options: &OptimizeOptions,
     judge: &EffortJudge<'_>,
     made: &mut OptimizationResult,
+    done: &mut dyn FnMut(),
 ) -> Result<(), OptError> {
     let other = shortest(object, &OptimizeOptions { inline: Some(!made.inline), ..options.clone() })?.object;
     for group in ProgramGroup::all(object) {
@@ -83,6 +100,7 @@ pub(crate) fn lower_effort(
         };
         let Some(original) = judge.total(object, programs, u64::MAX) else {
             group.put(made, object, object, FunctionOutcome::Costlier);
+            group.programs.iter().for_each(|_| done());
             continue;
         };
         let forms = [object, &made.object, &other];
@@ -93,10 +111,12 @@ pub(crate) fn lower_effort(
                 best = (effort, form);
             }
         }
-        let mut search = EditSearch { object, judge, programs, trials: 0, walked: 0 };
+        let deadline = judge.deadline(programs.len());
+        let mut search = EditSearch { object, judge, programs, trials: 0, walked: 0, deadline };
         let edited = search.improve(best.1, best.0, &group);
         let result = edited.unwrap_or_else(|| best.1.clone());
         group.put(made, object, &result, FunctionOutcome::Costlier);
+        group.programs.iter().for_each(|_| done());
     }
     Ok(())
 }
@@ -116,6 +136,7 @@ struct EditSearch<'a> {
     programs: &'a [FuncId],
     trials: u32,
     walked: u64,
+    deadline: Option<Instant>,
 }
 
 /// A form, the edits that are kept, and its effort with them.
@@ -152,7 +173,12 @@ impl EditSearch<'_> {
             let mut edited = EditedForm { base, functions, trial: base.clone(), kept: Vec::new(), effort };
             let forgets = self.forgets(&edited);
             let (first, rest) = forgets.split_at(forgets.len().min(3 * TOGETHER));
-            first.iter().for_each(|edit| self.try_together(&mut edited, std::slice::from_ref(edit)));
+            match effort > LARGE {
+                true => self.try_together(&mut edited, first),
+                false => {
+                    first.iter().for_each(|edit| self.try_together(&mut edited, std::slice::from_ref(edit)))
+                }
+            }
             let swaps: Vec<VerifierEdit> =
                 edited.functions.iter().flat_map(EditableFunction::swaps).collect();
             for edits in swaps.chunks(TOGETHER).chain(rest.chunks(TOGETHER / 2)) {
@@ -173,15 +199,17 @@ impl EditSearch<'_> {
 
     fn is_spent(&self) -> bool {
         let (trials, walked) = self.judge.budget();
-        self.trials >= trials || self.walked >= walked
+        let is_late = self.deadline.is_some_and(|deadline| Instant::now() > deadline);
+        self.trials >= trials || self.walked >= walked || is_late
     }
 
     /// The numbers that keep states of the verifier apart, most frequent first.
     fn forgets(&mut self, form: &EditedForm<'_>) -> Vec<VerifierEdit> {
         let mut edits = Vec::new();
         let mut places = Vec::new();
+        let most = (20_000 + 2 * form.effort).min(MOST_PROFILED);
         for p in self.programs {
-            places.extend(verification_profile(form.base, *p, 20_000 + 2 * form.effort).1);
+            places.extend(verification_profile(form.base, *p, most).1);
         }
         places.sort_by_key(|m| (std::cmp::Reverse(m.count), m.func, m.line));
         for miss in places {

@@ -19,6 +19,9 @@ use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 /// Most bytes of memory written by a call that are tracked one by one.
 const LONG: u64 = 64;
 
+/// Helpers whose result is a number of 32 bits, zero-extended (`kernel/bpf/core.c`, `kernel/bpf/helpers.c`).
+const NARROW: [&str; 2] = ["bpf_get_prandom_u32", "bpf_get_smp_processor_id"];
+
 /// Memory that a call leaves changed.
 pub(crate) enum CallOutput {
     /// These bytes at this address.
@@ -576,6 +579,11 @@ impl SymbolicExecutor<'_, '_> {
                 let record = self.place(MemorySpace::Allocated, t);
                 let there = self.w.values.pointer(record, zero);
                 self.or_null(there, event)
+            }
+            _ if NARROW.contains(&call.name.as_str()) => {
+                let low = self.w.terms.app("result of 32 bits", &[event], Sort::Bits(32));
+                let t = self.w.terms.zero_extend_to(low, 64);
+                self.w.values.number(t)
             }
             _ => self.w.values.number(t),
         }

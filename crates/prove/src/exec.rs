@@ -24,8 +24,8 @@ use crate::uninitialized::ProofContext;
 use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
 use crate::{ProofError, ProofLimits};
 
-/// Nested frames, as in the kernel.
-pub(crate) const MAX_FRAMES: usize = 8;
+/// Nested frames: twice as many as in the kernel, so that programs can be repaired that have too many for it.
+pub(crate) const MAX_FRAMES: usize = 16;
 
 /// One of the programs of a proof, and the data kept from one run to the next.
 pub(crate) struct ComparedProgram<'a> {

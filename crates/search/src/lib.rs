@@ -27,7 +27,7 @@ mod machine;
 mod mcmc;
 mod options;
 mod pool;
-mod range_check;
+mod repair;
 mod rules;
 mod splice;
 mod store;
@@ -43,7 +43,7 @@ mod window;
 pub use ablation::{SearchAblation, SearchEngine};
 pub use driver::{ImprovedFunction, SearchStats, Superoptimizer, WindowReplacement};
 pub use options::{SearchBudget, SearchOptions};
-pub use range_check::RangeCheckSite;
+pub use repair::{GuardExit, PacketEndField, RangeCheckSite, RepairEdit, loop_headers, slot_line};
 pub use rules::{PeepholeRule, PeepholeRuleSet, RuleCandidate};
 pub use verifier_edits::{EditableFunction, VerifierEdit};
 pub use verifier_model::{

@@ -15,7 +15,7 @@ use crate::code::{CodeLine, FunctionCode, InsnBlock};
 use crate::facts::{FunctionContext, RegisterKind, analyze};
 
 /// Bytes of stack that a function may use.
-const FRAME: i64 = 512;
+pub(crate) const FRAME: i64 = 512;
 
 /// An edit of a function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -187,7 +187,7 @@ fn negated(cond: Cond) -> Option<Cond> {
 }
 
 /// The lowest offset from the frame pointer that a function uses; [`None`] if it may use any.
-fn lowest_offset(code: &FunctionCode) -> Option<i64> {
+pub(crate) fn lowest_offset(code: &FunctionCode) -> Option<i64> {
     let mut low = 0i64;
     for block in &code.blocks {
         let mut copies = [false; 11];

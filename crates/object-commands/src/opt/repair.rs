@@ -11,7 +11,7 @@ use crate::exit::{self, Exit};
 use crate::input;
 use crate::superopt::CommonOptArgs;
 
-/// Repairs an object, writes it, and reports the checks that were inserted.
+/// Repairs an object, writes it, and reports the changes that were made.
 pub(super) fn run(common: &CommonOptArgs, object: &Object, output: Option<&Path>) -> Result<ExitCode> {
     let (solver, limits) = (common.solving.solver()?, common.solving.limits());
     let repaired = millstream_opt::repair(object, solver.as_ref(), &limits).map_err(exit::ended)?;
@@ -20,7 +20,7 @@ pub(super) fn run(common: &CommonOptArgs, object: &Object, output: Option<&Path>
         input::write(output, &repaired)?;
     }
     if common.json {
-        let report = serde_json::json!({ "schema": 1, "object": object.name, "programs": programs });
+        let report = serde_json::json!({ "schema": 2, "object": object.name, "programs": programs });
         outln!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
         programs.iter().for_each(|program| out!("{program}"));

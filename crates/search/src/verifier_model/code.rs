@@ -44,6 +44,11 @@ impl WalkedFunction {
     }
 }
 
+/// Registers that are live before each line of a function, a bit each.
+pub(crate) fn live_registers(object: &Object, func: u32) -> Option<Vec<u16>> {
+    Some(WalkedFunction::new(object, func)?.live.iter().map(|live| live.regs).collect())
+}
+
 /// Returns true if a function is verified with the caller's state.
 pub(super) fn is_static(object: &Object, func: FuncId) -> bool {
     object.functions.get(func.index()).is_some_and(|f| f.linkage == Linkage::Static || f.hidden)
@@ -112,7 +117,7 @@ fn mark_prune_points(object: &Object, lines: &mut [WalkLine]) {
 }
 
 /// The register that an instruction other than a call writes.
-pub(super) fn written(insn: Insn) -> Option<Reg> {
+pub(crate) fn written(insn: Insn) -> Option<Reg> {
     match insn {
         Insn::Alu { dst, .. }
         | Insn::Mov { dst, .. }

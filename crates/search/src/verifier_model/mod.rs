@@ -29,6 +29,8 @@ use walk::ModelWalker;
 
 pub use walk::StateDifference;
 
+pub(crate) use code::{live_registers, written};
+
 /// Effort of verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerificationEffort {

@@ -1,11 +1,10 @@
-//! Insertion of range checks into a function: places where a number becomes part of an address or a size, and
-//! the check before it.
+//! Places of a function where an edit may help: numbers that become part of an address or a size, and loops.
 
 use millstream_isa::helpers::{ArgKind, Helper};
-use millstream_isa::{AluOp, Callee, Cond, Insn, Operand, Reg, Width};
-use millstream_object::{FuncId, Object};
+use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Width};
+use millstream_object::Object;
 
-use crate::code::{CodeLine, FunctionCode, InsnBlock};
+use crate::code::{CodeLine, FunctionCode};
 
 /// A number that a verifier may want to be bounded: a register before a line of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +44,7 @@ impl RangeCheckSite {
                 | Insn::StoreRelease { dst: base, .. },
             ) => added_to(&lines, line, base),
             Some(Insn::Call(Callee::Helper(id))) => sizes(id).map(|r| (line, r)).collect(),
+            Some(Insn::Exit) => vec![(line, Reg::R0)],
             _ => Vec::new(),
         };
         numbers.into_iter().map(|(line, register)| RangeCheckSite { func, line, register }).collect()
@@ -55,44 +55,37 @@ impl RangeCheckSite {
         let code = FunctionCode::new(object.functions.get(self.func as usize)?)?;
         Some(code.lines().take(self.line).map(|l| l.insn.slots()).sum())
     }
+}
 
-    /// An object in which the program ends with result 0 if the number is above `most`; [`None`] if the
-    /// function cannot be changed.
-    pub fn check(&self, object: &Object, most: i32) -> Option<Object> {
-        let mut code = FunctionCode::new(object.functions.get(self.func as usize)?)?;
-        let block = code.blocks.iter().rposition(|b| b.first as usize <= self.line)?;
-        let first = code.blocks.get(block)?.first as usize;
-        let rest = code.blocks.get_mut(block)?.lines.split_off(self.line - first);
-        let source = rest
-            .first()?
-            .source
-            .or_else(|| code.blocks[..=block].iter().flat_map(|b| &b.lines).rev().find_map(|l| l.source));
-        for line in code.blocks.iter_mut().flat_map(|b| &mut b.lines) {
-            line.target = line.target.map(|to| if to > block { to + 1 } else { to });
+/// The line of a function at a slot.
+pub fn slot_line(object: &Object, func: u32, slot: usize) -> Option<(usize, Insn)> {
+    let code = FunctionCode::new(object.functions.get(func as usize)?)?;
+    let lines: Vec<CodeLine> = code.lines().copied().collect();
+    let line = line_of(&lines, slot)?;
+    Some((line, lines.get(line)?.insn))
+}
+
+/// First lines of the loops of a function, those that contain a line first, of these the innermost.
+pub fn loop_headers(object: &Object, func: u32, line: usize) -> Vec<usize> {
+    let Some(code) = object.functions.get(func as usize).and_then(FunctionCode::new) else {
+        return Vec::new();
+    };
+    let mut loops: Vec<(bool, usize, usize)> = Vec::new();
+    for (n, block) in code.blocks.iter().enumerate() {
+        for &to in block.next.iter().filter(|to| **to <= n) {
+            let first = code.blocks[to].first as usize;
+            let end = block.first as usize + block.lines.len();
+            loops.push((!(first..end).contains(&line), end - first, first));
         }
-        let rest = rest
-            .into_iter()
-            .map(|l| CodeLine { target: l.target.map(|to| if to > block { to + 1 } else { to }), ..l });
-        let tail = InsnBlock { lines: rest.collect(), ..InsnBlock::default() };
-        code.blocks.insert(block + 1, tail);
-        let end = code.blocks.len();
-        let insn = Insn::Branch {
-            width: Width::W64,
-            cond: Cond::Gt,
-            dst: self.register,
-            src: Operand::Imm(most),
-            off: 0,
-        };
-        let check = CodeLine { target: Some(end), source, ..CodeLine::new(insn) };
-        code.blocks.get_mut(block)?.lines.push(check);
-        let zero = Insn::Mov { width: Width::W64, dst: Reg::R0, src: Operand::Imm(0) };
-        let leave = [zero, Insn::Exit].map(|insn| CodeLine { source, ..CodeLine::new(insn) });
-        code.blocks.push(InsnBlock { lines: leave.to_vec(), ..InsnBlock::default() });
-        code.link();
-        let mut checked = object.clone();
-        checked.replace_function(FuncId(self.func), code.function()).ok()?;
-        Some(checked)
     }
+    loops.sort_unstable();
+    let mut headers: Vec<usize> = Vec::new();
+    for (_, _, first) in loops {
+        if !headers.contains(&first) {
+            headers.push(first);
+        }
+    }
+    headers
 }
 
 fn line_of(lines: &[CodeLine], slot: usize) -> Option<usize> {
