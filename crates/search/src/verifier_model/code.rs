@@ -39,14 +39,14 @@ impl WalkedFunction {
         let code = FunctionCode::new(object.functions.get(func as usize)?)?;
         let mut lines = lines_of(object, &code);
         mark_prune_points(object, &mut lines);
-        let live = live_registers(&code, &lines);
+        let live = registers_live_before(&code, &lines);
         Some(WalkedFunction { lines, live })
     }
 }
 
 /// Registers that are live before each line of a function, a bit each.
 pub(crate) fn live_registers(object: &Object, func: u32) -> Option<Vec<u16>> {
-    Some(WalkedFunction::new(object, func)?.live.iter().map(|live| live.regs).collect())
+    Some(WalkedFunction::new(object, func)?.live)
 }
 
 /// Returns true if a function is verified with the caller's state.
@@ -135,7 +135,7 @@ pub(crate) fn written(insn: Insn) -> Option<Reg> {
 }
 
 /// Live registers before each line: a backward dataflow (`compute_live_registers`).
-fn live_registers(code: &FunctionCode, lines: &[WalkLine]) -> Vec<u16> {
+fn registers_live_before(code: &FunctionCode, lines: &[WalkLine]) -> Vec<u16> {
     let mut live = vec![0u16; lines.len()];
     loop {
         let mut changed = false;
