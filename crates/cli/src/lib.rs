@@ -141,13 +141,12 @@ enum CliCommand {
 }
 
 impl CliCommand {
-    /// Returns true if the command can be ended at any moment and leaves nothing behind.
+    /// Returns true if the command can be ended at any moment and leaves nothing behind: neither files nor
+    /// children, to whose pipes it would write.
     fn only_prints(&self) -> bool {
-        use CliCommand::{
-            Click, Completions, Doctor, Explain, History, Inspect, Layout, Man, P4, Stats, Status, Verify,
-        };
+        use CliCommand::{Click, Completions, History, Inspect, Layout, Man, P4, Stats, Status};
         match self {
-            Doctor(_) | Inspect(_) | Verify(_) | Explain(_) | Layout(_) | Completions(_) | Man(_) => true,
+            Inspect(_) | Layout(_) | Completions(_) | Man(_) => true,
             Status(_) | History(_) | Stats(_) => true,
             Click(args) => args.only_prints(),
             P4(args) => args.only_prints(),

@@ -89,5 +89,5 @@ fn compile(
 fn unchanged(made: &millstream_opt::OptimizationResult) -> Doubt {
     use millstream_opt::FunctionOutcome::{NothingToDo, Removed, Rewritten};
     let left = made.functions.iter().find(|f| !matches!(f.outcome, NothingToDo | Removed | Rewritten));
-    left.map_or_else(|| "nothing to gain".into(), |f| format!("nothing to gain; {}: {:?}", f.name, f.outcome))
+    left.map_or_else(|| "nothing to gain".into(), |f| format!("nothing to gain ({} {})", f.name, f.outcome))
 }

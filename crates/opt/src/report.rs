@@ -1,5 +1,7 @@
 //! Reports, in the form in which they are printed as JSON.
 
+use std::fmt;
+
 use millstream_passes::PassSession;
 use serde::Serialize;
 
@@ -30,6 +32,24 @@ pub enum FunctionOutcome {
     Unsupported(String),
     /// The kernel rejected the new instructions: the original is kept.
     Rejected,
+}
+
+impl fmt::Display for FunctionOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FunctionOutcome::Rewritten => f.write_str("rewritten"),
+            FunctionOutcome::NothingToDo => f.write_str("nothing to do"),
+            FunctionOutcome::NoGain { would_be } => write!(f, "kept: would be {would_be} slots"),
+            FunctionOutcome::Costlier => f.write_str("kept: the verifier might take longer for another form"),
+            FunctionOutcome::Slower => f.write_str("kept: every other form would be slower by prediction"),
+            FunctionOutcome::Marked => f.write_str("kept: it says what a program that replaces it may do"),
+            FunctionOutcome::Removed => f.write_str("removed: nothing calls it"),
+            FunctionOutcome::Unsupported(why) | FunctionOutcome::NotUnderstood(why) => {
+                write!(f, "kept: {why}")
+            }
+            FunctionOutcome::Rejected => f.write_str("kept: the kernel rejected the result"),
+        }
+    }
 }
 
 /// A function before and after, in slots.

@@ -43,6 +43,8 @@ impl Installed {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.path("lib")).env("PKG_CONFIG_PATH", self.path("lib"));
+        // Go caches what it compiled under its flags, but not under those of pkg-config.
+        command.env("CGO_LDFLAGS", format!("-L{}", self.path("lib").display()));
         command
     }
 

@@ -1,7 +1,7 @@
 //! The report of `millstream opt` as text.
 
 use millstream_opt::{
-    CostSummary, FunctionOutcome, KernelMetrics, KernelVerdict, OptimizationResult, PassReport, ProgramCosts,
+    CostSummary, KernelMetrics, KernelVerdict, OptimizationResult, PassReport, ProgramCosts,
     ProgramReport, ProofReport, StepReport, ValidationResult,
 };
 
@@ -45,7 +45,7 @@ pub(super) fn text(
     let mut functions = TextTable::default();
     functions.row(["function", "slots before", "after", "outcome"]);
     for f in &optimized.functions {
-        functions.row([&f.name, &f.before.to_string(), &f.after.to_string(), &outcome(&f.outcome)]);
+        functions.row([&f.name, &f.before.to_string(), &f.after.to_string(), &f.outcome.to_string()]);
     }
     if !stats {
         return format!("{functions}\n{}", cost_table(costs));
@@ -133,20 +133,6 @@ pub(super) fn proof_table(proofs: &[ProofReport]) -> String {
         table.row([&p.name, &format!("{:.1}", p.milliseconds), &text]);
     }
     format!("{table}programs: {}, unknown: {unknown}\n", proofs.len())
-}
-
-fn outcome(outcome: &FunctionOutcome) -> String {
-    match outcome {
-        FunctionOutcome::Rewritten => "rewritten".into(),
-        FunctionOutcome::NothingToDo => "nothing to do".into(),
-        FunctionOutcome::NoGain { would_be } => format!("kept: would be {would_be} slots"),
-        FunctionOutcome::Costlier => "kept: the verifier might take longer for another form".into(),
-        FunctionOutcome::Slower => "kept: every other form would be slower by prediction".into(),
-        FunctionOutcome::Marked => "kept: it says what a program that replaces it may do".into(),
-        FunctionOutcome::Removed => "removed: nothing calls it".into(),
-        FunctionOutcome::Unsupported(why) | FunctionOutcome::NotUnderstood(why) => format!("kept: {why}"),
-        FunctionOutcome::Rejected => "kept: the kernel rejected the result".into(),
-    }
 }
 
 fn verdict(verdict: &KernelVerdict) -> String {
