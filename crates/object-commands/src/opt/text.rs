@@ -1,8 +1,8 @@
 //! The report of `millstream opt` as text.
 
 use millstream_opt::{
-    CostSummary, KernelMetrics, KernelVerdict, OptimizationResult, PassReport, ProgramCosts,
-    ProgramReport, ProofReport, StepReport, ValidationResult,
+    CostSummary, KernelMetrics, KernelVerdict, OptimizationResult, PassReport, ProgramCosts, ProgramReport,
+    ProofReport, StepReport, ValidationResult,
 };
 
 /// Lines of cells; all columns but the first and the last are aligned to the right.
