@@ -6,12 +6,12 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`launch`] | starts the loader under the filter |
-//! | [`notification`] | receives questions, and answers them |
-//! | [`process`] | memory, descriptors and credentials of the process that asks |
-//! | [`translation`] | the load as an object, and the object as instructions |
-//! | [`optimizer`] | optimizes within the time that a load may take |
-//! | [`supervisor`] | decides on each load, and reports it |
+//! | `launch` | starts the loader under the filter |
+//! | `notification` | receives questions, and answers them |
+//! | `process` | memory, descriptors and credentials of the process that asks |
+//! | `translation` | the load as an object, and the object as instructions |
+//! | `optimizer` | optimizes within the time that a load may take |
+//! | `supervisor` | decides on each load, and reports it |
 //!
 //! Invariant: the loader gets an optimized program only if the kernel has accepted the loader's own program with
 //! the same attributes a moment before, and the optimized one too. In every other case, the kernel makes the

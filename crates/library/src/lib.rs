@@ -2,9 +2,9 @@
 //!
 //! | module | functions |
 //! |---|---|
-//! | [`boundary`] | errors as codes and texts, panics, memory that C releases |
-//! | [`objects`] | optimize, list and prove programs of objects in memory |
-//! | [`session`] | specialize a program while it runs, with reports behind a descriptor |
+//! | `boundary` | errors as codes and texts, panics, memory that C releases |
+//! | `objects` | optimize, list and prove programs of objects in memory |
+//! | `session` | specialize a program while it runs, with reports behind a descriptor |
 //!
 //! Invariant: no function unwinds into C, and pointers are as the header describes them. Everything else is
 //! checked: no object and no option makes a function do more than return an error.
