@@ -120,6 +120,14 @@ cost() {
 	echo "$results/cost.json"
 }
 
+verifier() {
+	[ -n "${CORPUS:-}" ] || { echo "verifier: CORPUS names no directory" >&2; return 0; }
+	cargo build --release --quiet -p millstream-search --example verification_effort
+	python3 bench/verifier_model.py "${CARGO_TARGET_DIR:-target}/release/examples/verification_effort" "$millstream" \
+		"$CORPUS" --json "$results/verifier.json" >/dev/null || failed=1
+	echo "$results/verifier.json"
+}
+
 lab() {
 	take aa-test-run "$millstream" lab compare builtin:router builtin:router --seconds "$seconds" --json
 	take aa-live "$millstream" lab compare builtin:router builtin:router --live --seconds "$seconds" --json
@@ -304,7 +312,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune p4 kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost verifier lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune p4 kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

@@ -11,6 +11,7 @@
 //! `check_cond_jmp_op` of `kernel/bpf/verifier.c`, Linux 6.18.
 
 mod branch;
+mod calls;
 mod code;
 mod frame;
 mod liveness;
