@@ -75,4 +75,20 @@ impl AdaptSettings {
             llvm_passes: None,
         }
     }
+
+    /// Settings by which all that is compiled is installed, as often as possible, and stays whatever it takes: for
+    /// tests of what is installed, in place of tests of its time.
+    pub fn without_limits(packets: PacketModel) -> AdaptSettings {
+        AdaptSettings {
+            interval: Duration::from_millis(2),
+            quiet: Duration::ZERO,
+            swaps_per_minute: u32::MAX,
+            processor_share: 1.0,
+            most_time: f64::INFINITY,
+            most_live_time: f64::INFINITY,
+            is_background: false,
+            tries_schedules: false,
+            ..AdaptSettings::new(packets)
+        }
+    }
 }

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use millstream_adapt::{AdaptSession, AdaptState, PacketModel};
+use millstream_adapt::{AdaptSession, AdaptSettings, AdaptState, PacketModel};
 use millstream_built::{fill, handlers};
 use millstream_click::{Ablations, ClickProgram, HandlerWriters, flatten, parse};
 use millstream_click_elements::compile_for;
 use millstream_native::{NativeEngine, NativeOptions, PacketBatch, VariantSupport};
 use millstream_programs::packet::EthernetFrame;
 
-use crate::{eager, run_until};
+use crate::run_until;
 
 /// Packets of a batch.
 const BATCH: usize = 32;
@@ -40,7 +40,8 @@ impl Configuration {
     }
 
     fn adapt(&mut self) -> AdaptSession {
-        AdaptSession::start(&mut self.engine, eager(PacketModel::Graph)).expect("adaptable")
+        AdaptSession::start(&mut self.engine, AdaptSettings::without_limits(PacketModel::Graph))
+            .expect("adaptable")
     }
 
     fn write(&mut self, text: &str) {

@@ -10,26 +10,11 @@ mod writes;
 
 use std::time::{Duration, Instant};
 
-use millstream_adapt::{AdaptSession, AdaptSettings, AdaptStatus, PacketModel};
+use millstream_adapt::{AdaptSession, AdaptStatus};
 use millstream_native::{NativeEngine, PacketBatch};
 
 /// Time limit for what a session does sooner or later; only a session that is stuck takes it.
 const LIMIT: Duration = Duration::from_secs(240);
-
-/// Settings by which all that is compiled is installed, as often as possible.
-fn eager(packets: PacketModel) -> AdaptSettings {
-    AdaptSettings {
-        interval: Duration::from_millis(2),
-        quiet: Duration::ZERO,
-        swaps_per_minute: u32::MAX,
-        processor_share: 1.0,
-        most_time: f64::INFINITY,
-        most_live_time: f64::INFINITY,
-        is_background: false,
-        tries_schedules: false,
-        ..AdaptSettings::new(packets)
-    }
-}
 
 /// Runs `batch` again and again until the report fits; fails if it never does.
 fn run_until(

@@ -10,7 +10,7 @@ use millstream_object::Object;
 use millstream_programs::traffic::FlowLocality;
 
 use crate::table::{engine, frame, set, value};
-use crate::{eager, run_frames, run_until};
+use crate::{run_frames, run_until};
 
 /// Packets of a batch.
 const BATCH: usize = 32;
@@ -26,7 +26,8 @@ fn adapt_builtin(name: &str, locality: FlowLocality) -> AdaptStatus {
         let map = engine.map(entry.map).expect("its map");
         assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
     }
-    let session = AdaptSession::start(&mut engine, eager(PacketModel::Verdicts)).expect("adaptable");
+    let session = AdaptSession::start(&mut engine, AdaptSettings::without_limits(PacketModel::Verdicts))
+        .expect("adaptable");
     let order = load.flows.sequence(3, 4_096);
     let mut batch = PacketBatch::new(BATCH).expect("memory");
     let mut chunks = order.chunks(BATCH).cycle();
@@ -85,7 +86,8 @@ impl SmallTable {
 #[test]
 fn nothing_is_made_without_packets() {
     let mut engine = engine(MapKind::Hash, 2, 1);
-    let session = AdaptSession::start(&mut engine, eager(PacketModel::Verdicts)).expect("adaptable");
+    let session = AdaptSession::start(&mut engine, AdaptSettings::without_limits(PacketModel::Verdicts))
+        .expect("adaptable");
     let status = run_until(&session, std::thread::yield_now, |status| status.state != AdaptState::Starting);
     assert_eq!(status.state, AdaptState::WaitingForPackets);
     let status = session.finish();
@@ -95,7 +97,10 @@ fn nothing_is_made_without_packets() {
 #[test]
 fn forms_that_cannot_be_compiled_leave_the_program_as_it_is() {
     let passes = Some("no-such-pass".to_owned());
-    let mut table = SmallTable::new(5, AdaptSettings { llvm_passes: passes, ..eager(PacketModel::Verdicts) });
+    let mut table = SmallTable::new(
+        5,
+        AdaptSettings { llvm_passes: passes, ..AdaptSettings::without_limits(PacketModel::Verdicts) },
+    );
     let status = table.run_until(|_| (), |status| status.compile_failures > 0);
     assert_eq!((status.swaps, status.compiled), (0, 0));
     assert!(status.failure.is_some_and(|failure| failure.contains("no-such-pass")));
@@ -104,7 +109,8 @@ fn forms_that_cannot_be_compiled_leave_the_program_as_it_is() {
 
 #[test]
 fn advice_is_given_and_nothing_installed() {
-    let settings = AdaptSettings { mode: AdaptMode::Suggest, ..eager(PacketModel::Verdicts) };
+    let settings =
+        AdaptSettings { mode: AdaptMode::Suggest, ..AdaptSettings::without_limits(PacketModel::Verdicts) };
     let status = SmallTable::new(5, settings).run_until(|_| (), |status| status.judged.is_some());
     assert_eq!((status.swaps, status.suggests), (0, true));
     assert!(status.tables.iter().any(|advice| advice.table == "table"), "{status:?}");
@@ -115,7 +121,8 @@ fn advice_is_given_and_nothing_installed() {
 fn code_for_hot_keys_is_withdrawn_when_the_traffic_has_others() {
     let mut engine = engine(MapKind::Hash, 20_000, 1);
     (0..20_000).for_each(|key| set(&mut engine, key, u64::from(key)));
-    let session = AdaptSession::start(&mut engine, eager(PacketModel::Verdicts)).expect("adaptable");
+    let session = AdaptSession::start(&mut engine, AdaptSettings::without_limits(PacketModel::Verdicts))
+        .expect("adaptable");
     let mut batch = PacketBatch::new(BATCH).expect("memory");
     let mut run_key = |key: u32| {
         let frames = vec![frame(key); BATCH];
@@ -131,14 +138,16 @@ fn code_for_hot_keys_is_withdrawn_when_the_traffic_has_others() {
 #[test]
 fn code_that_does_not_pay_is_withdrawn() {
     // Nothing pays that must take no time.
-    let settings = AdaptSettings { most_live_time: 0.0, ..eager(PacketModel::Verdicts) };
+    let settings =
+        AdaptSettings { most_live_time: 0.0, ..AdaptSettings::without_limits(PacketModel::Verdicts) };
     let status = SmallTable::new(5, settings).run_until(|_| (), |status| status.withdrawn_no_gain > 0);
     assert!(status.swaps > 0);
 }
 
 #[test]
 fn swaps_of_a_minute_are_bounded() {
-    let settings = AdaptSettings { swaps_per_minute: 1, ..eager(PacketModel::Verdicts) };
+    let settings =
+        AdaptSettings { swaps_per_minute: 1, ..AdaptSettings::without_limits(PacketModel::Verdicts) };
     let mut table = SmallTable::new(0, settings);
     table.run_until(|_| (), |status| status.swaps == 1);
     let mut number = 0;

@@ -12,7 +12,7 @@ use millstream_native::io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, ru
 use millstream_native::{ArrivalMetadata, InstallError, PacketBatch, VariantCode, VariantOptions};
 
 use crate::table::{VALUE, engine, frame, number, set, value};
-use crate::{eager, run_frames, run_until};
+use crate::{run_frames, run_until};
 
 const SWAPS: u64 = 1_000;
 
@@ -104,8 +104,11 @@ fn code_of_another_engine_and_of_old_contents_is_refused() {
 fn schedules_are_tried_on_live_packets_and_change_none() {
     let mut engine = engine(MapKind::Hash, 1024, 1);
     (0..1024).for_each(|key| set(&mut engine, key, u64::from(key) + 1));
-    let settings =
-        AdaptSettings { tries_schedules: true, trial_time: crate::LIMIT, ..eager(PacketModel::Verdicts) };
+    let settings = AdaptSettings {
+        tries_schedules: true,
+        trial_time: crate::LIMIT,
+        ..AdaptSettings::without_limits(PacketModel::Verdicts)
+    };
     let session = AdaptSession::start(&mut engine, settings).expect("adaptable");
     let frames: Vec<Vec<u8>> = (0..64).map(|n| frame(n * 16)).collect();
     let mut batch = PacketBatch::new(frames.len()).expect("memory");

@@ -4,14 +4,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use millstream_adapt::{AdaptSession, AdaptState, PacketModel};
+use millstream_adapt::{AdaptSession, AdaptSettings, AdaptState, PacketModel};
 use millstream_interp::MapKind;
 use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
 use millstream_native::{ArrivalMetadata, PacketBatch};
 
 use crate::table::{VALUE, engine, frame, number, set, value};
-use crate::{eager, run_frames, run_until};
+use crate::{run_frames, run_until};
 
 /// Writes of each test.
 const WRITES: u64 = 100_000;
@@ -24,7 +24,8 @@ fn no_batch_behind_a_write_sees_the_old_value() {
     for kind in [MapKind::Hash, MapKind::Array] {
         let mut engine = engine(kind, 2, 1);
         (0..2).for_each(|key| set(&mut engine, key, 0));
-        let session = AdaptSession::start(&mut engine, eager(PacketModel::Verdicts)).expect("adaptable");
+        let session = AdaptSession::start(&mut engine, AdaptSettings::without_limits(PacketModel::Verdicts))
+            .expect("adaptable");
         let frames: Vec<Vec<u8>> = (0..8).map(|n| frame(n % 2)).collect();
         let mut batch = PacketBatch::new(frames.len()).expect("memory");
         let mut written = 0;
@@ -53,7 +54,8 @@ fn no_batch_behind_a_write_sees_the_old_value() {
 fn entries_of_code_that_are_removed_are_not_found() {
     let mut engine = engine(MapKind::Hash, 2, 1);
     set(&mut engine, 7, 1);
-    let session = AdaptSession::start(&mut engine, eager(PacketModel::Verdicts)).expect("adaptable");
+    let session = AdaptSession::start(&mut engine, AdaptSettings::without_limits(PacketModel::Verdicts))
+        .expect("adaptable");
     let frames = vec![frame(7); 8];
     let mut batch = PacketBatch::new(frames.len()).expect("memory");
     for round in 0..4 {
@@ -101,7 +103,8 @@ impl PacketSink for StaleCounter<'_> {
 fn writes_by_a_socket_return_when_no_batch_sees_the_old_value() {
     let mut engine = engine(MapKind::Hash, 2, 1);
     set(&mut engine, 1, 0);
-    let session = AdaptSession::start(&mut engine, eager(PacketModel::Verdicts)).expect("adaptable");
+    let session = AdaptSession::start(&mut engine, AdaptSettings::without_limits(PacketModel::Verdicts))
+        .expect("adaptable");
     let (written, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let frames = vec![frame(1); 32];
     let order: Vec<u32> = (0..32).collect();

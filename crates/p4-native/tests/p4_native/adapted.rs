@@ -32,27 +32,14 @@ const WRITES: u64 = 100_000;
 /// Times that code is installed meanwhile.
 const SWAPS: u64 = 10;
 
-/// Settings by which all that is compiled is installed, as often as possible.
-fn eager() -> AdaptSettings {
-    AdaptSettings {
-        interval: Duration::from_millis(2),
-        quiet: Duration::ZERO,
-        swaps_per_minute: u32::MAX,
-        processor_share: 1.0,
-        most_time: f64::INFINITY,
-        most_live_time: f64::INFINITY,
-        is_background: false,
-        tries_schedules: false,
-        ..AdaptSettings::new(PacketModel::OpenVerdicts)
-    }
-}
-
 /// An engine that is adapted from its first packet on.
 fn adapted(program: &LoweredProgram) -> Result<(BatchedExecutor, AdaptSession), BatchError> {
     let options =
         NativeOptions { seed: SEED, variants: VariantSupport::Installed, ..NativeOptions::default() };
     let mut executor = BatchedExecutor::new(program, &options)?;
-    let session = AdaptSession::start(executor.engine(), eager()).expect("adaptable");
+    let session =
+        AdaptSession::start(executor.engine(), AdaptSettings::without_limits(PacketModel::OpenVerdicts))
+            .expect("adaptable");
     Ok((executor, session))
 }
 
