@@ -484,7 +484,7 @@ fn packets_that_wait_stay_where_the_next_configuration_has_their_queue() {
     assert!(spoken.say(&format!("SWAP {third}")).0.starts_with("200"));
     let (answer, _) = spoken.say(&format!("SWAP {first}"));
     assert!(answer.starts_with("520") && answer.contains("would wait"), "{answer}");
-    assert!(spoken.say("WRITE stop").0.starts_with("200"));
+    assert!(spoken.say("WRITE stop true").0.starts_with("200"));
     let report: serde_json::Value = serde_json::from_slice(&spoken.end().stdout).expect("JSON");
     let number = |value: &serde_json::Value| value.as_u64().expect("a number");
     let rows = report["dropped"].as_array().expect("rows");

@@ -1,4 +1,4 @@
-//! What the model of the verifier predicts for the programs of object files, a line of JSON each:
+//! Predictions of the model of the verifier for the programs of object files, a line of JSON each:
 //!
 //!     verification_effort OBJECT...
 //!

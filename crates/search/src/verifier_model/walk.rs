@@ -10,6 +10,7 @@ use millstream_object::{FuncId, Object, ProgramType, RelocKind};
 use rustc_hash::FxHashMap;
 
 use super::branch;
+use super::calls::call;
 use super::code::{SCRATCH, WalkLine, WalkedFunction, helper_of, is_static};
 use super::frame::{StackSlot, VerifierFrame, is_slot_covered};
 use super::liveness::SlotLiveness;
@@ -210,7 +211,10 @@ impl<'a> ModelWalker<'a> {
     }
 
     fn plain(&mut self, path: &mut VerifierPath, line: &WalkLine, func: u32, at: usize) -> bool {
-        let effect = step(&self.facts, &mut path.frames, line, &mut self.names);
+        let effect = match line.insn {
+            Insn::Call(callee) => call(&self.facts, &mut path.frames, line, callee, &mut self.names),
+            _ => step(&self.facts, &mut path.frames, line, &mut self.names),
+        };
         self.mark_slots(path, func, at, &effect);
         if effect.precise != 0 || effect.precise_slot.is_some() {
             let needs = PrecisionNeeds::registers(path.frames.len() - 1, effect.precise);

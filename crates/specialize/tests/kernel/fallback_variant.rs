@@ -1,13 +1,16 @@
 //! Writes to maps whose contents are in code, answered by a stand-by variant.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{KernelMap, UpdateMode, testing};
 use millstream_lab::os;
 use millstream_programs::router;
+use millstream_specialize::live::step::{SessionStep, StepCallback};
 use millstream_specialize::report::{CompileReason, GuardState};
 use millstream_specialize::{LiveSession, SessionReport};
+use millstream_specializer::policy::Tier;
 
 use crate::routed::{HOPS, Routed, Wanted, attached, generation, same_answers};
 
@@ -181,15 +184,28 @@ fn writes_while_it_is_made_are_in_what_stands_by() {
     if !testing::require() {
         return;
     }
-    stage("made", |it| {
+    // A burst at each step. Writes while nothing is made would put the making off.
+    let due = Arc::new(AtomicUsize::new(0));
+    let steps = StepCallback::new({
+        let due = Arc::clone(&due);
+        move |step| {
+            use SessionStep::{Begun, CaughtUp, Coded, Loaded, Made};
+            if matches!(step, Begun(Tier::Standby) | Coded(Tier::Standby) | Loaded(Tier::Standby))
+                || matches!(step, Made(Tier::Standby) | CaughtUp)
+            {
+                due.store(20, Ordering::Relaxed);
+            }
+        }
+    });
+    let interval = Duration::from_secs(1);
+    staged(Wanted { interval, steps, ..Wanted::new("made", 200) }, |it| {
         let (routes, routed, round) =
             (it.routes.try_clone().expect("a descriptor"), it.it, AtomicUsize::new(0));
-        // Bursts farther apart than the quiet period in which it is made, at shifting offsets.
         let write = || {
-            let n = round.fetch_add(1, Ordering::Relaxed);
-            set_route(&routes, routed, n % 150, (n / 150) as u32 % HOPS);
-            if n % 20 == 19 {
-                std::thread::sleep(Duration::from_millis(505 + (n / 20 % 8 * 5) as u64));
+            if due.load(Ordering::Relaxed) > 0 {
+                due.fetch_sub(1, Ordering::Relaxed);
+                let n = round.fetch_add(1, Ordering::Relaxed);
+                set_route(&routes, routed, n % 150, (n / 150) as u32 % HOPS);
             }
         };
         it.until(|r| matches!(r, SessionReport::StandsBy { .. }), write);
@@ -208,15 +224,26 @@ fn writes_while_it_is_judged_are_answered_meanwhile() {
     if !testing::require() {
         return;
     }
+    // Quiet until a variant is judged, and again when it is made: a write at any other time ends the making.
+    let judging = Arc::new(AtomicBool::new(false));
+    let steps = StepCallback::new({
+        let judging = Arc::clone(&judging);
+        move |step| match step {
+            SessionStep::Judging(_) => judging.store(true, Ordering::Relaxed),
+            SessionStep::Made(_) | SessionStep::CaughtUp => judging.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+    });
     let interval = Duration::from_secs(1);
-    staged(Wanted { interval, measure: true, ..Wanted::new("meanwhile", 200) }, |it| {
+    staged(Wanted { interval, measure: true, steps, ..Wanted::new("meanwhile", 200) }, |it| {
         let (routes, routed, round) =
             (it.routes.try_clone().expect("a descriptor"), it.it, AtomicUsize::new(0));
-        // Quiet for as long as it takes until something is made, and then no more.
         let write = || {
+            std::thread::sleep(Duration::from_millis(2));
+            if !judging.load(Ordering::Relaxed) {
+                return;
+            }
             let n = round.fetch_add(1, Ordering::Relaxed);
-            let quiet = 505 + 10 * (n / 60 % 8) as u64;
-            std::thread::sleep(Duration::from_millis(if n.is_multiple_of(60) { quiet } else { 5 }));
             // The value that is there already: if packets found different values, the judge would have to
             // begin anew.
             set_route(&routes, routed, n % 150, routed.config.routes[n % 150].next_hop);

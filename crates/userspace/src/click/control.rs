@@ -137,7 +137,7 @@ impl HandlerSocket {
         }
         let requests = self.requests.iter().flat_map(Receiver::try_iter);
         for HandlerRequest { wish, answer, told } in requests {
-            let stops = matches!(&wish, HandlerCommand::Write(text) if text.trim() == "stop");
+            let stops = matches!(&wish, HandlerCommand::Write(text) if text.split_whitespace().next() == Some("stop"));
             let outcome = match wish {
                 HandlerCommand::Read(name) => at_work.read(engine, &name),
                 HandlerCommand::Write(_) if stops => Ok(String::new()),
