@@ -7,7 +7,7 @@ use millstream_click::{
     ByteRange, ClickProgram, ElementQueue, PullScheduler, ShapingPolicy, TimingParameter, TokenBucketSize,
 };
 use millstream_native::NativeEngine;
-use millstream_native::io::timed::{
+use millstream_native_io::timed::{
     self, PacketQueueConfig, QueueServiceConfig, TimedQueues, TimedQueuesConfig,
 };
 

@@ -9,8 +9,8 @@ use millstream_click::{
     Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, flatten, parse,
 };
 use millstream_click_elements::compile_for;
-use millstream_native::io::graph::{GraphRunStats, GraphSources, SourceFrames};
-use millstream_native::io::timed::{self, ArrivalTimes, TimedQueues, run_graph_timed};
+use millstream_native_io::graph::{GraphRunStats, GraphSources, SourceFrames};
+use millstream_native_io::timed::{self, ArrivalTimes, TimedQueues, run_graph_timed};
 use millstream_native::{NativeEngine, NativeOptions};
 
 /// A run of a configuration on captures of these frames.
@@ -65,7 +65,7 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
     let sources = GraphSources { pulls: &pulls, ..GraphSources::from(&feeds) };
     let mut place = TimedQueues::new(&queueing::queue_spec(&program, &mut engine));
     let mut scripts = ScriptRunner::new(&program);
-    let take = |p: millstream_native::io::graph::SentPacket<'_>, _: u64| {
+    let take = |p: millstream_native_io::graph::SentPacket<'_>, _: u64| {
         sent.push((p.output, p.bytes.to_vec()));
         Ok(())
     };
@@ -276,7 +276,7 @@ fn there_are_buffers_for_all_copies() {
         let mut engine =
             NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
         let feeds = [SourceFrames { frames: &frames, count: 64 }];
-        millstream_native::io::graph::run_graph(&mut engine, &feeds, 0, batch, |_| Ok(())).expect("memory");
+        millstream_native_io::graph::run_graph(&mut engine, &feeds, 0, batch, |_| Ok(())).expect("memory");
         assert_eq!(handlers::read(&program, &mut engine, "d.count").expect("a handler"), "1536");
     }
     let twice = format!(

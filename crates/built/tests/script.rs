@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
 use millstream_click::{ClickProgram, flatten, parse};
 use millstream_click_elements::compile;
-use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
 
 /// A configuration with its scripts and their output.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use common::Files;
 use millstream_lab::pcap;
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 
 /// First byte of the packets at which the programs crash.
 const BAD: u8 = 0xee;

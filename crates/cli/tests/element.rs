@@ -16,7 +16,7 @@ use millstream_kernel::{TestRun, UpdateMode, testing};
 use millstream_lab::pcap;
 use millstream_lab::workload::{BuiltinWorkload, Workload};
 use millstream_loader::ObjectLoader;
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 use millstream_object::Object;
 use millstream_programs::traffic::FlowLocality;
 

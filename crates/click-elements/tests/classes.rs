@@ -3,8 +3,8 @@
 
 use millstream_click::{flatten, parse};
 use millstream_click_elements::compile;
-use millstream_native::io::graph::{SourceFrames, run_graph};
-use millstream_native::io::steer::flow_hash;
+use millstream_native_io::graph::{SourceFrames, run_graph};
+use millstream_native_io::steer::flow_hash;
 use millstream_native::{BatchReordering, NativeEngine, NativeOptions};
 use millstream_rng::Rng;
 

@@ -8,7 +8,7 @@ use millstream_click::{ClickProgram, flatten, parse};
 use millstream_click_elements::compile;
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
-use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClassifierTemplate, NativeEngine, NativeError, NativeOptions};
 use millstream_programs::firewall::{self, FirewallRule, PortRange, RuleAction, RuleSetKind};
 use millstream_programs::traffic::FlowLocality;

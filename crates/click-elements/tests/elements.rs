@@ -6,7 +6,7 @@ mod common;
 use common::{hex, number, sum};
 use millstream_click::{ClickProgram, Graph, HostInterface, STATE, flatten, parse};
 use millstream_click_elements::compile;
-use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
 
 /// Outcome of packets: those sent, with their output, and the dropped ones by reason.

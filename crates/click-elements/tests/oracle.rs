@@ -12,7 +12,7 @@ use millstream_click_elements::compile;
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
-use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{BatchReordering, ClockSource, LONGEST, LayoutPolicy, NativeEngine, NativeOptions};
 use proptest::prelude::*;
 

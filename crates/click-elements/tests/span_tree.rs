@@ -10,7 +10,7 @@ use millstream_click_elements::{bridge_text, compile_for};
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
-use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 use proptest::prelude::*;
 

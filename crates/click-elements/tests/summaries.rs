@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use millstream_click::{GraphSource, PRINTS, SummaryInput, SummaryReader, flatten, parse, printed};
 use millstream_click_elements::compile;
-use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, NativeEngine, NativeOptions, RecordListener};
 
 /// Frames of a source: of lines, or a packet that is made up.

@@ -6,7 +6,7 @@
 //! build it.
 //!
 //! Architecture Invariant: nothing here decides anything. The comment of each function states its
-//! preconditions; the caller is `millstream_native::io::dpdk`.
+//! preconditions; the caller is `millstream_native_io::dpdk`.
 #![cfg(feature = "dpdk")]
 #![allow(unsafe_code)] // Declarations of foreign functions are.
 

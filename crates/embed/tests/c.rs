@@ -9,7 +9,7 @@ use millstream_built::{PayloadKind, ProgramPayload, header};
 use millstream_click::{flatten, parse};
 use millstream_click_elements::compile;
 use millstream_interp::MapKind;
-use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ExportOptions, NativeEngine, NativeImage, NativeMap, NativeOptions, PacketBatch};
 use millstream_object::Object;
 use millstream_programs::packet::partly_broken;

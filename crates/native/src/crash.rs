@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::emit::DebugLocation;
 use crate::image::LineTable;
-use crate::runtime::packet::{DescriptorField, PacketDescriptor};
-use crate::runtime::worker::Worker;
+use millstream_native_runtime::packet::{DescriptorField, PacketDescriptor};
+use millstream_native_runtime::worker::Worker;
 
 /// Signals that a program can cause; a panic in a function of the runtime ends in SIGABRT.
 const SIGNALS: [(libc::c_int, &str); 5] = [
@@ -139,13 +139,17 @@ pub fn report_crashes(exit: u8, folder: Option<&Path>) -> io::Result<()> {
 }
 
 /// A stack for the handler, for the thread that creates it: a crash may be a stack overflow.
-pub(crate) struct AltSignalStack {
+pub struct AltSignalStack {
     base: *mut c_void,
     before: libc::stack_t,
 }
 
 impl AltSignalStack {
-    pub(crate) fn new() -> io::Result<AltSignalStack> {
+    /// Installs one for this thread.
+    ///
+    /// # Errors
+    /// If there is no memory for it, or the kernel refuses it.
+    pub fn new() -> io::Result<AltSignalStack> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, which becomes the thread's; what was there before is kept.
         unsafe {

@@ -15,20 +15,20 @@ use crate::image::table::LinkedCode;
 use crate::image::{
     self, CodegenCpu, ImageLoadError, ImageMapSpec, InitialMapEntry, InitialMapValue, NativeImage,
 };
-use crate::io::run_stats::{GraphRunStats, RunStats};
-use crate::io::worker_stats::{LatencySampler, WorkerStats};
+use crate::run_stats::{GraphRunStats, RunStats};
+use crate::worker_stats::{LatencySampler, WorkerStats};
 use crate::prefetch::PrefetchTuner;
 use crate::program::{CodeOwner, NativeProgram};
-use crate::runtime::helpers;
-use crate::runtime::index::HashTemplate;
-use crate::runtime::lpm::LpmTemplate;
-use crate::runtime::lpm::template_choice::PrefixStats;
-use crate::runtime::maps::{InlineLookup, NativeMap};
-use crate::runtime::packet::{DescriptorLayout, LayoutPolicy, PacketBatch};
-use crate::runtime::region::{AREAS, AddressAllocator, ExternalMemory, FixedAddressBox};
-use crate::runtime::sharing::SeqlockMap;
-use crate::runtime::worker::{ClockSource, ProgramEvent, RecordListener, Worker};
-use crate::runtime::worker_epochs::WorkerEpochs;
+use millstream_native_runtime::helpers;
+use millstream_native_runtime::index::HashTemplate;
+use millstream_native_runtime::lpm::LpmTemplate;
+use millstream_native_runtime::lpm::template_choice::PrefixStats;
+use millstream_native_runtime::maps::{InlineLookup, NativeMap};
+use millstream_native_runtime::packet::{DescriptorLayout, LayoutPolicy, PacketBatch};
+use millstream_native_runtime::region::{AREAS, AddressAllocator, ExternalMemory, FixedAddressBox};
+use millstream_native_runtime::sharing::SeqlockMap;
+use millstream_native_runtime::worker::{ClockSource, ProgramEvent, RecordListener, Worker};
+use millstream_native_runtime::worker_epochs::WorkerEpochs;
 use crate::templates::TableTemplate;
 use millstream_plan::{CompiledSchedule, Schedule};
 
@@ -192,7 +192,7 @@ pub struct NativeEngine {
 }
 
 /// State of one worker.
-pub(crate) struct WorkerState {
+pub struct WorkerState {
     pub(crate) worker: Box<Worker>,
     /// Chooses between the loops over a batch.
     pub(crate) judge: PrefetchTuner,
@@ -212,29 +212,29 @@ impl WorkerState {
     }
 
     /// Publishes the worker's numbers so far.
-    pub(crate) fn publish_worker_stats(&self, ran: &RunStats) {
+    pub fn publish_worker_stats(&self, ran: &RunStats) {
         self.board.publish(self.worker.number, &ran.account, ran.busy);
     }
 
     /// The same for a graph's packets.
-    pub(crate) fn publish_worker_graph_stats(&self, ran: &GraphRunStats) {
+    pub fn publish_worker_graph_stats(&self, ran: &GraphRunStats) {
         self.board.publish(self.worker.number, &ran.account(), ran.busy);
     }
 
     /// The current time, if the latency of this batch is sampled.
-    pub(crate) fn stamp(&mut self) -> Option<Instant> {
+    pub fn stamp(&mut self) -> Option<Instant> {
         self.sampler.next().then(Instant::now)
     }
 
     /// Records that all packets of a batch that began at `stamp` are done.
-    pub(crate) fn done(&self, stamp: Option<Instant>, packets: u64) {
+    pub fn done(&self, stamp: Option<Instant>, packets: u64) {
         if let Some(begun) = stamp {
             self.board.record_latency(self.worker.number, packets, begun.elapsed());
         }
     }
 
     /// Takes the records that programs have put into rings since the last call.
-    pub(crate) fn take_events(&mut self) -> Vec<ProgramEvent> {
+    pub fn take_events(&mut self) -> Vec<ProgramEvent> {
         std::mem::take(&mut self.worker.events)
     }
 }
@@ -470,7 +470,7 @@ impl NativeEngine {
     }
 
     /// State of a worker with a number below [`NativeEngine::workers`].
-    pub(crate) fn worker_state(&self, number: u32) -> WorkerState {
+    pub fn worker_state(&self, number: u32) -> WorkerState {
         let mut lane = WorkerState::new(number, self.seed, self.layout, &self.board);
         lane.worker.clock = self.lane.worker.clock;
         lane.worker.listener.clone_from(&self.listener);
@@ -478,7 +478,7 @@ impl NativeEngine {
     }
 
     /// Does something as the first worker.
-    pub(crate) fn with_own_state<R>(&mut self, act: impl FnOnce(&NativeEngine, &mut WorkerState) -> R) -> R {
+    pub fn with_own_state<R>(&mut self, act: impl FnOnce(&NativeEngine, &mut WorkerState) -> R) -> R {
         let mut lane =
             std::mem::replace(&mut self.lane, WorkerState::new(0, self.seed, self.layout, &self.board));
         let result = act(self, &mut lane);
@@ -602,7 +602,7 @@ impl NativeEngine {
     }
 
     /// As [`NativeEngine::run`], by one of several workers.
-    pub(crate) fn run_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
+    pub fn run_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
         self.sampler.sample(batch, lane.worker.number);
         run((&self.program, self.slot.as_deref()), &self.maps, &self.epochs, lane, batch);
     }
@@ -616,7 +616,7 @@ impl NativeEngine {
     }
 
     /// As [`NativeEngine::run_graph`], by one of several workers.
-    pub(crate) fn run_graph_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
+    pub fn run_graph_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
         self.sampler.sample(batch, lane.worker.number);
         run_graph((&self.program, self.slot.as_deref()), &self.maps, &self.epochs, lane, batch);
     }
@@ -638,22 +638,22 @@ impl NativeEngine {
     }
 
     /// Publishes the first worker's numbers so far.
-    pub(crate) fn publish_stats(&self, ran: &RunStats) {
+    pub fn publish_stats(&self, ran: &RunStats) {
         self.lane.publish_worker_stats(ran);
     }
 
     /// The same for a graph's packets.
-    pub(crate) fn publish_graph_stats(&self, ran: &GraphRunStats) {
+    pub fn publish_graph_stats(&self, ran: &GraphRunStats) {
         self.lane.publish_worker_graph_stats(ran);
     }
 
     /// As [`WorkerState::stamp`], for the first worker.
-    pub(crate) fn stamp(&mut self) -> Option<Instant> {
+    pub fn stamp(&mut self) -> Option<Instant> {
         self.lane.stamp()
     }
 
     /// As [`WorkerState::done`].
-    pub(crate) fn done(&self, stamp: Option<Instant>, packets: u64) {
+    pub fn done(&self, stamp: Option<Instant>, packets: u64) {
         self.lane.done(stamp, packets);
     }
 

@@ -12,7 +12,7 @@ use crate::crash::{self, CodeDebugInfo, RunningBatch};
 use crate::llvm;
 use crate::mapped_code::MappedCode;
 use crate::prefetch::PrefetchTuner;
-use crate::runtime::worker::Worker;
+use millstream_native_runtime::worker::Worker;
 
 type RunBatch = extern "C" fn(*mut Worker, *mut u32, u64);
 

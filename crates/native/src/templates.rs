@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::index::HashTemplate;
-use crate::runtime::lpm::LpmTemplate;
-use crate::runtime::lpm::template_choice::PrefixStats;
+use millstream_native_runtime::index::HashTemplate;
+use millstream_native_runtime::lpm::LpmTemplate;
+use millstream_native_runtime::lpm::template_choice::PrefixStats;
 
 /// The template of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,48 +67,6 @@ impl TableHints<'_> {
                 (LpmTemplate::List, format!("up to {entries} prefixes, compared at once"))
             }
             (None, None) => (LpmTemplate::default(), format!("up to {entries} prefixes, not known yet")),
-        }
-    }
-}
-
-impl HashTemplate {
-    /// All templates.
-    pub const ALL: [HashTemplate; 9] = [
-        HashTemplate::Open,
-        HashTemplate::RobinHood,
-        HashTemplate::Cuckoo,
-        HashTemplate::OpenKeys,
-        HashTemplate::RobinHoodKeys,
-        HashTemplate::CuckooKeys,
-        HashTemplate::OpenSlots,
-        HashTemplate::RobinHoodSlots,
-        HashTemplate::CuckooSlots,
-    ];
-
-    /// Its name for pinning.
-    pub const fn name(self) -> &'static str {
-        match self {
-            HashTemplate::Open => "open",
-            HashTemplate::RobinHood => "robin-hood",
-            HashTemplate::Cuckoo => "cuckoo",
-            HashTemplate::OpenKeys => "open-keys",
-            HashTemplate::RobinHoodKeys => "robin-hood-keys",
-            HashTemplate::CuckooKeys => "cuckoo-keys",
-            HashTemplate::OpenSlots => "open-slots",
-            HashTemplate::RobinHoodSlots => "robin-hood-slots",
-            HashTemplate::CuckooSlots => "cuckoo-slots",
-        }
-    }
-}
-
-impl LpmTemplate {
-    /// Its name for pinning.
-    pub const fn name(self) -> &'static str {
-        match self {
-            LpmTemplate::Multibit => "multibit",
-            LpmTemplate::Packed => "packed",
-            LpmTemplate::Lengths => "lengths",
-            LpmTemplate::List => "list",
         }
     }
 }

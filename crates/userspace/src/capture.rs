@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_lab::pcap::{self, CaptureReader, ETHERNET, PcapFrames};
 use millstream_native::ArrivalMetadata;
-use millstream_native::io::packet_source::{PacketRecord, PacketStream, PacketStreamSource};
+use millstream_native_io::packet_source::{PacketRecord, PacketStream, PacketStreamSource};
 
 use crate::diagnostics;
 

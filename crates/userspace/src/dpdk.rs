@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_click::ClickProgram;
 use millstream_native::NativeEngine;
-use millstream_native::io::dpdk::{self, DpdkError};
-use millstream_native::io::graph::{GraphPortNumbers, GraphRunStats};
-use millstream_native::io::queues::{BufferMode, ServeConfig};
-use millstream_native::io::safepoint::Safepoint;
-use millstream_native::io::{RunStats, WorkerHooks};
+use millstream_native_io::dpdk::{self, DpdkError};
+use millstream_native_io::graph::{GraphPortNumbers, GraphRunStats};
+use millstream_native_io::queues::{BufferMode, ServeConfig};
+use millstream_native_io::safepoint::Safepoint;
+use millstream_native_io::{RunStats, WorkerHooks};
 
 use crate::click::device_ports::{DevicePortSpec, DevicePorts, assign_ports, device_of};
 use crate::exit::Exit;

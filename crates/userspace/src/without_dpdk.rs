@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use miette::Result;
 use millstream_click::ClickProgram;
 use millstream_native::NativeEngine;
-use millstream_native::io::RunStats;
-use millstream_native::io::graph::GraphRunStats;
+use millstream_native_io::RunStats;
+use millstream_native_io::graph::GraphRunStats;
 
 use crate::exit::Exit;
 use crate::native::LostBefore;

@@ -8,7 +8,7 @@ use std::thread;
 
 use millstream_adapt::{AdaptSession, AdaptSettings, PacketModel};
 use millstream_interp::MapKind;
-use millstream_native::io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
+use millstream_native_io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
 use millstream_native::{ArrivalMetadata, InstallError, PacketBatch, VariantCode, VariantOptions};
 
 use crate::table::{VALUE, engine, frame, number, set, value};

@@ -12,8 +12,8 @@ use std::fmt::Write;
 use cranelift_entity::EntityRef;
 
 use super::{BATCH, BATCH_AHEAD, CodegenUnit, batch_sorting};
-use crate::runtime::packet::DescriptorField;
-use crate::runtime::worker;
+use millstream_native_runtime::packet::DescriptorField;
+use millstream_native_runtime::worker;
 use millstream_plan::{BatchReordering, Schedule, SchedulePattern};
 
 /// Stage of a packet's processing.

@@ -9,7 +9,7 @@
 
 use std::fmt::Write;
 
-use crate::runtime::packet::DescriptorLayout;
+use millstream_native_runtime::packet::DescriptorLayout;
 use millstream_plan::{BatchReordering, Schedule};
 
 /// The label from which on `%order` has the packets' places.

@@ -9,8 +9,8 @@ use millstream_isa::semantics;
 
 use super::func::FunctionEmitter;
 use super::{EmitError, MapCodegenInfo};
-use crate::runtime::packet::DescriptorField;
-use crate::runtime::{helpers, worker};
+use millstream_native_runtime::packet::DescriptorField;
+use millstream_native_runtime::{helpers, worker};
 
 /// `XDP_REDIRECT`.
 const XDP_REDIRECT: u32 = 4;

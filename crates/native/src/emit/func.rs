@@ -14,7 +14,7 @@ use super::code::LlvmTextBuilder;
 use super::debug_lines::{self, DebugLocation, DebugScope};
 use super::keys::StoreBoundaries;
 use super::{CodegenUnit, EmitError, maps};
-use crate::runtime::packet::DescriptorField;
+use millstream_native_runtime::packet::DescriptorField;
 
 /// Kinds of memory that do not overlap.
 pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}

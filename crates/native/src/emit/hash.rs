@@ -6,9 +6,9 @@
 
 use std::fmt::Write;
 
-use crate::runtime::hash::HashLayout;
-use crate::runtime::hash_function::MULTIPLIER;
-use crate::runtime::index::{OTHER, ProbingScheme, WAYS};
+use millstream_native_runtime::hash::HashLayout;
+use millstream_native_runtime::hash_function::MULTIPLIER;
+use millstream_native_runtime::index::{OTHER, ProbingScheme, WAYS};
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;

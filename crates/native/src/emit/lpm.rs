@@ -4,10 +4,10 @@
 use std::fmt::Write;
 
 use super::{MapCodegenInfo, hash};
-use crate::runtime::lpm::lengths::{ByLengthLayout, LIST};
-use crate::runtime::lpm::list::{LANES, ListLayout};
-use crate::runtime::lpm::packed::{COUNTS_AT, RUNS_AT};
-use crate::runtime::lpm::{LpmLayout, NODE};
+use millstream_native_runtime::lpm::lengths::{ByLengthLayout, LIST};
+use millstream_native_runtime::lpm::list::{LANES, ListLayout};
+use millstream_native_runtime::lpm::packed::{COUNTS_AT, RUNS_AT};
+use millstream_native_runtime::lpm::{LpmLayout, NODE};
 
 /// Index bits of a place, all but [`NODE`].
 const INDEX: u32 = !NODE;

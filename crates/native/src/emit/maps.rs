@@ -11,8 +11,8 @@
 
 use std::fmt::Write;
 
-use crate::runtime::maps::{InlineLookup, RedirectTargets};
-use crate::runtime::worker;
+use millstream_native_runtime::maps::{InlineLookup, RedirectTargets};
+use millstream_native_runtime::worker;
 
 use super::{MapCodegenInfo, hash, lpm};
 

@@ -36,9 +36,9 @@ use millstream_isa::helpers::Helper;
 use millstream_match_tables::TablePlan;
 
 use crate::classifier::cuts::CutClassifier;
-use crate::runtime::helpers;
-use crate::runtime::maps::{InlineLookup, RedirectTargets};
-use crate::runtime::packet::{DescriptorField, DescriptorLayout, WORD};
+use millstream_native_runtime::helpers;
+use millstream_native_runtime::maps::{InlineLookup, RedirectTargets};
+use millstream_native_runtime::packet::{DescriptorField, DescriptorLayout, WORD};
 use millstream_plan::{BatchReordering, CompiledSchedule, PrefetchDecision, Schedule};
 
 use debug_lines::{DebugScope, in_scope};

@@ -3,8 +3,8 @@
 use millstream_ir::{InstData, Op, QueueEnd, Value};
 
 use super::func::FunctionEmitter;
-use crate::runtime::packet::{DescriptorField, DescriptorLayout, ETH_HLEN, SENT_SIZE, XDP_FRAME};
-use crate::runtime::worker;
+use millstream_native_runtime::packet::{DescriptorField, DescriptorLayout, ETH_HLEN, SENT_SIZE, XDP_FRAME};
+use millstream_native_runtime::worker;
 
 const EINVAL: i32 = libc::EINVAL;
 

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use crate::image::table::VERSION;
-use crate::runtime::helpers;
+use millstream_native_runtime::helpers;
 
 /// Export of code that others link.
 #[derive(Clone, Debug)]

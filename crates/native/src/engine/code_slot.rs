@@ -21,8 +21,8 @@ use super::variant::{InstallError, VariantBuilder, VariantCode};
 use super::{NativeEngine, WorkerState};
 use crate::prefetch::PrefetchTuner;
 use crate::program::NativeProgram;
-use crate::runtime::packet::PacketBatch;
-use crate::runtime::table_watch::{TableWatch, TableWrites, WatchHandle};
+use millstream_native_runtime::packet::PacketBatch;
+use millstream_native_runtime::table_watch::{TableWatch, TableWrites, WatchHandle};
 
 /// Batches of specialised code, of which one is timed, and one batch of the program is.
 const TRIAL_PERIOD: u32 = 256;

@@ -15,8 +15,8 @@ use crate::image::LineTable;
 use crate::llvm::{LlvmCompiler, ObjectFile};
 use crate::prefetch::{self, LookupHandling};
 use crate::program::{CodeOwner, NativeProgram};
-use crate::runtime::helpers;
-use crate::runtime::packet::DescriptorLayout;
+use millstream_native_runtime::helpers;
+use millstream_native_runtime::packet::DescriptorLayout;
 
 /// Properties of the supported maps of a module.
 pub(super) type KnownMaps = SecondaryMap<Map, Option<MapCodegenInfo>>;

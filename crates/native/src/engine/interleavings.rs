@@ -25,10 +25,10 @@ use millstream_ir::{Function, KeyPiece, Linkage, MapDecl, MemFlags, Op, Prov, Si
 
 use super::code::XDP;
 use super::*;
-use crate::runtime::hash::HashLayout;
-use crate::runtime::hash_function::hash;
-use crate::runtime::index::{OTHER, ProbingScheme, WAYS};
-use crate::runtime::maps::InlineLookup;
+use millstream_native_runtime::hash::HashLayout;
+use millstream_native_runtime::hash_function::hash;
+use millstream_native_runtime::index::{OTHER, ProbingScheme, WAYS};
+use millstream_native_runtime::maps::InlineLookup;
 
 #[path = "../../tests/common/mod.rs"]
 mod common;

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::runtime::packet::{ArrivalMetadata, DescriptorField, PacketBatch};
+use millstream_native_runtime::packet::{ArrivalMetadata, DescriptorField, PacketBatch};
 
 /// A packet as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use super::code::{CompiledCode, make_code};
 use super::generate::EntryPoints;
 use super::{CompileTimings, EngineMaps, NativeError, NativeOptions};
 use crate::program::StageCode;
-use crate::runtime::helpers;
-use crate::runtime::maps::{EINVAL, NativeMap};
-use crate::runtime::region::{AddressAllocator, FixedAddressBox};
-use crate::runtime::sharing::SeqlockMap;
-use crate::runtime::worker::{ClockSource, ProgramEvent, Worker};
+use millstream_native_runtime::helpers;
+use millstream_native_runtime::maps::{EINVAL, NativeMap};
+use millstream_native_runtime::region::{AddressAllocator, FixedAddressBox};
+use millstream_native_runtime::sharing::SeqlockMap;
+use millstream_native_runtime::worker::{ClockSource, ProgramEvent, Worker};
 
 /// Failure of a function of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

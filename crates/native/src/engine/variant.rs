@@ -17,11 +17,11 @@ use millstream_plan::{CompiledSchedule, Schedule};
 use super::code::{VariantSource, fetched, lay_out, reached_by_tail_calls, run_passes};
 use super::generate::{CodeSource, CodeTarget, EntryPoints, VariantSupport, generate, way};
 use super::{CompileTimings, NativeEngine, NativeError, NativeOptions};
-use crate::fields::DescriptorFieldSet;
+use millstream_native_runtime::fields::DescriptorFieldSet;
 use crate::image::InitialMapEntry;
 use crate::prefetch::PrefetchTuner;
 use crate::program::NativeProgram;
-use crate::runtime::packet::DescriptorLayout;
+use millstream_native_runtime::packet::DescriptorLayout;
 
 /// Differences of a variant from the engine's own code, beside its module.
 #[derive(Clone, Debug, Default)]

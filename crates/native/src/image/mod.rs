@@ -1,7 +1,7 @@
 //! A program as machine code outside of any process: compiled ahead of time, run without a compiler.
 //!
 //! The code contains the addresses of its maps, as all native code does. Here they are fixed ones
-//! ([`crate::runtime::region::AddressAllocator::fixed`]), which compiling and running assign to the same maps
+//! ([`millstream_native_runtime::region::AddressAllocator::fixed`]), which compiling and running assign to the same maps
 //! in the same order. An [`NativeImage`] consists of the code, the maps' declarations, and their initial
 //! contents. Functions of the runtime are called through slots that loading fills ([`link`]).
 
@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use crate::crash;
 use crate::llvm::ObjectFile;
 use crate::mapped_code::MappedCode;
-use crate::runtime::helpers;
-use crate::runtime::index::HashTemplate;
-use crate::runtime::lpm::LpmTemplate;
-use crate::runtime::packet::DescriptorLayout;
+use millstream_native_runtime::helpers;
+use millstream_native_runtime::index::HashTemplate;
+use millstream_native_runtime::lpm::LpmTemplate;
+use millstream_native_runtime::packet::DescriptorLayout;
 use crate::templates::{TableHints, TableTemplate};
 use millstream_plan::CompiledSchedule;
 

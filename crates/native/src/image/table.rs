@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use super::errors::ImageLoadError;
-use crate::runtime::helpers;
+use millstream_native_runtime::helpers;
 
 /// Version of the table's form and of the signatures of the runtime's functions.
 pub(crate) const VERSION: u64 = 2;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 use millstream_kernel::{KernelError, PacketSocket, interface_index};
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 use millstream_p4_switch::SentPacket;
 
 /// Endings of the names of capture files.

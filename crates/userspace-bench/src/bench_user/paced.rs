@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use millstream_native::io::live::{PacketCallback, PacketPort};
+use millstream_native_io::live::{PacketCallback, PacketPort};
 use millstream_rng::Rng;
 
 use super::traffic::TrafficPattern;

@@ -12,14 +12,14 @@ use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters};
 use millstream_interp::MapKind;
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
-use millstream_native::io::graph::{
+use millstream_native_io::graph::{
     GraphPortNumbers, GraphRunStats, GraphSources, SentPacket, SourceFrames, run_graph, run_graph_by,
 };
-use millstream_native::io::live::{serve, serve_graph};
-use millstream_native::io::packet_source::PacketStreamSource;
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
-use millstream_native::io::pipeline::run_graph_pipelined;
-use millstream_native::io::{
+use millstream_native_io::live::{serve, serve_graph};
+use millstream_native_io::packet_source::PacketStreamSource;
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::pipeline::run_graph_pipelined;
+use millstream_native_io::{
     NullSink, PacketAccounting, PacketSink, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
     run as run_packets, run_by,
 };

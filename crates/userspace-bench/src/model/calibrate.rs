@@ -10,7 +10,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_console::curves::curves_file;
 use millstream_lab::{environment, os};
 use millstream_native::Schedule;
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 use millstream_tune::{IoCurvePoint, IoKind, MachineCurves, MemoryCurvePoint};
 
 use super::demand;

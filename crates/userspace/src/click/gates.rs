@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use millstream_built::handlers;
 use millstream_click::ClickProgram;
 use millstream_native::NativeEngine;
-use millstream_native::io::graph::SourceGate;
+use millstream_native_io::graph::SourceGate;
 
 use super::io::default_count;
 

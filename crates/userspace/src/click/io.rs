@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::{CaptureOptions, ClickProgram, GraphSink, GraphSource};
-use millstream_native::io::graph::{SentPacket, SourceFrames, SourceGate};
-use millstream_native::io::packet_source::{PacketStream, PacketStreamSource};
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
-use millstream_native::io::timed::{ArrivalTimes, SendSchedule};
+use millstream_native_io::graph::{SentPacket, SourceFrames, SourceGate};
+use millstream_native_io::packet_source::{PacketStream, PacketStreamSource};
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::timed::{ArrivalTimes, SendSchedule};
 use millstream_programs::packet::EthernetFrame;
 use millstream_rng::Rng;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use millstream_adapt::AdaptStatus;
 use millstream_built::handlers::number;
 use millstream_click::{ClickProgram, DropCounter, GraphSink, GraphSource, SummaryInput};
-use millstream_native::io::DropReason;
-use millstream_native::io::graph::GraphRunStats;
+use millstream_native_io::DropReason;
+use millstream_native_io::graph::GraphRunStats;
 use millstream_native::{CompiledSchedule, NativeEngine, TableTemplate};
 use serde::Serialize;
 

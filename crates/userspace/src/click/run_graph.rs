@@ -2,10 +2,10 @@
 
 use miette::{IntoDiagnostic, Result};
 use millstream_native::NativeEngine;
-use millstream_native::io::WorkerHooks;
-use millstream_native::io::graph::{GraphRunStats, GraphSources, SentPacket, run_graph_by, run_graph_while};
-use millstream_native::io::pipeline::run_graph_pipelined;
-use millstream_native::io::timed::{TimedQueues, TimedQueuesConfig, run_graph_timed};
+use millstream_native_io::WorkerHooks;
+use millstream_native_io::graph::{GraphRunStats, GraphSources, SentPacket, run_graph_by, run_graph_while};
+use millstream_native_io::pipeline::run_graph_pipelined;
+use millstream_native_io::timed::{TimedQueues, TimedQueuesConfig, run_graph_timed};
 
 use super::{ClickRunArgs, io, live};
 use crate::dpdk;

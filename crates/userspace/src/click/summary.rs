@@ -7,7 +7,7 @@ use std::sync::Arc;
 use miette::{IntoDiagnostic, Result, WrapErr};
 use millstream_click::{SummaryInput, SummaryPacket, SummaryReader, SummarySource};
 use millstream_native::ArrivalMetadata;
-use millstream_native::io::packet_source::{PacketRecord, PacketStream, PacketStreamSource};
+use millstream_native_io::packet_source::{PacketRecord, PacketStream, PacketStreamSource};
 
 use crate::capture::CaptureFile;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use millstream_native::io::timed::{SendSchedule, SendTimer};
+use millstream_native_io::timed::{SendSchedule, SendTimer};
 
 use super::io::SourcePackets;
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::interface_index;
 use millstream_native::NativeEngine;
-use millstream_native::io::live::{PacketCallback, PacketPort, serve};
-use millstream_native::io::packet_ports::serve_by;
-use millstream_native::io::queues::BufferMode;
-use millstream_native::io::safepoint::Safepoint;
-use millstream_native::io::{PacketAccounting, RunStats};
+use millstream_native_io::live::{PacketCallback, PacketPort, serve};
+use millstream_native_io::packet_ports::serve_by;
+use millstream_native_io::queues::BufferMode;
+use millstream_native_io::safepoint::Safepoint;
+use millstream_native_io::{PacketAccounting, RunStats};
 use millstream_ports::{PortDropCounts, PortError, SyscallPort, XdpPort, XskOptions};
 
 use super::control::MapControlSocket;

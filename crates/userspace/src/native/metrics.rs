@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use millstream_native::NativeEngine;
-use millstream_native::io::DropReason;
-use millstream_native::io::worker_stats::WorkerStats;
+use millstream_native_io::DropReason;
+use millstream_native_io::worker_stats::WorkerStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -99,7 +99,7 @@ fn counters<'l, const N: usize>(
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (workers, figures) = (self.board.workers(), self.figures().unwrap_or_default());
-        let each = |of: fn(&millstream_native::io::PacketAccounting) -> u64| {
+        let each = |of: fn(&millstream_native_io::PacketAccounting) -> u64| {
             let row =
                 |(worker, (account, _)): (usize, &(_, _))| ([("worker", worker.to_string())], of(account));
             workers.iter().enumerate().map(row).collect::<Vec<_>>()

@@ -30,10 +30,10 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_adapt::{AdaptStatus, EngineAdaptation, PacketModel};
 use millstream_click::Ablations;
-use millstream_native::io::packet_source::PacketStreamSource;
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
-use millstream_native::io::safepoint::Safepoint;
-use millstream_native::io::{
+use millstream_native_io::packet_source::PacketStreamSource;
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::safepoint::Safepoint;
+use millstream_native_io::{
     DropReason, NullSink, PacketSink, ReplaySource, RunConfig, RunStats, WorkerHooks, run as run_packets,
     run_by,
 };

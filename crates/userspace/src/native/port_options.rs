@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::XdpMode;
 use millstream_native::NativeEngine;
-use millstream_native::io::graph::{GraphPortNumbers, GraphRunStats};
-use millstream_native::io::queues::{BufferMode, ServeConfig};
-use millstream_native::io::safepoint::Safepoint;
-use millstream_native::io::xdp::XdpPorts;
-use millstream_native::io::{RunStats, WorkerHooks};
+use millstream_native_io::graph::{GraphPortNumbers, GraphRunStats};
+use millstream_native_io::queues::{BufferMode, ServeConfig};
+use millstream_native_io::safepoint::Safepoint;
+use millstream_native_io::xdp::XdpPorts;
+use millstream_native_io::{RunStats, WorkerHooks};
 use millstream_ports::{BusyPoll, PortDropCounts, XdpInterface, XskOptions, ZeroCopy};
 use serde::Serialize;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use millstream_adapt::AdaptStatus;
-use millstream_native::io::DropReason;
-use millstream_native::io::worker_stats::{WorkerLatencyHistogram, WorkerStats};
+use millstream_native_io::DropReason;
+use millstream_native_io::worker_stats::{WorkerLatencyHistogram, WorkerStats};
 use serde::Serialize;
 
 use super::lost_packets::DropCount;
@@ -57,7 +57,7 @@ pub(crate) struct WorkerRow {
 pub(crate) fn workers(board: &WorkerStats) -> Vec<WorkerRow> {
     let of = |(worker, (account, busy)): (
         usize,
-        (millstream_native::io::PacketAccounting, std::time::Duration),
+        (millstream_native_io::PacketAccounting, std::time::Duration),
     )| WorkerRow {
         worker,
         received: account.received,
@@ -93,7 +93,7 @@ impl LiveStats {
     /// The present statistics.
     pub(crate) fn of(board: &Arc<WorkerStats>, adaptation: Option<AdaptStatus>) -> LiveStats {
         let all = board.workers();
-        let sum = |of: fn(&millstream_native::io::PacketAccounting) -> u64| {
+        let sum = |of: fn(&millstream_native_io::PacketAccounting) -> u64| {
             all.iter().map(|(account, _)| of(account)).sum()
         };
         let dropped =

@@ -4,8 +4,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use millstream_lab::os;
-use millstream_native::io::WorkerHooks;
-use millstream_native::io::queues::{BufferMode, ServeConfig};
+use millstream_native_io::WorkerHooks;
+use millstream_native_io::queues::{BufferMode, ServeConfig};
 
 use super::worker_cpus::bind;
 use crate::progress::Progress;

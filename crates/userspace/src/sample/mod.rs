@@ -13,7 +13,7 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, WrapErr};
 use millstream_console::duration_args::{milliseconds, seconds};
 use millstream_lab::os;
-use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 use millstream_traces::{
     AnonymizerKey, PacketAnonymizer, SampledWindow, TraceBuilder, TraceEstimate, TrafficShape,
 };

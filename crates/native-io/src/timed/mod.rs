@@ -1,0 +1,461 @@
+//! Graphs whose packets wait: in queues in front of elements that take them at a rate, and for delays.
+//!
+//! A packet that waits leaves the graph at an output behind the graph's own, one for each lane, with its
+//! annotations, which the code has put into the buffer, as it does for the stage behind queues
+//! ([`super::pipeline`]). The [`TimedQueues`] keeps it, knows when the next one is due, and hands it back; it
+//! comes in by a source behind all others and goes on from there. Full lanes drop packets.
+//!
+//! There are two clocks. [`run_graph_timed`] replays: time is that of the packets, it leaps to the next
+//! event, and the same packets give the same result; [`serve_graph_timed`] is for interfaces, and uses the
+//! system's clock.
+//!
+//! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped +
+//! held, where the graph counts what it drops itself.
+
+mod live;
+mod pacing;
+mod replay;
+mod scheduling;
+mod send_schedule;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+pub use live::serve_graph_timed;
+pub use pacing::{BucketSize, PacingPolicy};
+pub use replay::{ArrivalTimes, run_graph_timed};
+pub use scheduling::SchedulingPolicy;
+pub use send_schedule::{SendSchedule, SendTimer};
+
+use millstream_native_runtime::packet::{PacketBatch, PacketExtent};
+use pacing::PacingState;
+use scheduling::QueueScheduler;
+
+/// Packets in a lane without a capacity from which on sources wait.
+const ENOUGH: usize = 1000;
+/// Maximum number of buffers that are kept for reuse.
+const SPARE: usize = 4096;
+
+/// Queue of waiting packets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PacketQueueConfig {
+    /// Name by which another graph that replaces this one finds it.
+    pub name: String,
+    /// Maximum number of packets; without a limit sources wait while there are many.
+    pub capacity: Option<u64>,
+    /// True if a full lane drops its first packet, not the new one.
+    pub front: bool,
+    /// The lane whose first packets its packets become; a full one drops its last packet for them.
+    pub front_of: Option<usize>,
+    /// The graph's number for the place where its packets go on.
+    pub number: u32,
+    /// The bytes of that number in the kept data of a packet.
+    pub numbered: Range<usize>,
+    /// The annotations that are kept, by number, and their bytes.
+    pub notes: Vec<(usize, Range<usize>)>,
+}
+
+/// Rule by which packets leave lanes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueServiceConfig {
+    /// Name by which another graph finds it.
+    pub name: String,
+    /// Times at which packets leave.
+    pub pace: PacingPolicy,
+    /// Lanes that it takes packets from, and their order.
+    pub turns: SchedulingPolicy,
+    /// The lane that it feeds: it waits while that lane holds a packet.
+    pub feeds: Option<usize>,
+}
+
+/// Lanes and servers of a graph.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TimedQueuesConfig {
+    /// Lanes, in the order of the graph's outputs for them.
+    pub lanes: Vec<PacketQueueConfig>,
+    /// Servers, which take packets from the lanes.
+    pub servers: Vec<QueueServiceConfig>,
+    /// Sources that send nothing while all of these lanes are full.
+    pub holds: Vec<(usize, Vec<usize>)>,
+    /// Bytes that the code keeps in the buffer of a waiting packet.
+    pub kept: usize,
+}
+
+/// Numbers of a lane since the last report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueStats {
+    /// Packets in it.
+    pub length: u64,
+    /// Largest number of packets.
+    pub highest: u64,
+    /// Packets dropped because the lane was full.
+    pub dropped: u64,
+}
+
+/// A waiting packet.
+#[derive(Debug)]
+struct QueuedPacket {
+    bytes: Vec<u8>,
+    carried: PacketExtent,
+    source: usize,
+    number: u64,
+    came: u64,
+    /// Its lane, or its last one.
+    lane: usize,
+}
+
+impl QueuedPacket {
+    fn length(&self) -> usize {
+        self.carried.packet_length()
+    }
+}
+
+#[derive(Debug)]
+struct PacketQueue {
+    spec: PacketQueueConfig,
+    waiting: VecDeque<QueuedPacket>,
+    highest: u64,
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct QueueService {
+    name: String,
+    clocked: PacingState,
+    scheduler: QueueScheduler,
+    feeds: Option<usize>,
+    /// True if one of its packets is on the way to the lane that it feeds.
+    sent: bool,
+    /// Packets on the link, with their arrival times.
+    flying: VecDeque<(u64, QueuedPacket)>,
+}
+
+/// Waiting packets.
+#[derive(Debug)]
+pub struct TimedQueues {
+    lanes: Vec<PacketQueue>,
+    servers: Vec<QueueService>,
+    holds: Vec<(usize, Vec<usize>)>,
+    kept: usize,
+    spare: Vec<Vec<u8>>,
+    /// Beginning of time: ticks count from there.
+    origin: u64,
+    now: u64,
+    changed: bool,
+    closed: bool,
+    /// Time at which somebody wants to be asked whether to go on, whatever packets do.
+    alarm: Option<u64>,
+}
+
+impl TimedQueues {
+    /// An empty room.
+    pub fn new(spec: &TimedQueuesConfig) -> TimedQueues {
+        let mut room = TimedQueues {
+            lanes: Vec::new(),
+            servers: Vec::new(),
+            holds: Vec::new(),
+            kept: 0,
+            spare: Vec::new(),
+            origin: 0,
+            now: 0,
+            changed: true,
+            closed: false,
+            alarm: None,
+        };
+        room.configure(spec);
+        room
+    }
+
+    /// Returns true if there is nothing to wait for.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    fn configure(&mut self, spec: &TimedQueuesConfig) {
+        let lane = |spec: &PacketQueueConfig| PacketQueue {
+            spec: spec.clone(),
+            waiting: VecDeque::new(),
+            highest: 0,
+            dropped: 0,
+        };
+        let server = |spec: &QueueServiceConfig| QueueService {
+            name: spec.name.clone(),
+            clocked: PacingState::new(spec.pace, self.origin),
+            scheduler: (&spec.turns).into(),
+            feeds: spec.feeds,
+            sent: false,
+            flying: VecDeque::new(),
+        };
+        self.servers = spec.servers.iter().map(server).collect();
+        self.lanes = spec.lanes.iter().map(lane).collect();
+        self.holds.clone_from(&spec.holds);
+        self.kept = spec.kept;
+        self.changed = true;
+    }
+
+    /// Sets the beginning of time.
+    pub(super) fn begin(&mut self, origin: u64) {
+        (self.origin, self.now) = (origin, origin);
+        for server in &mut self.servers {
+            server.clocked = PacingState::new(server.clocked.pace(), origin);
+        }
+    }
+
+    /// Sets the pace of a server from now on.
+    pub fn set_pace(&mut self, server: usize, pace: PacingPolicy) {
+        let now = self.now;
+        if let Some(server) = self.servers.get_mut(server).filter(|server| server.clocked.pace() != pace) {
+            server.clocked.set(pace, now);
+        }
+    }
+
+    /// Sets the capacity of a lane from now on. The latest packets beyond it are dropped.
+    pub fn set_capacity(&mut self, lane: usize, capacity: Option<u64>) {
+        let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.spec.capacity != capacity) else {
+            return;
+        };
+        lane.spec.capacity = capacity;
+        let most = capacity.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        while lane.waiting.len() > most {
+            let Some(last) = lane.waiting.pop_back() else { break };
+            reuse(&mut self.spare, last.bytes);
+            lane.dropped += 1;
+            self.changed = true;
+        }
+    }
+
+    /// Returns true if a source sends nothing for now, since all queues that it looks at are full.
+    pub(super) fn is_held(&self, source: usize) -> bool {
+        let is_full = |lane: &usize| {
+            self.lanes
+                .get(*lane)
+                .is_some_and(|lane| lane.spec.capacity.is_some_and(|most| lane.waiting.len() as u64 >= most))
+        };
+        self.holds.iter().any(|(of, lanes)| *of == source && lanes.iter().all(is_full))
+    }
+
+    /// Number of waiting packets.
+    pub fn held(&self) -> u64 {
+        let waiting = self.lanes.iter().map(|lane| lane.waiting.len());
+        let flying = self.servers.iter().map(|server| server.flying.len());
+        waiting.chain(flying).sum::<usize>() as u64
+    }
+
+    /// Numbers of each lane, in order, if anything has changed since the last call. Each dropped packet is
+    /// reported once.
+    pub fn take_stats(&mut self) -> Option<Vec<QueueStats>> {
+        let told = |lane: &mut PacketQueue| QueueStats {
+            length: lane.waiting.len() as u64,
+            highest: std::mem::take(&mut lane.highest).max(lane.waiting.len() as u64),
+            dropped: std::mem::take(&mut lane.dropped),
+        };
+        std::mem::take(&mut self.changed).then(|| self.lanes.iter_mut().map(told).collect())
+    }
+
+    /// Sets a time at which the run asks whether to go on, whatever packets do, or none.
+    pub fn set_alarm(&mut self, at: Option<u64>) {
+        self.alarm = at;
+    }
+
+    /// Closes the room: sources send no more.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Returns true if no waiting packet will ever leave, as things are: there is none, or nothing takes it.
+    pub fn is_idle(&self) -> bool {
+        self.next().is_none()
+    }
+
+    /// Returns true if sources must wait.
+    pub(super) fn is_full(&self) -> bool {
+        let full = |lane: &PacketQueue| lane.spec.capacity.is_none() && lane.waiting.len() >= ENOUGH;
+        self.closed || self.lanes.iter().any(full)
+    }
+
+    /// Takes a packet of a batch that the graph has sent to a lane.
+    pub(super) fn enter(
+        &mut self,
+        lane: usize,
+        batch: &PacketBatch,
+        place: usize,
+        (source, number): (usize, u64),
+    ) {
+        let (Some((bytes, carried)), Some(into)) = (batch.carried(place), self.lanes.get_mut(lane)) else {
+            return;
+        };
+        self.changed = true;
+        let (lane, is_first) = into.spec.front_of.map_or((lane, false), |of| (of, true));
+        let Some(into) = self.lanes.get_mut(lane) else { return };
+        let capacity = into.spec.capacity.unwrap_or(u64::MAX);
+        if into.waiting.len() as u64 >= capacity {
+            into.dropped += 1;
+            let gone = match (is_first, into.spec.front) {
+                (true, _) => into.waiting.pop_back(),
+                (false, true) => into.waiting.pop_front(),
+                (false, false) => None,
+            };
+            let Some(gone) = gone else { return };
+            reuse(&mut self.spare, gone.bytes);
+        }
+        let mut own = self.spare.pop().unwrap_or_default();
+        own.extend_from_slice(bytes);
+        let packet = QueuedPacket { bytes: own, carried, source, number, came: self.now, lane };
+        match is_first {
+            true => into.waiting.push_front(packet),
+            false => into.waiting.push_back(packet),
+        }
+        into.highest = into.highest.max(into.waiting.len() as u64);
+    }
+
+    /// Time at which a server takes the next packet, and its lane; `None` while the lane that it feeds holds
+    /// one.
+    fn pull(&self, server: &QueueService) -> Option<(u64, usize)> {
+        let feeds = server.feeds.and_then(|lane| self.lanes.get(lane));
+        if server.sent || feeds.is_some_and(|lane| !lane.waiting.is_empty()) {
+            return None;
+        }
+        let has = |lane: usize| self.lanes.get(lane).is_some_and(|lane| !lane.waiting.is_empty());
+        let lane = server.scheduler.next(&has)?;
+        let first = self.lanes[lane].waiting.front()?;
+        Some((server.clocked.departure_time(first.came, first.length())?, lane))
+    }
+
+    /// Time of the next event, if any.
+    pub(super) fn next(&self) -> Option<u64> {
+        let of = |server: &QueueService| {
+            let flying = server.flying.front().map(|(at, _)| *at);
+            let pulled = self.pull(server).map(|(at, _)| at);
+            flying.into_iter().chain(pulled).min()
+        };
+        self.servers.iter().filter_map(of).min()
+    }
+
+    /// Advances the time.
+    pub(super) fn advance_to(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        self.servers.iter_mut().for_each(|server| server.sent = false);
+    }
+
+    /// A packet that is due by now; the earliest one first.
+    fn take(&mut self) -> Option<QueuedPacket> {
+        loop {
+            let due = |(at, server): (usize, &QueueService)| {
+                let flying = server.flying.front().map(|(time, _)| (*time, at, None));
+                let pulled = self.pull(server).map(|(time, lane)| (time, at, Some(lane)));
+                flying.into_iter().chain(pulled).min()
+            };
+            let due = self.servers.iter().enumerate().filter_map(due).min();
+            let (time, at, lane) = due.filter(|(time, ..)| *time <= self.now)?;
+            self.changed = true;
+            let server = &mut self.servers[at];
+            server.sent = server.feeds.is_some();
+            let Some(lane) = lane else { return server.flying.pop_front().map(|(_, parcel)| parcel) };
+            let parcel = self.lanes[lane].waiting.pop_front()?;
+            server.scheduler.charge(lane);
+            match server.clocked.record_departure(time, parcel.length()) {
+                Some(arrives) => {
+                    server.sent = false;
+                    server.flying.push_back((arrives, parcel));
+                }
+                None => return Some(parcel),
+            }
+        }
+    }
+
+    /// Fills a batch with the due packets, which come in by source `ingress`, and records the origin of each.
+    pub(super) fn fill(&mut self, batch: &mut PacketBatch, ingress: u32, origins: &mut Vec<(usize, u64)>) {
+        while batch.len() < batch.capacity() {
+            let Some(parcel) = self.take() else { break };
+            // A batch has room for every packet of another one.
+            if batch.push_carried(&parcel.bytes, parcel.carried, ingress) {
+                origins.push((parcel.source, parcel.number));
+            }
+            reuse(&mut self.spare, parcel.bytes);
+        }
+    }
+
+    /// Replaces the lanes and servers by those of another graph: packets go on waiting where it has a lane
+    /// and a server of the same names, with their annotations in its form. Returns the names of lanes and
+    /// servers whose packets have no place there, and the number of these packets.
+    pub fn reconfigure(&mut self, spec: &TimedQueuesConfig) -> Vec<(String, u64)> {
+        let (lanes, servers) = (std::mem::take(&mut self.lanes), std::mem::take(&mut self.servers));
+        let kept = self.kept;
+        self.configure(spec);
+        let place = |old: &PacketQueue| self.lanes.iter().position(|lane| lane.spec.name == old.spec.name);
+        let places: Vec<Option<usize>> = lanes.iter().map(place).collect();
+        let of = |lanes: &[PacketQueue]| {
+            lanes.iter().map(|lane| lane.spec.clone()).collect::<Vec<PacketQueueConfig>>()
+        };
+        let (before, now) = (of(&lanes), of(&self.lanes));
+        let stays = |parcel: &mut QueuedPacket| {
+            let Some(lane) = places.get(parcel.lane).copied().flatten() else { return false };
+            let old = std::mem::replace(&mut parcel.lane, lane);
+            parcel.rewrite((&before[old], kept), (&now[lane], spec.kept))
+        };
+        let mut gone = Vec::new();
+        for (mut old, place) in lanes.into_iter().zip(&places) {
+            let before = old.waiting.len();
+            old.waiting.retain_mut(stays);
+            gone.push((old.spec.name, (before - old.waiting.len()) as u64));
+            if let Some(lane) = place.and_then(|place| self.lanes.get_mut(place)) {
+                (lane.highest, lane.dropped, lane.waiting) = (old.highest, old.dropped, old.waiting);
+            }
+        }
+        for mut old in servers {
+            let known = self.servers.iter_mut().find(|server| server.name == old.name);
+            let before = old.flying.len();
+            match known {
+                Some(server) => {
+                    old.flying.retain_mut(|(_, parcel)| stays(parcel));
+                    gone.push((old.name, (before - old.flying.len()) as u64));
+                    let pace = server.clocked.pace();
+                    server.clocked = old.clocked;
+                    server.clocked.set(pace, self.now);
+                    server.flying = old.flying;
+                }
+                None => gone.push((old.name, before as u64)),
+            }
+        }
+        gone.retain(|(_, packets)| *packets > 0);
+        gone
+    }
+}
+
+impl QueuedPacket {
+    /// Rewrites its annotations in the form in which another graph keeps them for packets of a lane, in this
+    /// many bytes; missing ones are zero. `false` if there is no room in front of the packet.
+    fn rewrite(
+        &mut self,
+        (old, old_bytes): (&PacketQueueConfig, usize),
+        (new, new_bytes): (&PacketQueueConfig, usize),
+    ) -> bool {
+        let from = PacketExtent::kept(old_bytes);
+        let before = self.bytes.get(from..from + old_bytes).unwrap_or_default().to_vec();
+        let of = |note: usize| {
+            let (_, place) = old.notes.iter().find(|(known, _)| *known == note)?;
+            before.get(place.clone())
+        };
+        let to = PacketExtent::kept(new_bytes);
+        if to + new_bytes > self.carried.front() {
+            return false;
+        }
+        let Some(kept) = self.bytes.get_mut(to..to + new_bytes) else { return false };
+        kept.fill(0);
+        let number = new.number.to_le_bytes();
+        kept[new.numbered.clone()].copy_from_slice(&number[..new.numbered.len()]);
+        for (note, place) in &new.notes {
+            if let Some(value) = of(*note) {
+                kept[place.clone()].copy_from_slice(value);
+            }
+        }
+        true
+    }
+}
+
+fn reuse(spare: &mut Vec<Vec<u8>>, mut bytes: Vec<u8>) {
+    if spare.len() < SPARE {
+        bytes.clear();
+        spare.push(bytes);
+    }
+}
