@@ -27,6 +27,8 @@ const TPID_VALID: u32 = 1 << 6;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Both addresses, behind which a tag stands.
 const ADDRESSES: usize = 12;
+/// Room for frames that are not taken yet, in bytes: those of a few hundred milliseconds on a busy machine.
+const ROOM: libc::c_int = 16 << 20;
 /// Room for the longest frame that is received. None is cut, for no link has longer ones.
 pub const LONGEST: usize = 1 << 16;
 
@@ -54,6 +56,7 @@ impl PacketSocket {
         }
         // SAFETY: the descriptor was just made and has no other owner.
         let socket = PacketSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) }, ifindex };
+        socket.make_room();
         socket.set(IGNORE_OUTGOING, &1i32)?;
         socket.set(libc::PACKET_AUXDATA, &1i32)?;
         let everyone = libc::packet_mreq {
@@ -96,6 +99,17 @@ impl PacketSocket {
             socket.take_drop_count()?;
         }
         Ok(sockets)
+    }
+
+    /// Gives the socket [`ROOM`], or without CAP_NET_ADMIN as much as `net.core.rmem_max` allows (socket(7)).
+    fn make_room(&self) {
+        for option in [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF] {
+            let (value, len) = (std::ptr::from_ref(&ROOM).cast(), size_of_val(&ROOM) as libc::socklen_t);
+            // SAFETY: reads one number of the size said.
+            if unsafe { libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_SOCKET, option, value, len) } == 0 {
+                return;
+            }
+        }
     }
 
     /// `T` is what packet(7) has for the option.

@@ -2,5 +2,6 @@
 
 mod common;
 mod maps;
+mod packet_sockets;
 mod pinned;
 mod programs;

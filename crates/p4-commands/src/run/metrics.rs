@@ -52,6 +52,7 @@ fn counters<const N: usize>(
 impl Collector for SwitchCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
+        self.0.ports.all.iter().for_each(|port| _ = port.missed());
         let ports = |of: fn(&PortCounters) -> &AtomicU64| {
             let row = |port: &super::ports::SwitchPort| {
                 ([("port", port.number.to_string())], of(&port.counters).load(Ordering::Relaxed))
@@ -59,6 +60,8 @@ impl Collector for SwitchCollector {
             self.0.ports.all.iter().map(row).collect::<Vec<_>>()
         };
         counters(encoder, ("millstream_received", "Packets received"), ports(|port| &port.received))?;
+        let missed = ports(|port| &port.missed);
+        counters(encoder, ("millstream_missed", "Packets that found no room in a socket"), missed)?;
         counters(encoder, ("millstream_sent", "Packets sent"), ports(|port| &port.sent))?;
         counters(encoder, ("millstream_unsent", "Packets that a port refused"), ports(|port| &port.unsent))?;
         let figures = self.0.handle.control(|switch| {

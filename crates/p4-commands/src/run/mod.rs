@@ -230,7 +230,8 @@ fn report(ports: &SwitchPorts, mover: &PacketMover) {
         let counters = &port.counters;
         let [received, sent, unsent] =
             [&counters.received, &counters.sent, &counters.unsent].map(|count| count.load(Ordering::Relaxed));
-        errln!("port {}: {received} received, {sent} sent, {unsent} not sent", port.number);
+        let missed = port.missed();
+        errln!("port {}: {received} received, {missed} missed, {sent} sent, {unsent} not sent", port.number);
     }
     let faults = mover.faults.load(Ordering::Relaxed);
     if faults > 0 {

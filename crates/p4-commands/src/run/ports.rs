@@ -66,6 +66,8 @@ pub(crate) struct PortCounters {
     pub(crate) sent: AtomicU64,
     /// Packets that could not be sent.
     pub(crate) unsent: AtomicU64,
+    /// Packets that came in and found no room in the socket.
+    pub(crate) missed: AtomicU64,
 }
 
 /// Other side of a port that is open.
@@ -180,6 +182,17 @@ impl SwitchPort {
     pub(crate) fn note_received(&self, data: &[u8], time: u64) {
         self.counters.received.fetch_add(1, Ordering::Relaxed);
         copy(self.copies.as_ref().map(|[input, _]| input), data, time);
+    }
+
+    /// Packets that came in and found no room in the socket, until now.
+    pub(crate) fn missed(&self) -> u64 {
+        let missed = &self.counters.missed;
+        if let OpenDevice::Interface { socket, .. } = &self.device {
+            let socket = socket.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let since = socket.and_then(|socket| socket.take_drop_count().ok()).unwrap_or(0);
+            missed.fetch_add(since, Ordering::Relaxed);
+        }
+        missed.load(Ordering::Relaxed)
     }
 
     fn send(&self, data: &[u8], time: u64) {
