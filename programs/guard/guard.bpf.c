@@ -9,6 +9,10 @@
  * entry did, or whose entry was not seen (it was inside when we were attached), revokes before the caller
  * goes on, so that no packet that arrives after the call's return meets an old value.
  *
+ * The programs run where the kernel enters and leaves bpf(2) itself, so that other system calls cost nothing (`guard_call`,
+ * `guard_return`, and for 32-bit callers those ending in `32`); or, where a kernel does not permit that, at entry to and
+ * return from every system call (`guard_enter`, `guard_exit`).
+ *
  * Each program is here twice. Kernels before 5.12 have no atomic exchange and no atomic addition that gives the old value; there the
  * programs ending in `_plain` do with an addition and a store, and a write to any watched map revokes all specialised code.
  */
@@ -22,6 +26,7 @@
 #define NR_BPF 321
 #define NR_BPF_IA32 357
 #define NR_X32 0x40000000
+#define PF_KTHREAD 0x00200000
 /* Set in a command that has a second attribute, after Linux 7.1 (BPF_COMMON_ATTRS). */
 #define COMMON_ATTRIBUTES (1u << 16)
 /* BPF_PROG_ASSOC_STRUCT_OPS, the last command whose effect on maps is known here. */
@@ -48,6 +53,8 @@ struct files_struct {
 struct task_struct {
 	struct files_struct *files;
 	__u64 start_boottime;
+	unsigned int flags;
+	int pid;
 } __attribute__((preserve_access_index));
 
 struct bpf_map {
@@ -387,7 +394,7 @@ static __always_inline int was_refused(__s64 result)
 	return result == -EFAULT || result == -EBADF;
 }
 
-static __always_inline int enter(__u64 *ctx, const enum instructions have)
+static __always_inline int enter(__u64 *ctx, long nr, const enum instructions have)
 {
 	struct pt_regs___kernel *regs = (void *)ctx[0];
 	__u64 thread = bpf_get_current_pid_tgid();
@@ -396,7 +403,7 @@ static __always_inline int enter(__u64 *ctx, const enum instructions have)
 	struct guard_state *state;
 	struct call call;
 
-	if (!arguments(regs, ctx[1], &call))
+	if (!arguments(regs, nr, &call))
 		return 0;
 	state = bpf_map_lookup_elem(&guard, &zero);
 	if (!state)
@@ -416,7 +423,7 @@ static __always_inline int enter(__u64 *ctx, const enum instructions have)
 	return 0;
 }
 
-static __always_inline int leave(__u64 *ctx, const enum instructions have)
+static __always_inline int leave(__u64 *ctx, long nr, const enum instructions have)
 {
 	struct pt_regs___kernel *regs = (void *)ctx[0];
 	__u64 thread = bpf_get_current_pid_tgid();
@@ -425,7 +432,7 @@ static __always_inline int leave(__u64 *ctx, const enum instructions have)
 	struct guard_state *state;
 	struct call call;
 
-	if (!arguments(regs, regs->orig_ax, &call))
+	if (!arguments(regs, nr, &call))
 		return 0;
 	state = bpf_map_lookup_elem(&guard, &zero);
 	if (!state)
@@ -473,28 +480,86 @@ static __always_inline int leave(__u64 *ctx, const enum instructions have)
 	return 0;
 }
 
+static __always_inline long number(__u64 *ctx)
+{
+	struct pt_regs___kernel *regs = (void *)ctx[0];
+
+	return regs->orig_ax;
+}
+
 SEC("tp_btf/sys_enter")
 int guard_enter(__u64 *ctx)
 {
-	return enter(ctx, ATOMIC);
+	return enter(ctx, ctx[1], ATOMIC);
 }
 
 SEC("tp_btf/sys_exit")
 int guard_exit(__u64 *ctx)
 {
-	return leave(ctx, ATOMIC);
+	return leave(ctx, number(ctx), ATOMIC);
 }
 
 SEC("?tp_btf/sys_enter")
 int guard_enter_plain(__u64 *ctx)
 {
-	return enter(ctx, PLAIN);
+	return enter(ctx, ctx[1], PLAIN);
 }
 
 SEC("?tp_btf/sys_exit")
 int guard_exit_plain(__u64 *ctx)
 {
-	return leave(ctx, PLAIN);
+	return leave(ctx, number(ctx), PLAIN);
 }
+
+/* The functions of bpf(2) take the caller's registers; behind these, the context of a return has the result. */
+#define AT_CALLS(suffix, function, nr, have)           \
+	SEC("?fentry/" #function)                      \
+	int guard_call##suffix(__u64 *ctx)             \
+	{                                              \
+		return enter(ctx, nr, have);           \
+	}                                              \
+	SEC("?fexit/" #function)                       \
+	int guard_return##suffix(__u64 *ctx)           \
+	{                                              \
+		return leave(ctx, nr, have);           \
+	}
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} __attribute__((preserve_access_index));
+
+/*
+ * The numbers of all threads that may be inside bpf(2). What is saved at the top of a thread's kernel stack has the number of the system
+ * call that it is in; outside of one, that of the last, or none.
+ */
+SEC("?iter/task")
+int guard_threads(struct bpf_iter__task *ctx)
+{
+	struct seq_file *out = ctx->meta->seq;
+	struct task_struct *task = ctx->task;
+	struct pt_regs___kernel *regs;
+	long nr;
+	int pid;
+
+	if (!task || task->flags & PF_KTHREAD)
+		return 0;
+	regs = (void *)bpf_task_pt_regs(task);
+	nr = regs->orig_ax & ~(long)NR_X32;
+	if (nr != NR_BPF && nr != NR_BPF_IA32)
+		return 0;
+	pid = task->pid;
+	bpf_seq_write(out, &pid, sizeof(pid));
+	return 0;
+}
+
+AT_CALLS(, __x64_sys_bpf, NR_BPF, ATOMIC)
+AT_CALLS(32, __ia32_sys_bpf, NR_BPF_IA32, ATOMIC)
+AT_CALLS(_plain, __x64_sys_bpf, NR_BPF, PLAIN)
+AT_CALLS(32_plain, __ia32_sys_bpf, NR_BPF_IA32, PLAIN)
 
 char _license[] SEC("license") = "Dual BSD/GPL";

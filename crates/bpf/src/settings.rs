@@ -41,7 +41,7 @@ fn settled_value(object: &Object, func: &Function, inst: Inst) -> Option<i64> {
     let start = u32::try_from(base.checked_add(i64::from(*offset))?).ok()?;
     let map = MapId(u32::try_from(map.index()).ok()?);
     let bytes = object.settled_bytes(map, start, size.bytes())?;
-    Some(number(bytes, *size, *sext))
+    Some(loaded(object.byte_order().number(bytes), *size, *sext))
 }
 
 /// The byte of a map's value that an address is.
@@ -63,8 +63,7 @@ fn address(func: &Function, value: Value) -> Option<(Map, i64)> {
     None
 }
 
-fn number(bytes: &[u8], size: Size, sext: bool) -> i64 {
-    let unsigned = bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+fn loaded(unsigned: u64, size: Size, sext: bool) -> i64 {
     let unused = 64 - size.bits();
     if sext { (unsigned << unused) as i64 >> unused } else { unsigned as i64 }
 }

@@ -3,7 +3,9 @@
 use crate::parse::HEADER_WITH_LAYOUT;
 use crate::{
     Btf, BtfError, Composite, Enum, FuncLinkage, Int, Member, StrOff, Type, TypeId, TypeKind, VarLinkage,
+    byte_order,
 };
+use millstream_isa::ByteOrder;
 use rustc_hash::FxHashMap;
 
 /// BTF being made: types that can be added and changed, and their strings.
@@ -17,6 +19,7 @@ pub struct BtfBuilder {
     known: FxHashMap<Vec<u8>, StrOff>,
     /// The layout section, which types of unknown kinds need.
     layout: Vec<u8>,
+    order: ByteOrder,
 }
 
 impl BtfBuilder {
@@ -25,11 +28,11 @@ impl BtfBuilder {
         BtfBuilder { strings: vec![0], ..BtfBuilder::default() }
     }
 
-    /// The types and strings of `btf`, under the ids and offsets they have there.
+    /// The types and strings of `btf`, under the ids and offsets they have there, in its byte order.
     pub fn from_btf(btf: &Btf) -> Result<BtfBuilder, BtfError> {
         let types = btf.ids().map(|id| btf.ty(id)).collect::<Result<_, _>>()?;
         let (strings, layout) = (btf.raw_strings().to_vec(), btf.raw_layout().to_vec());
-        Ok(BtfBuilder { types, strings, known: FxHashMap::default(), layout })
+        Ok(BtfBuilder { types, strings, known: FxHashMap::default(), layout, order: btf.order() })
     }
 
     /// The offset of a string, which is added if it is not there. NULs end it.
@@ -92,6 +95,9 @@ impl BtfBuilder {
         out.extend(types);
         out.extend(&self.layout);
         out.extend(&self.strings);
+        if self.order == ByteOrder::Big {
+            byte_order::exchange_types(&mut out, ByteOrder::Little);
+        }
         Ok(out)
     }
 }

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::{Btf, Enum, Int, TypeId, TypeKind};
+use millstream_isa::ByteOrder;
 
 /// Why a text is no value of a type. The message does not name the variable.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -62,7 +63,7 @@ impl Btf {
                 "false" | "0" => Ok(vec![0]),
                 _ => Err(ValueError::NoTruthValue(text.to_owned())),
             },
-            TypeKind::Int(Int { size, signed, .. }) => integer_bytes(text, size, signed),
+            TypeKind::Int(Int { size, signed, .. }) => integer_bytes(text, size, signed, self.order()),
             TypeKind::Enum(e) => self.enumerator(&e, text),
             TypeKind::Array(_) | TypeKind::Struct(_) | TypeKind::Union(_) => hex_bytes(text, size),
             _ => Err(ValueError::NoForm),
@@ -71,16 +72,12 @@ impl Btf {
 
     fn enumerator(&self, e: &Enum, text: &str) -> Result<Vec<u8>, ValueError> {
         if let Some(v) = e.values.iter().find(|v| self.str(v.name) == text) {
-            return v
-                .value
-                .to_le_bytes()
-                .get(..e.size as usize)
-                .map(<[u8]>::to_vec)
-                .ok_or(ValueError::NoForm);
+            let size = Some(e.size).filter(|size| *size <= 8).ok_or(ValueError::NoForm)?;
+            return Ok(number_bytes(v.value, size, self.order()));
         }
         let numeric = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         if numeric {
-            return integer_bytes(text, e.size, e.signed);
+            return integer_bytes(text, e.size, e.signed, self.order());
         }
         let known: Vec<&str> = e.values.iter().map(|v| self.str(v.name)).collect();
         Err(ValueError::NoEnumerator { name: text.to_owned(), known: known.join(", ") })
@@ -92,15 +89,15 @@ impl Btf {
 ///
 /// # Errors
 /// [`ValueError`] if the text is no such value.
-pub fn parse_untyped(size: u32, text: &str) -> Result<Vec<u8>, ValueError> {
+pub fn parse_untyped(size: u32, text: &str, order: ByteOrder) -> Result<Vec<u8>, ValueError> {
     match size {
-        1 | 2 | 4 | 8 => integer_bytes(text, size, false),
+        1 | 2 | 4 | 8 => integer_bytes(text, size, false, order),
         _ => hex_bytes(text, size.into()),
     }
 }
 
 /// The bytes of an integer of `size` bytes, up to 8.
-fn integer_bytes(text: &str, size: u32, signed: bool) -> Result<Vec<u8>, ValueError> {
+fn integer_bytes(text: &str, size: u32, signed: bool, order: ByteOrder) -> Result<Vec<u8>, ValueError> {
     if size == 0 || size > 8 {
         return hex_bytes(text, size.into());
     }
@@ -123,7 +120,14 @@ fn integer_bytes(text: &str, size: u32, signed: bool) -> Result<Vec<u8>, ValueEr
     if value < low || value > highest {
         return Err(ValueError::OutOfRange { text: text.to_owned(), low, high });
     }
-    Ok(value.to_le_bytes()[..size as usize].to_vec())
+    Ok(number_bytes(value as u64, size, order))
+}
+
+/// The bytes of a number of at most 8 bytes.
+fn number_bytes(value: u64, size: u32, order: ByteOrder) -> Vec<u8> {
+    let mut bytes = vec![0; size as usize];
+    order.put(value, &mut bytes);
+    bytes
 }
 
 fn hex_bytes(text: &str, size: u64) -> Result<Vec<u8>, ValueError> {

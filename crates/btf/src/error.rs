@@ -21,9 +21,6 @@ pub enum BtfError {
     /// The first two bytes are not BTF's magic number.
     #[error("magic number is {0:#06x}, not 0xeb9f")]
     BadMagic(u16),
-    /// The data are BTF of the other byte order.
-    #[error("big-endian BTF is not supported")]
-    BigEndian,
     /// The version is not 1.
     #[error("version {0} is not supported")]
     BadVersion(u8),

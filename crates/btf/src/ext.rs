@@ -4,7 +4,8 @@
 //! the surplus is dropped (the format grows by appending fields). [`BtfExt::write`] writes the sizes known
 //! here.
 
-use crate::{Btf, BtfError, StrOff, TypeId};
+use crate::{Btf, BtfError, StrOff, TypeId, byte_order};
+use millstream_isa::ByteOrder;
 
 /// The records of one kind that belong to one ELF section.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -128,6 +129,8 @@ impl CoreKind {
 /// `.BTF.ext`, read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BtfExt {
+    /// Byte order of the section.
+    pub order: ByteOrder,
     /// Functions by the instructions at which they start.
     pub func_info: Vec<SectionRecords<FuncInfo>>,
     /// Source lines of instructions.
@@ -239,12 +242,18 @@ impl BtfExt {
     /// Reads a `.BTF.ext` section. `btf` is the object's `.BTF`, in which the records' types and strings must
     /// exist.
     pub fn parse(data: &[u8], btf: &Btf) -> Result<BtfExt, BtfError> {
+        let order = byte_order::of_section(data);
+        let little = (order == ByteOrder::Big).then(|| {
+            let mut data = data.to_vec();
+            byte_order::exchange_records(&mut data);
+            data
+        });
+        let data = little.as_deref().unwrap_or(data);
         let mut head = ExtCursor { data, at: 0 };
         let prefix = head.take(HEADER, "the header")?;
         let magic = u16::from_le_bytes([prefix[0], prefix[1]]);
         match magic {
             0xeb9f => {}
-            0x9feb => return Err(BtfError::BigEndian),
             _ => return Err(BtfError::BadMagic(magic)),
         }
         if prefix[2] != 1 {
@@ -268,6 +277,7 @@ impl BtfExt {
         };
         let core = if header_len >= HEADER_WITH_CORE { read_part(part(4)?, btf)? } else { Vec::new() };
         let ext = BtfExt {
+            order,
             func_info: read_part(part(0)?, btf)?,
             line_info: read_part(part(2)?, btf)?,
             core_relos: picked(&core, |c| if let AnyCore::Known(c) = c { Some(*c) } else { None }),
@@ -339,6 +349,9 @@ impl BtfExt {
         }
         for part in &parts {
             out.extend(part);
+        }
+        if self.order == ByteOrder::Big {
+            byte_order::exchange_records(&mut out);
         }
         Ok(out)
     }

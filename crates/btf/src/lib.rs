@@ -16,9 +16,10 @@
 //! is an error and not a hang. Memory is at most a small multiple of the input.
 //!
 //! Not supported: split BTF (a kernel module's, whose ids continue vmlinux's); it is refused by
-//! [`BtfError::SplitBtf`]. Big-endian BTF is refused by [`BtfError::BigEndian`].
+//! [`BtfError::SplitBtf`].
 
 mod build;
+mod byte_order;
 mod display;
 mod encode;
 mod error;

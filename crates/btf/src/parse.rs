@@ -5,8 +5,9 @@
 
 use crate::{
     Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, KindTag, Member,
-    Param, SectionVar, StrOff, Type, TypeId, TypeKind, UnknownType, VarLinkage,
+    Param, SectionVar, StrOff, Type, TypeId, TypeKind, UnknownType, VarLinkage, byte_order,
 };
+use millstream_isa::ByteOrder;
 use std::sync::OnceLock;
 
 /// One BTF: the types of a program or of a kernel.
@@ -14,7 +15,9 @@ use std::sync::OnceLock;
 /// Cheap to make from large data (types are decoded when asked for); names are indexed at the first search.
 #[derive(Clone, Debug)]
 pub struct Btf {
+    /// In little-endian order, whatever the order of the section.
     data: Vec<u8>,
+    order: ByteOrder,
     /// The string section with every byte that is not UTF-8 replaced, if there were any: offsets stay right.
     text: Option<String>,
     types: (usize, usize),
@@ -83,16 +86,26 @@ impl Btf {
     }
 
     /// As [`Btf::parse`], keeping the bytes.
-    pub fn from_vec(data: Vec<u8>) -> Result<Btf, BtfError> {
+    pub fn from_vec(mut data: Vec<u8>) -> Result<Btf, BtfError> {
+        let order = byte_order::of_section(&data);
+        if order == ByteOrder::Big {
+            byte_order::exchange_types(&mut data, order);
+        }
         let [types, strings, layout] = read_header(&data)?;
         let text = check_strings(&data[strings.0..strings.1])?;
-        let mut btf = Btf { data, text, types, strings, layout, offsets: vec![0], index: OnceLock::new() };
+        let offsets = vec![0];
+        let mut btf = Btf { data, order, text, types, strings, layout, offsets, index: OnceLock::new() };
         btf.find_types()?;
         btf.check_references()?;
         Ok(btf)
     }
 
-    /// The bytes it was read from.
+    /// Byte order of the section, and of the values that the types describe.
+    pub fn order(&self) -> ByteOrder {
+        self.order
+    }
+
+    /// The bytes it was read from, in little-endian order.
     pub fn bytes(&self) -> &[u8] {
         &self.data
     }
@@ -291,7 +304,6 @@ fn read_header(data: &[u8]) -> Result<[SectionRange; 3], BtfError> {
     }
     match u16::from_le_bytes([data[0], data[1]]) {
         0xeb9f => {}
-        0x9feb => return Err(BtfError::BigEndian),
         magic => return Err(BtfError::BadMagic(magic)),
     }
     if data[2] != 1 {

@@ -1,12 +1,13 @@
 //! Values as people read them: addresses as addresses, integers in decimal, structures by their fields.
 //!
-//! Byte order is not in BTF; the names `__be16`, `__be32`, `__be64` say it. Arrays of bytes are addresses
-//! where they have an address's size: 4 (IPv4), 6 (of links) and 16 (IPv6).
+//! BTF does not say which numbers are in network order; the names `__be16`, `__be32`, `__be64` say it. Arrays
+//! of bytes are addresses where they have an address's size: 4 (IPv4), 6 (of links) and 16 (IPv6).
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Btf, Composite, TypeId, TypeKind};
+use millstream_isa::ByteOrder;
 
 /// Values nested deeper, or beyond this number of values, are shown as `...`: types may be hostile.
 const MAX_DEPTH: usize = 8;
@@ -33,13 +34,13 @@ impl Btf {
         }
         match ty.kind {
             TypeKind::Int(int) if int.boolean => out.push_str(if bytes == [0] { "false" } else { "true" }),
-            TypeKind::Int(int) => integer(bytes, int.signed, out),
+            TypeKind::Int(int) => integer(self.order(), bytes, int.signed, out),
             TypeKind::Enum(e) => {
-                let number = unsigned(bytes);
+                let number = unsigned(self.order(), bytes);
                 let named = e.values.iter().find(|v| mask(v.value, bytes.len()) == number.unwrap_or(0));
                 match named {
                     Some(v) => out.push_str(self.str(v.name)),
-                    None => integer(bytes, e.signed, out),
+                    None => integer(self.order(), bytes, e.signed, out),
                 }
             }
             TypeKind::Array(array) => match address(bytes).filter(|_| self.size_of(array.element) == Ok(1)) {
@@ -71,7 +72,11 @@ impl Btf {
             match member.bit_size {
                 0 => self.value(member.ty, part, depth - 1, visits, out),
                 bits => {
-                    let number = unsigned(part).unwrap_or(0) >> (member.bit_offset % 8);
+                    let whole = unsigned(self.order(), part).unwrap_or(0);
+                    let first = member.bit_offset % 8;
+                    // Bits are counted from the first byte's highest one there.
+                    let unused = (8 * part.len() as u32).saturating_sub(first + u32::from(bits));
+                    let number = whole >> if self.order() == ByteOrder::Big { unused } else { first };
                     let _ = write!(out, "{}", number & (u64::MAX >> (64 - u32::from(bits).clamp(1, 64))));
                 }
             }
@@ -126,8 +131,8 @@ fn address(bytes: &[u8]) -> Option<String> {
     }
 }
 
-fn integer(bytes: &[u8], signed: bool, out: &mut String) {
-    let Some(number) = unsigned(bytes) else { return hex(bytes, out) };
+fn integer(order: ByteOrder, bytes: &[u8], signed: bool, out: &mut String) {
+    let Some(number) = unsigned(order, bytes) else { return hex(bytes, out) };
     let unused = 64 - 8 * bytes.len() as u32;
     let _ = match signed {
         true => write!(out, "{}", (number << unused) as i64 >> unused),
@@ -135,11 +140,9 @@ fn integer(bytes: &[u8], signed: bool, out: &mut String) {
     };
 }
 
-/// Up to 8 bytes as a number of this machine's byte order.
-fn unsigned(bytes: &[u8]) -> Option<u64> {
-    let mut word = [0; 8];
-    word.get_mut(..bytes.len()).filter(|w| !w.is_empty())?.copy_from_slice(bytes);
-    Some(u64::from_le_bytes(word))
+/// Up to 8 bytes as a number.
+fn unsigned(order: ByteOrder, bytes: &[u8]) -> Option<u64> {
+    (1..=8).contains(&bytes.len()).then(|| order.number(bytes))
 }
 
 fn mask(value: u64, bytes: usize) -> u64 {

@@ -4,6 +4,7 @@ use millstream_btf::{
     Array, Btf, BtfBuilder, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, KindTag,
     Member, Param, SectionVar, TypeId, TypeKind, VarLinkage, essential_name,
 };
+use millstream_isa::ByteOrder;
 use proptest::prelude::*;
 
 fn member(b: &mut BtfBuilder, name: &str, ty: TypeId, bit_offset: u32, bit_size: u8) -> Member {
@@ -131,11 +132,30 @@ fn errors_say_where() {
         Btf::from_vec(data).expect_err("damaged").to_string()
     };
     assert!(error(&|d| d.truncate(10)).contains("the header at offset 0x0 needs 24 bytes, 10 are left"));
-    assert!(error(&|d| d[..2].reverse()).contains("big-endian"));
+    // The magic number alone says that numbers have the other order.
+    assert!(error(&|d| d[..2].reverse()).contains("header"));
     assert!(error(&|d| d[24 + 7] = 0x1e).contains("type [1] at offset 0x0 has unknown kind 30"));
     assert!(
         error(&|d| d[24] = 0xff).is_empty() || error(&|d| d[26] = 0xff).contains("type [1] at offset 0x0")
     );
+}
+
+#[test]
+fn big_endian_types_are_read_and_written_in_their_order() {
+    let little = everything().write().expect("can be written");
+    let mut big = little.clone();
+    let strings = u32::from_le_bytes(little[16..20].try_into().expect("4 bytes")) as usize;
+    let types = u32::from_le_bytes(little[12..16].try_into().expect("4 bytes")) as usize;
+    assert_eq!(strings, types, "the strings follow the types");
+    big[..2].reverse();
+    big[4..24 + types].chunks_mut(4).for_each(<[u8]>::reverse);
+    let [a, b] = [&little, &big].map(|data| Btf::parse(data).expect("can be read"));
+    assert_eq!((a.order(), b.order()), (ByteOrder::Little, ByteOrder::Big));
+    assert_eq!(a.bytes(), b.bytes());
+    for id in a.ids() {
+        assert_eq!(a.ty(id), b.ty(id));
+    }
+    assert_eq!(BtfBuilder::from_btf(&b).expect("decodes").write().expect("can be written"), big);
 }
 
 /// Every query on every type: none may panic or hang.

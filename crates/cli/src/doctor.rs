@@ -270,11 +270,22 @@ fn bpf_filesystem(mounted: &[String]) -> SystemCheck {
 }
 
 /// The guard itself, loaded, attached and removed again.
-fn guard() -> ProbeOutcome {
-    match Guard::attach() {
-        Ok(_) => ProbeOutcome::Yes,
-        Err(e) if e.is_forbidden() => ProbeOutcome::Forbidden(e.to_string()),
-        Err(e) => ProbeOutcome::No(e.to_string()),
+fn guard() -> SystemCheck {
+    let (outcome, hook) = match Guard::attach() {
+        Ok(guard) => (ProbeOutcome::Yes, Some(guard.hook())),
+        Err(e) if e.is_forbidden() => (ProbeOutcome::Forbidden(e.to_string()), None),
+        Err(e) => (ProbeOutcome::No(e.to_string()), None),
+    };
+    let check = SystemCheck::probed(
+        "guard",
+        outcome,
+        CheckStatus::Missing,
+        "run, daemon, demo",
+        "use Linux 5.10 or later with BTF and CONFIG_FTRACE_SYSCALLS",
+    );
+    match hook {
+        Some(hook) => SystemCheck { found: format!("works {hook}"), ..check },
+        None => check,
     }
 }
 
@@ -320,13 +331,7 @@ fn hooks() -> Vec<SystemCheck> {
             "use Linux 5.18 or later",
         ),
         tc(),
-        SystemCheck::probed(
-            "guard",
-            guard(),
-            CheckStatus::Missing,
-            "run, daemon, demo",
-            "use Linux 5.10 or later with BTF and CONFIG_FTRACE_SYSCALLS",
-        ),
+        guard(),
         SystemCheck::probed(
             "atomic exchanges",
             probe::fetching_atomics(),

@@ -53,6 +53,60 @@ fn refused(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+/// The router's object for a big-endian machine.
+fn big_endian_router(name: &str) -> File {
+    let object = file(name);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    let headers = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let arguments = ["-O2", "-g", "-target", "bpfeb", "-mcpu=v3", "-fno-strict-aliasing", "-Iprograms/include"];
+    let mut command = Command::new(clang);
+    command.current_dir(root).args(arguments).args(["-idirafter", &headers]);
+    let source = "programs/router/router.bpf.c";
+    assert!(command.args(["-c", source, "-o", object.path()]).status().unwrap().success());
+    object
+}
+
+#[test]
+fn big_endian_objects_are_optimized_and_proven_and_not_loaded() {
+    let (object, output) = (big_endian_router("big.o"), file("big-out.o"));
+    let proven = done(&["opt", object.path(), "--prove", "-o", output.path()]);
+    assert!(proven.contains("equivalent"), "{proven}");
+    let written = std::fs::read(output.path()).unwrap();
+    assert_eq!(written[..6], *b"\x7fELF\x02\x02", "as the input");
+    assert!(done(&["inspect", object.path()]).contains("for big-endian machines"));
+    for arguments in [
+        &["verify", object.path()][..],
+        &["opt", object.path(), "--stats"],
+        &["opt", object.path(), "--repair"],
+        &["native", object.path(), "--packets", "1"],
+    ] {
+        let answer = millstream(arguments);
+        let errors = String::from_utf8_lossy(&answer.stderr);
+        assert_eq!(answer.status.code(), Some(4), "{arguments:?}: {errors}");
+        assert!(errors.contains("big-endian"), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_big_endian_program_runs_on_memory_of_its_order() {
+    use std::io::Write as _;
+    // r0 = *(u32 *)(r1 + 0); r0 = be16 r0; exit
+    let program = b"61 01 00 00 00 00 00 00 dc 00 00 00 00 00 00 10 95 00 00 00 00 00 00 00";
+    for flags in [&[][..], &["--optimize"], &["--terms"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_millstream"))
+            .args(["exec", "--big-endian", "01020304"])
+            .args(flags)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(program).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "304", "{flags:?}");
+    }
+}
+
 #[test]
 fn our_data_planes_are_objects_by_name() {
     let output = file("builtin-out.o");

@@ -46,11 +46,6 @@ fn what_is_no_object_is_refused_with_a_reason() {
         assert_eq!((exit, out.as_str()), (2, ""), "{}", path.display());
         assert!(errors.starts_with(&*path.to_string_lossy()) && errors.contains(reason), "{errors}");
     }
-    let mut big = object.to_vec();
-    big[5] = 2;
-    let (exit, _, errors) = verify(&[&put(&files, "big.o", &big)]);
-    assert_eq!(exit, 4, "{errors}");
-    assert!(errors.contains("not supported: a big-endian object"), "{errors}");
 }
 
 #[test]

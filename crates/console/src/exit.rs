@@ -73,6 +73,12 @@ pub fn of(report: &miette::Report) -> Exit {
     if let Some(ended) = report.chain().find_map(|e| e.downcast_ref::<ExitError>()) {
         return ended.exit;
     }
+    let other_order = |e: &(dyn std::error::Error + 'static)| {
+        matches!(e.downcast_ref(), Some(millstream_loader::Error::ByteOrder(_)))
+    };
+    if report.chain().any(other_order) {
+        return Exit::NotPermitted;
+    }
     let errno = |error: &millstream_kernel::KernelError| match error {
         // The map is frozen, for everybody.
         millstream_kernel::KernelError::Call { call: "bpf(MAP_UPDATE_ELEM)", .. } => None,
@@ -107,8 +113,11 @@ impl WithExitCode for millstream_lab::Error {
 
 impl WithExitCode for millstream_opt::OptError {
     fn exit(&self) -> Exit {
-        // A lack of rights is the kernel's; any other error is the object's.
-        self.kernel_error().map_or(Exit::Input, WithExitCode::exit)
+        match self {
+            Self::Loader(millstream_loader::Error::ByteOrder(_)) => Exit::NotPermitted,
+            // A lack of rights is the kernel's; any other error is the object's.
+            _ => self.kernel_error().map_or(Exit::Input, WithExitCode::exit),
+        }
     }
 }
 

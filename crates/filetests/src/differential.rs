@@ -6,6 +6,7 @@ use millstream_interp::ir::IrInterpreter;
 use millstream_ir::random::{ENTRIES, MEMORY, VALUE};
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module, random};
+use millstream_isa::ByteOrder;
 use millstream_passes::{Fuel, PassPipeline, PassSession, TargetInfo};
 
 use crate::engine::{ExecutionEngine, call};
@@ -24,7 +25,7 @@ struct EngineOutcome {
 /// A description of the disagreement, with the function.
 pub fn check_random(choices: &[u8], args: [u64; 2], target: &TargetInfo) -> Result<(), String> {
     let module = random::module(choices);
-    let expected = outcome(&module, ExecutionEngine::Ir, args)?;
+    let expected = outcome(&module, ExecutionEngine::Ir, args, target.byte_order)?;
     expected.result.as_ref().map_err(|fault| format!("{fault}\n{module}"))?;
     let mut optimized = module.clone();
     let mut session = PassSession::new(target.clone());
@@ -35,7 +36,7 @@ pub fn check_random(choices: &[u8], args: [u64; 2], target: &TargetInfo) -> Resu
         ("optimised", &optimized, ExecutionEngine::Ir),
         ("optimised and lowered", &optimized, ExecutionEngine::Lowered),
     ] {
-        let found = outcome(module, engine, args)?;
+        let found = outcome(module, engine, args, target.byte_order)?;
         if found != expected {
             return Err(format!("{name}, on {args:?}: expected {expected:?}, found {found:?}\n{module}"));
         }
@@ -63,8 +64,10 @@ pub fn check_passes(
     if !changed {
         return Ok(());
     }
-    let expected = outcome(&module, ExecutionEngine::Ir, args)?;
-    let same = |module: &Module| Ok::<_, String>(outcome(module, ExecutionEngine::Ir, args)? == expected);
+    let expected = outcome(&module, ExecutionEngine::Ir, args, target.byte_order)?;
+    let same = |module: &Module| {
+        Ok::<_, String>(outcome(module, ExecutionEngine::Ir, args, target.byte_order)? == expected)
+    };
     if same(&after)? {
         return Ok(());
     }
@@ -95,13 +98,18 @@ fn passed(
     Ok((module, changed, session.fuel))
 }
 
-fn outcome(module: &Module, engine: ExecutionEngine, [a, b]: [u64; 2]) -> Result<EngineOutcome, String> {
-    let mut machine = MachineState::default();
+fn outcome(
+    module: &Module,
+    engine: ExecutionEngine,
+    [a, b]: [u64; 2],
+    order: ByteOrder,
+) -> Result<EngineOutcome, String> {
+    let mut machine = MachineState::default().with_byte_order(order);
     let interpreter = IrInterpreter::new(module, &mut machine);
     let map = interpreter.map(Map::from_u32(0)).ok_or("no map")?;
     for i in 0..ENTRIES {
         let value: Vec<u8> = (0..VALUE).map(|k| (i * 31 + k * 7) as u8).collect();
-        machine.maps.set(map, &i.to_le_bytes(), &value, 0).map_err(|errno| format!("error {errno}"))?;
+        machine.maps.set(map, &order.bytes_of_u32(i), &value, 0).map_err(|errno| format!("error {errno}"))?;
     }
     machine.reset(&[]);
     let address = machine.add_memory((0..MEMORY as u8).collect());

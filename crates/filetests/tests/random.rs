@@ -2,6 +2,7 @@
 //! order, and any prefix of their rewrites. `PROPTEST_CASES=N` tries more of them.
 
 use millstream_filetests::{check_passes, check_random};
+use millstream_isa::ByteOrder;
 use millstream_passes::{Fuel, Pass, PassPipeline, TargetInfo, registry};
 use proptest::prelude::*;
 
@@ -16,7 +17,13 @@ fn arg() -> impl Strategy<Value = u64> {
 
 fn target() -> impl Strategy<Value = TargetInfo> {
     let small = |isa| TargetInfo { slots_first: true, ..TargetInfo::bpf(isa) };
-    prop_oneof![(1u8..=4).prop_map(TargetInfo::bpf), (1u8..=4).prop_map(small), Just(TargetInfo::native())]
+    let big = |isa| TargetInfo { byte_order: ByteOrder::Big, ..TargetInfo::bpf(isa) };
+    prop_oneof![
+        (1u8..=4).prop_map(TargetInfo::bpf),
+        (1u8..=4).prop_map(small),
+        (1u8..=4).prop_map(big),
+        Just(TargetInfo::native())
+    ]
 }
 
 proptest! {

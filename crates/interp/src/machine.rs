@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use millstream_isa::ByteOrder;
+
 use crate::made_up_memory::{PAGE, havoc_page};
 use crate::maps::MapSet;
 use crate::packet::{ContextKind, PacketBuffer};
@@ -138,6 +140,18 @@ impl MachineState {
         machine
     }
 
+    /// The same machine with memory of this byte order. Maps are added after that.
+    pub fn with_byte_order(mut self, order: ByteOrder) -> MachineState {
+        self.maps.order = order;
+        self.sync_context();
+        self
+    }
+
+    /// Byte order of the memory.
+    pub fn byte_order(&self) -> ByteOrder {
+        self.maps.order
+    }
+
     /// Sets the packet and clears what an earlier run left: events, redirect, extra objects.
     pub fn reset(&mut self, packet: &[u8]) {
         self.packet.set(packet);
@@ -168,14 +182,15 @@ impl MachineState {
 
     /// A 32-bit field of the context; 0 outside of it.
     pub(crate) fn context_field(&self, offset: usize) -> u32 {
-        let bytes = self.context.get(offset..).and_then(|rest| rest.first_chunk());
-        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+        let bytes = self.context.get(offset..).and_then(|rest| rest.first_chunk::<4>());
+        bytes.map_or(0, |bytes| self.byte_order().number(bytes) as u32)
     }
 
     /// Sets a 32-bit field of the context, if it has one there.
     pub fn set_context_field(&mut self, offset: usize, value: u32) {
+        let order = self.byte_order();
         if let Some(field) = self.context.get_mut(offset..).and_then(|rest| rest.first_chunk_mut()) {
-            *field = value.to_le_bytes();
+            *field = order.bytes_of_u32(value);
         }
     }
 
@@ -302,7 +317,8 @@ impl MachineState {
                 let seed = self.env.made_up.filter(|_| !write);
                 let seed = seed.ok_or_else(|| fault("the kernel's memory"))?;
                 let (start, off) = (addr - addr % PAGE, addr % PAGE);
-                let bytes = self.kernel.entry(start).or_insert_with(|| havoc_page(seed, start));
+                let order = self.maps.order;
+                let bytes = self.kernel.entry(start).or_insert_with(|| havoc_page(seed, start, order));
                 part(bytes, off, size).ok_or_else(|| fault("beyond a page of the kernel's memory"))
             }
             MemoryLocation::Function(_) => Err(fault("a function")),
@@ -315,10 +331,9 @@ impl MachineState {
     /// # Errors
     /// [`Fault::Access`].
     pub fn read(&mut self, addr: u64, size: millstream_isa::Size) -> Result<u64, Fault> {
+        let order = self.byte_order();
         let bytes = self.bytes(addr, u64::from(size.bytes()), false)?;
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        Ok(u64::from_le_bytes(word))
+        Ok(order.number(bytes))
     }
 
     /// Writes the low 1, 2, 4 or 8 bytes of a value.
@@ -326,9 +341,8 @@ impl MachineState {
     /// # Errors
     /// [`Fault::Access`].
     pub fn write(&mut self, addr: u64, size: millstream_isa::Size, value: u64) -> Result<(), Fault> {
-        let bytes = self.bytes(addr, u64::from(size.bytes()), true)?;
-        let len = bytes.len();
-        bytes.copy_from_slice(&value.to_le_bytes()[..len]);
+        let order = self.byte_order();
+        order.put(value, self.bytes(addr, u64::from(size.bytes()), true)?);
         Ok(())
     }
 }

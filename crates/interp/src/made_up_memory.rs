@@ -1,5 +1,7 @@
 //! Memory of the kernel with made-up contents.
 
+use millstream_isa::ByteOrder;
+
 /// First address of the kernel's memory with made-up contents ([`crate::ExecutionEnv::made_up`]).
 pub const KERNEL_MEMORY: u64 = 0xffff_8880_0000_0000;
 
@@ -7,12 +9,12 @@ pub const KERNEL_MEMORY: u64 = 0xffff_8880_0000_0000;
 pub(crate) const PAGE: u64 = 4096;
 
 /// A page of the kernel's memory: numbers, large and small, and addresses of more of it.
-pub(crate) fn havoc_page(seed: u64, address: u64) -> Vec<u8> {
+pub(crate) fn havoc_page(seed: u64, address: u64, order: ByteOrder) -> Vec<u8> {
     let words = (0..PAGE).step_by(8).map(|at| {
         let question = mixed(seed ^ (address + at));
         if question & 3 == 0 { pointer(question) } else { number(question) }
     });
-    words.flat_map(u64::to_le_bytes).collect()
+    words.flat_map(|word| order.bytes_of_u64(word)).collect()
 }
 
 /// A number of the kind that programs compare with.

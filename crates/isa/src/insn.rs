@@ -183,11 +183,14 @@ pub enum Operand {
 }
 
 /// Byte order operation. `ToLe` and `ToBe` are relative to the host; `Swap` is unconditional (v4).
+///
+/// The host is little-endian here. Programs of big-endian machines are read so that they do the same on it:
+/// see [`RawInsn::from_bytes_in`](crate::RawInsn::from_bytes_in).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SwapKind {
-    /// To little endian: truncates on a little-endian machine.
+    /// To little endian: truncates.
     ToLe,
-    /// To big endian: swaps on a little-endian machine.
+    /// To big endian: swaps.
     ToBe,
     /// Unconditional swap.
     Swap,

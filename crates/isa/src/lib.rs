@@ -11,6 +11,7 @@
 
 pub mod absint;
 pub mod asm;
+mod byte_order;
 mod codes;
 mod decode;
 pub mod disasm;
@@ -22,6 +23,7 @@ mod map_type;
 mod raw;
 pub mod semantics;
 
+pub use byte_order::ByteOrder;
 pub use decode::{decode, decode_all};
 pub use encode::encode_all;
 pub use insn::*;

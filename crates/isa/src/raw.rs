@@ -1,5 +1,6 @@
 //! The 8-byte slot, and what can be wrong with one.
 
+use crate::ByteOrder;
 use std::fmt;
 
 /// One 8-byte slot, the kernel's `struct bpf_insn`.
@@ -24,7 +25,7 @@ impl fmt::Debug for RawInsn {
 }
 
 impl RawInsn {
-    /// The slot in the little-endian form of the kernel.
+    /// The slot in the form of a little-endian kernel.
     pub fn to_bytes(self) -> [u8; 8] {
         let [o0, o1] = self.off.to_le_bytes();
         let [i0, i1, i2, i3] = self.imm.to_le_bytes();
@@ -42,10 +43,60 @@ impl RawInsn {
         }
     }
 
+    /// The slot in the form of a kernel of this byte order: see [`RawInsn::from_bytes_in`].
+    pub fn to_bytes_in(self, order: ByteOrder) -> [u8; 8] {
+        match order {
+            ByteOrder::Little => self.to_bytes(),
+            ByteOrder::Big => {
+                let [o0, o1] = self.off.to_be_bytes();
+                let [i0, i1, i2, i3] = self.imm.to_be_bytes();
+                [self.with_host(order).code, self.dst << 4 | self.src & 15, o0, o1, i0, i1, i2, i3]
+            }
+        }
+    }
+
+    /// Reads one slot of a program for a machine of this byte order.
+    ///
+    /// Of a big-endian machine, the slot stands for what it does there: `be16` and its like, which keep the
+    /// order of such a machine, are read as `le16`, and the other way round. So registers have the same
+    /// semantics whatever the machine is. [`RawInsn::with_host`] gives the names that the machine has.
+    pub fn from_bytes_in(b: [u8; 8], order: ByteOrder) -> RawInsn {
+        match order {
+            ByteOrder::Little => RawInsn::from_bytes(b),
+            ByteOrder::Big => {
+                let slot = RawInsn {
+                    code: b[0],
+                    dst: b[1] >> 4,
+                    src: b[1] & 15,
+                    off: i16::from_be_bytes([b[2], b[3]]),
+                    imm: i32::from_be_bytes([b[4], b[5], b[6], b[7]]),
+                };
+                slot.with_host(order)
+            }
+        }
+    }
+
+    /// Exchanges `le` and `be` of byte order operations if the machine is big-endian.
+    pub const fn with_host(self, order: ByteOrder) -> RawInsn {
+        const TO_LE: u8 = 0xd4;
+        const TO_BE: u8 = 0xdc;
+        let code = match (order, self.code) {
+            (ByteOrder::Big, TO_LE) => TO_BE,
+            (ByteOrder::Big, TO_BE) => TO_LE,
+            (_, code) => code,
+        };
+        RawInsn { code, ..self }
+    }
+
     /// Splits a byte string into slots; `None` if its length is no multiple of 8.
     pub fn slice_from_bytes(bytes: &[u8]) -> Option<Vec<RawInsn>> {
+        RawInsn::slice_from_bytes_in(bytes, ByteOrder::Little)
+    }
+
+    /// As [`RawInsn::slice_from_bytes`], of a program for a machine of this byte order.
+    pub fn slice_from_bytes_in(bytes: &[u8], order: ByteOrder) -> Option<Vec<RawInsn>> {
         let (slots, rest) = bytes.as_chunks::<8>();
-        rest.is_empty().then(|| slots.iter().map(|s| RawInsn::from_bytes(*s)).collect())
+        rest.is_empty().then(|| slots.iter().map(|s| RawInsn::from_bytes_in(*s, order)).collect())
     }
 }
 

@@ -2,14 +2,15 @@
 //!
 //! A link that is dropped detaches its program, unless it is pinned or opened elsewhere too.
 
+use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use crate::error::Result;
+use crate::error::{KernelError, Result};
 use crate::info::{self, LinkInfo};
 use crate::map;
 use crate::program::KernelProgram;
-use crate::sys::{self, LinkCreate, LinkDetach, LinkUpdate, PlainData, RawTracepoint, uapi};
+use crate::sys::{self, IterCreate, LinkCreate, LinkDetach, LinkUpdate, PlainData, RawTracepoint, uapi};
 use crate::types::AttachType;
 
 /// Place in the receive path at which an XDP program runs.
@@ -80,6 +81,34 @@ impl Link {
         Self::create(program, attr, || {
             format!("attaching TC program {:?} to {hook} of interface {ifindex}", program.name())
         })
+    }
+
+    /// Attaches an iterator that walks objects of the kernel, of the kind that the program was loaded for.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn attach_iterator(program: &KernelProgram) -> Result<Self> {
+        let mut attr = LinkCreate::zeroed();
+        attr.attach_type = AttachType::TRACE_ITER.0;
+        Self::create(program, attr, || format!("attaching iterator {:?}", program.name()))
+    }
+
+    /// Walks the objects of an iterator, and returns what its program has written.
+    ///
+    /// # Errors
+    /// If the link is no iterator's, or the program fails.
+    pub fn iterate(&self) -> Result<Vec<u8>> {
+        let mut attr = IterCreate::zeroed();
+        attr.link_fd = self.fd.as_raw_fd() as u32;
+        let fd = sys::call_fd(sys::ITER_CREATE, &mut attr, || "walking an iterator".to_owned())?;
+        let mut written = Vec::new();
+        match std::fs::File::from(fd).read_to_end(&mut written) {
+            Ok(_) => Ok(written),
+            Err(e) => {
+                let errno = e.raw_os_error().unwrap_or(libc::EIO);
+                Err(KernelError::call("read", "reading an iterator".to_owned(), errno))
+            }
+        }
     }
 
     fn create(program: &KernelProgram, mut attr: LinkCreate, doing: impl FnOnce() -> String) -> Result<Self> {

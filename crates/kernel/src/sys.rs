@@ -19,7 +19,7 @@ pub(crate) use libbpf_sys::{
     bpf_attr__bindgen_ty_11 as RawTracepoint, bpf_attr__bindgen_ty_12 as BtfLoad,
     bpf_attr__bindgen_ty_14 as LinkCreate, bpf_attr__bindgen_ty_15 as LinkUpdate,
     bpf_attr__bindgen_ty_16 as LinkDetach, bpf_attr__bindgen_ty_17 as EnableStats,
-    bpf_attr__bindgen_ty_19 as BindMap,
+    bpf_attr__bindgen_ty_18 as IterCreate, bpf_attr__bindgen_ty_19 as BindMap,
 };
 
 /// Marks the structures that consist of integers (and unions of them) only, so that all-zero bytes are a
@@ -54,6 +54,7 @@ plain!(
     LinkCreate,
     LinkUpdate,
     LinkDetach,
+    IterCreate,
     BindMap,
     EnableStats,
     ProgAttach,
@@ -109,6 +110,7 @@ commands!(
     LINK_UPDATE = BPF_LINK_UPDATE,
     LINK_DETACH = BPF_LINK_DETACH,
     ENABLE_STATS = BPF_ENABLE_STATS,
+    ITER_CREATE = BPF_ITER_CREATE,
 );
 
 /// Calls bpf(2); the error is the bare errno.

@@ -108,7 +108,7 @@ impl Error {
         /// `ENOTSUPP`, which the kernel gives and the C library does not name.
         const NOT_SUPPORTED: i32 = 524;
         let errno = match self {
-            Error::Missing { .. } => return true,
+            Error::Missing { .. } | Error::Loader(millstream_loader::Error::ByteOrder(_)) => return true,
             Error::Kernel(e) | Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
             Error::Load { source: LoadError::Refused(e), .. } => e.errno(),
             Error::Io { cause, .. } => cause.raw_os_error(),

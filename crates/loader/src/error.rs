@@ -2,12 +2,16 @@
 
 use millstream_btf::BtfError;
 use millstream_btf::core::{CoreError, PatchError};
+use millstream_isa::ByteOrder;
 use millstream_kernel::LoadError;
 use millstream_object::ObjectError;
 
 /// Reason why an object could not be prepared: its maps, its settings, its names.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The object is for machines of the other byte order.
+    #[error("the object is for {0} machines, and the kernel of this machine is {host}", host = ByteOrder::HOST)]
+    ByteOrder(ByteOrder),
     /// The kernel refused something.
     #[error(transparent)]
     Kernel(#[from] millstream_kernel::KernelError),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use millstream_isa::ByteOrder;
 use millstream_kernel::{self as kernel, AttachType, KernelMap, ProgramType};
 use millstream_object::{FuncId, InitialValue, MapId, MapOrigin, Object};
 use rustc_hash::FxHashMap;
@@ -182,6 +183,7 @@ impl<'a> ObjectLoader<'a> {
     /// If a map cannot be made or filled. BTF that the kernel refuses is no error but a note, and so are the
     /// properties that the object leaves to its loader.
     pub fn prepare(self) -> Result<Session<'a>, Error> {
+        self.check_byte_order()?;
         let mut notes = self.notes.clone();
         let btf = self.load_btf(&mut notes)?;
         let made = maps::create_all(
@@ -192,6 +194,14 @@ impl<'a> ObjectLoader<'a> {
             self.without_impossible_maps,
         )?;
         Ok(Session::new(self.object, made, btf, notes, self.types, self.core_types))
+    }
+
+    /// Refuses objects for machines of the other byte order.
+    pub(crate) fn check_byte_order(&self) -> Result<(), Error> {
+        match self.object.byte_order() {
+            ByteOrder::HOST => Ok(()),
+            other => Err(Error::ByteOrder(other)),
+        }
     }
 
     fn load_btf(&self, notes: &mut Vec<String>) -> Result<Option<kernel::KernelBtf>, Error> {

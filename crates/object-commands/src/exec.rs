@@ -12,7 +12,7 @@ use miette::{Context as _, IntoDiagnostic, Result, miette};
 use millstream_bpf::raw::{lift_raw, lower_raw};
 use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
 use millstream_interp::{ContextKind, MachineState};
-use millstream_isa::{RawInsn, decode_all};
+use millstream_isa::{ByteOrder, RawInsn, decode_all};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 use millstream_prove::{ProofLimits, SymbolicProgram};
 
@@ -33,6 +33,9 @@ pub struct ExecArgs {
     /// Do not run it: evaluate what it computes as terms of the prover
     #[arg(long, conflicts_with = "count")]
     terms: bool,
+    /// The program is for big-endian machines, and runs on memory of that order
+    #[arg(long)]
+    big_endian: bool,
     /// Print the number of executed instructions to standard error
     #[arg(long)]
     count: bool,
@@ -47,16 +50,18 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode> {
         .wrap_err("cannot read the program from standard input")?;
     let code = bytes(&text).wrap_err("the program on standard input")?;
     let memory = bytes(args.memory.as_deref().unwrap_or_default()).wrap_err("the memory argument")?;
-    let slots = RawInsn::slice_from_bytes(&code)
+    let order = if args.big_endian { ByteOrder::Big } else { ByteOrder::Little };
+    let slots = RawInsn::slice_from_bytes_in(&code, order)
         .ok_or_else(|| miette!(help = "an instruction is 8 bytes", "the program has {} bytes", code.len()))?;
-    let slots = if args.roundtrip || args.optimize { roundtrip(&slots, args.optimize)? } else { slots };
+    let slots =
+        if args.roundtrip || args.optimize { roundtrip(&slots, order, args.optimize)? } else { slots };
     if args.terms {
-        outln!("{:x}", evaluated(&slots, &memory)?);
+        outln!("{:x}", evaluated(&slots, order, &memory)?);
         return Ok(ExitCode::SUCCESS);
     }
     let program = DecodedProgram::new(&slots).into_diagnostic().wrap_err("the program on standard input")?;
 
-    let mut machine = MachineState::new(ContextKind::Raw);
+    let mut machine = MachineState::new(ContextKind::Raw).with_byte_order(order);
     machine.fuel = args.fuel;
     let length = memory.len() as u64;
     let address = if memory.is_empty() { 0 } else { machine.add_memory(memory) };
@@ -71,22 +76,23 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode> {
 
 /// Value of the prover's term for `r0` on these bytes. If the program's behaviour on arbitrary bytes is not
 /// decided within the limits, as in loops over them, the term is built for these bytes.
-fn evaluated(slots: &[RawInsn], memory: &[u8]) -> Result<u64> {
+fn evaluated(slots: &[RawInsn], order: ByteOrder, memory: &[u8]) -> Result<u64> {
     let insns: Vec<_> = decode_all(slots).into_diagnostic()?.into_iter().map(|(_, insn)| insn).collect();
     let limits = ProofLimits { time: Duration::from_secs(5), instructions: 20_000, ..ProofLimits::default() };
-    let open = SymbolicProgram::on_memory(&insns, memory.len(), None, &limits).and_then(|e| e.run(&[memory]));
+    let open = SymbolicProgram::on_memory(&insns, order, memory.len(), None, &limits);
+    let open = open.and_then(|e| e.run(&[memory]));
     let values = open.or_else(|_| {
         let limits = ProofLimits { time: Duration::from_secs(60), instructions: 10_000_000, ..limits };
-        SymbolicProgram::on_memory(&insns, memory.len(), Some(memory), &limits)?.run(&[memory])
+        SymbolicProgram::on_memory(&insns, order, memory.len(), Some(memory), &limits)?.run(&[memory])
     });
     values.into_diagnostic()?.first().map(|v| v.result).ok_or_else(|| miette!("nothing came of it"))
 }
 
 /// The program after lifting and lowering, with or without the passes.
-fn roundtrip(slots: &[RawInsn], optimize: bool) -> Result<Vec<RawInsn>> {
+fn roundtrip(slots: &[RawInsn], order: ByteOrder, optimize: bool) -> Result<Vec<RawInsn>> {
     let mut module = lift_raw(slots, None).into_diagnostic()?;
     if optimize {
-        let mut session = PassSession::new(TargetInfo::bpf(4));
+        let mut session = PassSession::new(TargetInfo { byte_order: order, ..TargetInfo::bpf(4) });
         PassPipeline::default_o2().run(&mut module, &mut session).into_diagnostic()?;
     }
     lower_raw(&module).into_diagnostic()

@@ -1,4 +1,4 @@
-//! ELF64 little-endian relocatable files: the whole of one, in memory, to be read, changed and written.
+//! ELF64 relocatable files of either byte order: the whole of one, in memory, to be read, changed and written.
 //!
 //! The file's own string tables are kept, so names need no rewriting; sections and symbols keep their numbers
 //! until they are written, when those marked as deleted drop out and every reference is renumbered. (The
@@ -8,6 +8,7 @@
 //! Invariant: the sections' data together are no longer than the file, so that copies of them are bounded.
 
 use crate::error::{ElfPart, ObjectError};
+use millstream_isa::ByteOrder;
 
 const SHT_NULL: u32 = 0;
 pub(crate) const SHT_PROGBITS: u32 = 1;
@@ -136,6 +137,8 @@ pub(crate) struct ElfRelocation {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Elf {
     header: Vec<u8>,
+    /// Byte order of the file, and of the machine that it is for.
+    pub(crate) order: ByteOrder,
     names: usize,
     pub(crate) sections: Vec<ElfSection>,
     pub(crate) symbols: Vec<ElfSymbol>,
@@ -146,6 +149,7 @@ pub(crate) struct Elf {
 #[derive(Clone, Copy)]
 struct ElfBytes<'a> {
     data: &'a [u8],
+    order: ByteOrder,
     part: ElfPart,
 }
 
@@ -156,13 +160,13 @@ impl<'a> ElfBytes<'a> {
         bytes.ok_or(ObjectError::Truncated { part: self.part, at, need: N, have: self.data.len() })
     }
     fn u16(&self, at: usize) -> Result<u16, ObjectError> {
-        self.array(at).map(u16::from_le_bytes)
+        self.array::<2>(at).map(|bytes| self.order.number(&bytes) as u16)
     }
     fn u32(&self, at: usize) -> Result<u32, ObjectError> {
-        self.array(at).map(u32::from_le_bytes)
+        self.array::<4>(at).map(|bytes| self.order.number(&bytes) as u32)
     }
     fn u64(&self, at: usize) -> Result<u64, ObjectError> {
-        self.array(at).map(u64::from_le_bytes)
+        self.array::<8>(at).map(|bytes| self.order.number(&bytes))
     }
 }
 
@@ -176,9 +180,10 @@ fn string(table: &[u8], offset: u32) -> String {
 
 impl Elf {
     pub(crate) fn parse(file: &[u8]) -> Result<Elf, ObjectError> {
-        let head = ElfBytes { data: file, part: ElfPart::Header };
-        check_header(&head)?;
-        let mut elf = Elf { header: file[..HEADER].to_vec(), ..Elf::default() };
+        let order = byte_order(file)?;
+        let head = ElfBytes { data: file, order, part: ElfPart::Header };
+        check_machine(&head)?;
+        let mut elf = Elf { header: file[..HEADER].to_vec(), order, ..Elf::default() };
         let (table, entry, count) = (head.u64(40)?, head.u16(58)?, head.u16(60)?);
         elf.names = usize::from(head.u16(62)?);
         if usize::from(entry) != SECTION_HEADER || count == 0 {
@@ -186,7 +191,7 @@ impl Elf {
         }
         let mut total = 0u64;
         for n in 0..usize::from(count) {
-            let section = read_section(file, table, n)?;
+            let section = read_section(file, order, table, n)?;
             total = total.saturating_add(section.data.len() as u64);
             if total > file.len() as u64 {
                 return Err(ObjectError::BadElf("its sections overlap"));
@@ -234,7 +239,7 @@ impl Elf {
         let mut budget = NAMES_LIMIT;
         let mut symbols = Vec::with_capacity(section.data.len() / SYMBOL);
         for n in 0..section.data.len() / SYMBOL {
-            let mut symbol = read_symbol(&section.data, n)?;
+            let mut symbol = read_symbol(&section.data, self.order, n)?;
             if symbol.shndx == SHN_XINDEX
                 || usize::from(symbol.shndx) >= self.sections.len() && symbol.shndx < SHN_LORESERVE
             {
@@ -263,7 +268,7 @@ impl Elf {
     pub(crate) fn relocations(&self, section: usize) -> Result<Vec<ElfRelocation>, ObjectError> {
         let s = &self.sections[section];
         let (size, part) = if s.kind == SHT_RELA { (RELA, true) } else { (REL, false) };
-        let bytes = ElfBytes { data: &s.data, part: ElfPart::Section(section) };
+        let bytes = ElfBytes { data: &s.data, order: self.order, part: ElfPart::Section(section) };
         if !s.data.len().is_multiple_of(size) {
             return Err(ObjectError::BadSection {
                 section: s.name.clone(),
@@ -293,10 +298,10 @@ impl Elf {
         let size = if addends { RELA } else { REL };
         let mut data = Vec::with_capacity(relocs.len() * size);
         for r in relocs {
-            data.extend(r.offset.to_le_bytes());
-            data.extend(((r.symbol as u64) << 32 | u64::from(r.kind)).to_le_bytes());
+            data.extend(self.order.bytes_of_u64(r.offset));
+            data.extend(self.order.bytes_of_u64((r.symbol as u64) << 32 | u64::from(r.kind)));
             if addends {
-                data.extend(r.addend.to_le_bytes());
+                data.extend(self.order.bytes_of_u64(r.addend as u64));
             }
         }
         let s = &mut self.sections[section];
@@ -362,18 +367,24 @@ fn limited(name: String, budget: &mut usize) -> Result<String, ObjectError> {
     Ok(name)
 }
 
-fn check_header(head: &ElfBytes<'_>) -> Result<(), ObjectError> {
-    if !head.data.starts_with(b"\x7fELF") {
+/// Byte order of a file with a whole header.
+fn byte_order(file: &[u8]) -> Result<ByteOrder, ObjectError> {
+    if !file.starts_with(b"\x7fELF") {
         return Err(ObjectError::NotElf);
     }
-    head.array::<HEADER>(0)?;
-    let ident: [u8; 16] = head.array(0)?;
-    if ident[4] != 2 {
+    let head = ElfBytes { data: file, order: ByteOrder::Little, part: ElfPart::Header };
+    let header: [u8; HEADER] = head.array(0)?;
+    if header[4] != 2 {
         return Err(ObjectError::BadElf("it is a 32-bit file"));
     }
-    if ident[5] != 1 {
-        return Err(ObjectError::Unsupported("a big-endian object; compile it for bpfel"));
+    match header[5] {
+        1 => Ok(ByteOrder::Little),
+        2 => Ok(ByteOrder::Big),
+        _ => Err(ObjectError::BadElf("its byte order is neither of the two")),
     }
+}
+
+fn check_machine(head: &ElfBytes<'_>) -> Result<(), ObjectError> {
     match head.u16(18)? {
         // Compilers of before 2016 had no number for BPF.
         EM_BPF | EM_NONE => Ok(()),
@@ -381,8 +392,8 @@ fn check_header(head: &ElfBytes<'_>) -> Result<(), ObjectError> {
     }
 }
 
-fn read_section(file: &[u8], table: u64, n: usize) -> Result<ElfSection, ObjectError> {
-    let bytes = ElfBytes { data: file, part: ElfPart::SectionTable };
+fn read_section(file: &[u8], order: ByteOrder, table: u64, n: usize) -> Result<ElfSection, ObjectError> {
+    let bytes = ElfBytes { data: file, order, part: ElfPart::SectionTable };
     let outside = ObjectError::BadElf("its table of sections lies outside the file");
     let at = usize::try_from(table).ok().and_then(|t| t.checked_add(n * SECTION_HEADER)).ok_or(outside)?;
     let mut s = ElfSection {
@@ -407,8 +418,8 @@ fn read_section(file: &[u8], table: u64, n: usize) -> Result<ElfSection, ObjectE
     Ok(s)
 }
 
-fn read_symbol(table: &[u8], n: usize) -> Result<ElfSymbol, ObjectError> {
-    let bytes = ElfBytes { data: table, part: ElfPart::Symbols };
+fn read_symbol(table: &[u8], order: ByteOrder, n: usize) -> Result<ElfSymbol, ObjectError> {
+    let bytes = ElfBytes { data: table, order, part: ElfPart::Symbols };
     let at = n * SYMBOL;
     let [info, other] = bytes.array(at + 4)?;
     Ok(ElfSymbol {
@@ -458,15 +469,16 @@ impl<'a> ElfWriter<'a> {
         let local = |s: &ElfSymbol| s.binding() == STB_LOCAL;
         let all = self.elf.symbols.iter().enumerate().filter(|(_, s)| stays(s));
         let (locals, others): (Vec<_>, Vec<_>) = all.partition(|(_, s)| local(s));
+        let order = self.elf.order;
         let mut data = Vec::new();
         for (new, (old, s)) in locals.iter().chain(&others).enumerate() {
             self.symbol_numbers[*old] = Some(new as u32);
             let shndx = s.section().and_then(|n| self.section_numbers[n]).unwrap_or(s.shndx);
-            data.extend(s.name_offset.to_le_bytes());
+            data.extend(order.bytes_of_u32(s.name_offset));
             data.extend([s.info, s.other]);
-            data.extend(shndx.to_le_bytes());
-            data.extend(s.value.to_le_bytes());
-            data.extend(s.size.to_le_bytes());
+            data.extend(order.bytes_of_u16(shndx));
+            data.extend(order.bytes_of_u64(s.value));
+            data.extend(order.bytes_of_u64(s.size));
         }
         let table = &mut sections[self.elf.symbol_table];
         table.set_data(data);
@@ -474,14 +486,16 @@ impl<'a> ElfWriter<'a> {
     }
 
     fn renumber_relocations(&self, sections: &mut [ElfSection]) -> Result<(), ObjectError> {
+        let order = self.elf.order;
         for s in sections.iter_mut().filter(|s| s.is_relocations() && !s.deleted) {
             let size = if s.kind == SHT_RELA { RELA } else { REL };
             for r in s.data.chunks_exact_mut(size) {
-                let old = u32::from_le_bytes([r[12], r[13], r[14], r[15]]);
-                let Some(new) = self.symbol_numbers.get(old as usize).copied() else { continue };
+                let info = order.number(&r[8..16]);
+                let Some(new) = self.symbol_numbers.get((info >> 32) as usize).copied() else { continue };
                 let gone =
                     || ObjectError::Unwritable(format!("{} refers to a symbol that was removed", s.name));
-                r[12..16].copy_from_slice(&new.ok_or_else(gone)?.to_le_bytes());
+                let info = u64::from(new.ok_or_else(gone)?) << 32 | u64::from(info as u32);
+                order.put(info, &mut r[8..16]);
             }
         }
         Ok(())
@@ -492,6 +506,7 @@ impl<'a> ElfWriter<'a> {
     }
 
     fn finish(&self, sections: &[ElfSection]) -> Result<Vec<u8>, ObjectError> {
+        let order = self.elf.order;
         let mut out = self.elf.header.clone();
         let mut headers = Vec::new();
         for s in sections.iter().filter(|s| !s.deleted) {
@@ -502,15 +517,11 @@ impl<'a> ElfWriter<'a> {
             let info_is_section = s.is_relocations() || s.flags & SHF_INFO_LINK != 0;
             let info = if info_is_section { self.renumber(s.info) } else { s.info };
             let offset = if s.kind == 0 { 0 } else { out.len() as u64 };
-            headers.extend(s.name_offset.to_le_bytes());
-            headers.extend(s.kind.to_le_bytes());
-            for field in [s.flags, s.addr, offset, s.size] {
-                headers.extend(field.to_le_bytes());
-            }
-            headers.extend(self.renumber(s.link).to_le_bytes());
-            headers.extend(info.to_le_bytes());
-            headers.extend(s.align.to_le_bytes());
-            headers.extend(s.entry_size.to_le_bytes());
+            headers.extend([s.name_offset, s.kind].map(|field| order.bytes_of_u32(field)).concat());
+            let place = [s.flags, s.addr, offset, s.size];
+            headers.extend(place.map(|field| order.bytes_of_u64(field)).concat());
+            headers.extend([self.renumber(s.link), info].map(|field| order.bytes_of_u32(field)).concat());
+            headers.extend([s.align, s.entry_size].map(|field| order.bytes_of_u64(field)).concat());
             out.extend(&s.data);
         }
         while !out.len().is_multiple_of(8) {
@@ -523,9 +534,9 @@ impl<'a> ElfWriter<'a> {
         // No program headers: an object file has none, or they describe the old layout.
         out[32..40].fill(0);
         out[54..58].fill(0);
-        out[40..48].copy_from_slice(&table.to_le_bytes());
-        out[60..62].copy_from_slice(&count.to_le_bytes());
-        out[62..64].copy_from_slice(&names.to_le_bytes());
+        order.put(table, &mut out[40..48]);
+        order.put(count.into(), &mut out[60..62]);
+        order.put(names.into(), &mut out[62..64]);
         Ok(out)
     }
 }

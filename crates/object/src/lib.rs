@@ -1,6 +1,6 @@
 //! Libbpf-style ELF objects, and K2's raw programs: reading, linking and writing back.
 //!
-//! [`Object::parse`] reads an ELF64 little-endian BPF object, new or of years ago, into plain descriptions:
+//! [`Object::parse`] reads an ELF64 BPF object, new or of years ago, into plain descriptions:
 //! functions with symbolic relocations, programs, maps, externs. [`Object::link`] gives one program as the
 //! kernel wants it: its function and all it calls in one vector. [`Object::replace_function`] and
 //! [`Object::write`] give the same object with other instructions. [`Object::parse_raw`] and
@@ -24,6 +24,12 @@
 //!
 //! [`NewFunction`] is read by its relocations alone: the contents of the instruction in those places do not
 //! matter.
+//!
+//! # Byte order
+//!
+//! An object is of the byte order of its machine ([`Object::byte_order`]), and so are the bytes of global data
+//! and what programs do in memory. Instructions are read into [`RawInsn`](millstream_isa::RawInsn)s that mean
+//! the same for registers whatever the order ([`RawInsn::from_bytes_in`](millstream_isa::RawInsn::from_bytes_in)).
 //!
 //! # Written sections
 //!

@@ -182,6 +182,7 @@ fn move_relocations(
     removed: &RemovedParts,
 ) -> Result<(), ObjectError> {
     let elf = &mut image.elf;
+    let order = elf.order;
     for n in 0..elf.sections.len() {
         if !elf.sections[n].is_relocations() || elf.sections[n].info as usize != section {
             continue;
@@ -194,8 +195,8 @@ fn move_relocations(
                 let at = r.offset as usize;
                 let field = elf.sections[section].data.get_mut(at..at.saturating_add(8));
                 if let Some(field) = field {
-                    let old = field.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
-                    field.copy_from_slice(&moved(removed, old).unwrap_or(old).to_le_bytes());
+                    let old = order.number(field);
+                    order.put(moved(removed, old).unwrap_or(old), field);
                 }
             }
             kept.push(ElfRelocation { offset, ..r });

@@ -142,8 +142,8 @@ impl ObjectWriter<'_> {
             let by = self.stretch(r.base, r.target);
             let field = self.elf.sections[r.section].data.get_mut(r.offset..r.offset + r.size);
             let Some(field) = field else { continue };
-            let old = field.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
-            field.copy_from_slice(&old.wrapping_add_signed(by).to_le_bytes()[..r.size]);
+            let old = self.elf.order.number(field);
+            self.elf.order.put(old.wrapping_add_signed(by), field);
         }
     }
 
@@ -163,6 +163,7 @@ impl ObjectWriter<'_> {
     }
 
     fn write_code(&mut self, section: usize) -> Result<(), ObjectError> {
+        let order = self.elf.order;
         let mut data = Vec::new();
         let mut relocs = Vec::new();
         for n in 0..self.object.functions.len() {
@@ -172,7 +173,7 @@ impl ObjectWriter<'_> {
             }
             if f.kept.is_some() {
                 let insns = self.kept(FuncId(n as u32), &mut relocs);
-                data.extend(insns.into_iter().flat_map(RawInsn::to_bytes));
+                data.extend(insns.into_iter().flat_map(|insn| insn.to_bytes_in(order)));
                 continue;
             }
             let mut insns = f.insns.clone();
@@ -191,7 +192,7 @@ impl ObjectWriter<'_> {
                     relocs.push(ElfRelocation { offset: u64::from(at * SLOT), symbol, kind, addend: 0 });
                 }
             }
-            data.extend(insns.into_iter().flat_map(RawInsn::to_bytes));
+            data.extend(insns.into_iter().flat_map(|insn| insn.to_bytes_in(order)));
         }
         self.elf.sections[section].set_data(data);
         self.write_relocations(section, &relocs)
@@ -305,7 +306,7 @@ impl ObjectWriter<'_> {
     /// Makes `.BTF.ext` anew from the records of the functions.
     fn write_ext(&mut self) -> Result<(), ObjectError> {
         let Some(n) = self.elf.find(".BTF.ext") else { return Ok(()) };
-        let mut ext = BtfExt::default();
+        let mut ext = BtfExt { order: self.elf.order, ..BtfExt::default() };
         for section in self.object.code_sections() {
             let name = &self.elf.sections[section].name;
             let Some(name) = self.object.image.ext_names.get(name).copied() else { continue };

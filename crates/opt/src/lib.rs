@@ -77,6 +77,9 @@ pub enum OptError {
     /// The object does not take its new functions.
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// The superoptimizer's windows are of little-endian memory.
+    #[error("the superoptimizer does not know big-endian machines: optimize for them without it")]
+    BigEndian,
     /// The kernel could not be asked.
     #[error(transparent)]
     Loader(#[from] millstream_loader::Error),
@@ -155,7 +158,8 @@ impl OptimizeOptions {
         };
         let since = || KernelRange::since(oldest_kernel(object));
         let kernels = self.kernels.or(self.host.map(|host| host.kernels)).unwrap_or_else(since);
-        TargetInfo { slots_first: self.goal == OptimizationGoal::Size, ..target.on(kernels) }
+        let slots_first = self.goal == OptimizationGoal::Size;
+        TargetInfo { slots_first, byte_order: object.byte_order(), ..target.on(kernels) }
     }
 
     /// Returns true if nobody asked for one way of compilation.

@@ -157,7 +157,7 @@ fn encode(
     let ty = object.btf.as_ref().and_then(|btf| Some((btf, type_of(btf, variable.name)?)));
     let bytes = match ty {
         Some((btf, ty)) => btf.parse_value(ty, text),
-        None => millstream_btf::parse_untyped(variable.size, text),
+        None => millstream_btf::parse_untyped(variable.size, text, object.byte_order()),
     };
     let fits = |bytes: &Vec<u8>| bytes.len() == variable.size as usize;
     let bytes = bytes.and_then(|bytes| if fits(&bytes) { Ok(bytes) } else { Err(ValueError::NoForm) });

@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_bpf::cost::CodeCost;
+use millstream_isa::ByteOrder;
 use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, NewFunction, Object, isa_version};
 use millstream_prove::{ProofLimits, ProofVerdict as Proof, Solver, prove};
@@ -149,6 +150,9 @@ pub struct AlternativeObject {
 /// # Errors
 /// [`OptError`] if the static compiler fails.
 pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<SuperoptimizedObject, OptError> {
+    if object.byte_order() == ByteOrder::Big {
+        return Err(OptError::BigEndian);
+    }
     let kernel = ObjectLoader::new(object).guess_types().and_then(|loader| loader.prepare());
     let kernel = kernel.map_err(|e| e.to_string());
     let mut left: Vec<(u32, String)> = Vec::new();

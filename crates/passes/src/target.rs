@@ -1,6 +1,7 @@
 //! Properties of the target that passes must know.
 
 use millstream_ir::{AluOp, Op};
+use millstream_isa::ByteOrder;
 use millstream_isa::absint::AbstractDomain;
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 
@@ -28,8 +29,8 @@ pub struct TargetInfo {
     pub keep_verifier_facts: bool,
     /// Memory accesses must be aligned to their size.
     pub strict_alignment: bool,
-    /// The machine is little-endian.
-    pub little_endian: bool,
+    /// Byte order of memory.
+    pub byte_order: ByteOrder,
     /// BPF instruction set version, 1 to 4: which operations may be introduced.
     pub isa: u8,
     /// Kernels whose verifiers will see the code: facts that they have learnt must stay visible to each of
@@ -54,7 +55,7 @@ impl TargetInfo {
         TargetInfo {
             keep_verifier_facts: true,
             strict_alignment: false,
-            little_endian: true,
+            byte_order: ByteOrder::Little,
             isa,
             kernels: KernelRange::only(VerifierGeneration::V6_18),
             map_sizes_hold: false,
@@ -69,7 +70,7 @@ impl TargetInfo {
         TargetInfo {
             keep_verifier_facts: false,
             strict_alignment: false,
-            little_endian: true,
+            byte_order: ByteOrder::HOST,
             isa: 4,
             kernels: KernelRange::only(VerifierGeneration::NEWEST),
             map_sizes_hold: false,

@@ -135,8 +135,7 @@ impl SymbolicExecutor<'_, '_> {
 
     /// Bytes in memory order as one vector.
     pub(crate) fn assemble(&mut self, bytes: &[TermId]) -> TermId {
-        let reversed: Vec<TermId> = bytes.iter().rev().copied().collect();
-        self.w.terms.concat(&reversed)
+        self.w.terms.word(bytes)
     }
 
     /// Reads the fields of the context that are pointers.
@@ -356,7 +355,7 @@ impl SymbolicExecutor<'_, '_> {
             return Ok(());
         }
         let bytes = match self.w.values.numeric(&mut self.w.terms, v) {
-            Some(t) => (0..size.bytes()).map(|i| self.w.terms.extract(t, i * 8 + 7, i * 8)).collect(),
+            Some(t) => (0..size.bytes()).map(|i| self.w.terms.byte_of(t, size.bytes(), i)).collect(),
             None => (0..size.bytes()).map(|_| self.anything(Sort::Bits(8))).collect::<Vec<_>>(),
         };
         let Some(places) = self.relocated(slot, state, dst, size) else {
@@ -484,7 +483,7 @@ impl SymbolicExecutor<'_, '_> {
         state.chains.insert(EventChain::Atomics, event);
         let result = semantics::atomic(&mut self.w.terms, op, size, &old, &v, &expected);
         let new: Vec<TermId> =
-            (0..size.bytes()).map(|i| self.w.terms.extract(result.memory, i * 8 + 7, i * 8)).collect();
+            (0..size.bytes()).map(|i| self.w.terms.byte_of(result.memory, size.bytes(), i)).collect();
         self.write(state, at, &new, None)?;
         if fetch {
             let fetched = self.w.values.number(result.fetched);

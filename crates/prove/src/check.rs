@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use millstream_isa::ByteOrder;
 use millstream_object::{FuncId, Object};
 
 use crate::counterexample::{Counterexample, CounterexampleSearch};
@@ -197,7 +198,7 @@ impl ProofStrategy {
         }
     }
 
-    fn forms(self, limits: &ProofLimits) -> NormalizationRules {
+    fn forms(self, limits: &ProofLimits, order: ByteOrder) -> NormalizationRules {
         let steps = matches!(self, ProofStrategy::Steps(_));
         NormalizationRules {
             normal: limits.uses(ProofAblation::NormalForm),
@@ -205,6 +206,7 @@ impl ProofStrategy {
             offsets: limits.uses(ProofAblation::Offsets),
             aliases: !steps,
             zeros: steps,
+            order,
         }
     }
 }
@@ -259,7 +261,7 @@ fn decide(
             let left = until.saturating_duration_since(Instant::now());
             let spared = if unwritten.missed && !unwritten.followed { left / 2 } else { Duration::ZERO };
             decision.deadline = until - spared;
-            let terms = TermPool::of(limits.terms, way.forms(limits));
+            let terms = TermPool::of(limits.terms, way.forms(limits, programs[0].order));
             let mut world = ProofContext { terms, values: SymbolicValues::default(), maps, unwritten };
             world.terms.until(decision.deadline);
             let (cuts, end) = decision.attempt(&mut world, way);

@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use millstream_isa::Insn;
+use millstream_isa::{ByteOrder, Insn};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::exec::{ComparedProgram, SymbolicExecutor};
 use crate::program::{ContextLayout, ProofProgram};
 use crate::state::{SymbolicState, initial_memory};
 use crate::sweep::cone;
-use crate::term::{TermId, TermNode, TermPool};
+use crate::term::{NormalizationRules, TermId, TermNode, TermPool};
 use crate::uninitialized::ProofContext;
 use crate::uninitialized::UninitializedStack;
 use crate::value::{MemorySpace, PointerRegion, SymbolicValues};
@@ -49,16 +49,19 @@ impl SymbolicProgram {
         length: usize,
         limits: &ProofLimits,
     ) -> Result<SymbolicProgram, ProofError> {
-        SymbolicProgram::new(insns, ContextLayout::Xdp, MemorySpace::Packet, length, limits, |_, _| ())
+        let layout = (ContextLayout::Xdp, ByteOrder::Little);
+        SymbolicProgram::new(insns, layout, MemorySpace::Packet, length, limits, |_, _| ())
     }
 
-    /// A program with the address of `length` bytes in `r1` and their number in `r2`; null if there are none.
+    /// A program for a machine of this byte order, with the address of `length` bytes in `r1` and their
+    /// number in `r2`; null if there are none.
     /// If the bytes are `known`, the terms are over their values.
     ///
     /// # Errors
     /// If part of the program is not modelled.
     pub fn on_memory(
         insns: &[Insn],
+        order: ByteOrder,
         length: usize,
         known: Option<&[u8]>,
         limits: &ProofLimits,
@@ -81,12 +84,19 @@ impl SymbolicProgram {
             }
             s.memory.insert(MemorySpace::Context, memory);
         };
-        SymbolicProgram::new(insns, ContextLayout::Other, MemorySpace::Context, length, limits, begin)
+        SymbolicProgram::new(
+            insns,
+            (ContextLayout::Other, order),
+            MemorySpace::Context,
+            length,
+            limits,
+            begin,
+        )
     }
 
     fn new(
         insns: &[Insn],
-        context: ContextLayout,
+        (context, order): (ContextLayout, ByteOrder),
         space: MemorySpace,
         length: usize,
         limits: &ProofLimits,
@@ -98,6 +108,7 @@ impl SymbolicProgram {
             slots.resize(slots.len() + insn.slots() - 1, None);
         }
         let program = ProofProgram {
+            order,
             insns: slots,
             targets: FxHashMap::default(),
             core: FxHashMap::default(),
@@ -105,7 +116,7 @@ impl SymbolicProgram {
             parameters: FxHashMap::default(),
         };
         let mut w = ProofContext {
-            terms: TermPool::new(limits.terms),
+            terms: TermPool::of(limits.terms, NormalizationRules { order, ..NormalizationRules::default() }),
             values: SymbolicValues::default(),
             maps: Vec::new(),
             unwritten: UninitializedStack::default(),

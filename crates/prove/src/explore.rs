@@ -148,7 +148,7 @@ impl<'a> InputGenerator<'a> {
                     1 => self.rng.next() & 0xffff,
                     _ => KERNEL_MEMORY | self.rng.next() >> 36 << 6,
                 };
-                let bytes = number.to_le_bytes().into_iter().enumerate();
+                let bytes = self.stage.order.bytes_of_u64(number).into_iter().enumerate();
                 scene.context.extend(bytes.map(|(n, byte)| (8 * word + n, byte)));
             }
         }
@@ -161,7 +161,7 @@ impl<'a> InputGenerator<'a> {
                 continue;
             }
             for _ in 0..self.rng.below(entries + 1) {
-                let key = (self.rng.below(entries) as u32).to_le_bytes().to_vec();
+                let key = self.stage.order.bytes_of_u32(self.rng.below(entries) as u32).to_vec();
                 let entry: MapKeyValue = (key, self.value(number));
                 scene.entries.push((number, entry));
             }

@@ -228,7 +228,7 @@ impl StateJoin<'_> {
             let (x, y) = (self.stacked(0, a, start, size), self.stacked(1, b, start, size));
             if let (Some(x), Some(y)) = (x, y) {
                 let t = self.any(x, y);
-                let byte = |i: i64| SymbolicByte::Byte(self.new.extract(t, i as u32 * 8 + 7, i as u32 * 8));
+                let byte = |i: i64| SymbolicByte::Byte(self.new.byte_of(t, size as u32, i as u32));
                 let cells: Vec<SymbolicByte> = (0..size).map(byte).collect();
                 out.extend((start..).zip(cells));
             }
@@ -265,8 +265,8 @@ impl StateJoin<'_> {
             _ => (&mut *self.theirs, &mut *self.their_values),
         };
         let bytes: Option<Vec<TermId>> =
-            (at..at + size).rev().map(|i| byte(terms, values, *frame.get(&i)?)).collect();
-        Some(terms.concat(&bytes?))
+            (at..at + size).map(|i| byte(terms, values, *frame.get(&i)?)).collect();
+        Some(terms.word(&bytes?))
     }
 
     fn value(&mut self, a: ValueId, b: ValueId) -> ValueId {

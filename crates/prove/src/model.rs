@@ -97,9 +97,8 @@ pub(crate) fn scene(
             MemorySpace::Map(m) if matches!(maps[*m as usize].number, 2 | 6) => {
                 let map = &maps[*m as usize];
                 let start = map.data.clone().filter(|_| *object == 0);
-                scene
-                    .entries
-                    .push((*m as usize, ((*object as u32).to_le_bytes().to_vec(), laid(start, map, list))));
+                let index = terms.forms().order.bytes_of_u32(*object as u32);
+                scene.entries.push((*m as usize, (index.to_vec(), laid(start, map, list))));
             }
             _ => {}
         }
@@ -134,7 +133,9 @@ fn key(terms: &TermPool, args: &[TermId], value: &impl Fn(TermId, &TermPool) -> 
     parts
         .flat_map(|a| {
             let n = terms.bits(*a) as usize / 8;
-            value(*a, terms).unwrap_or(0).to_le_bytes().into_iter().take(n)
+            let mut bytes = vec![0; n];
+            terms.forms().order.put(value(*a, terms).unwrap_or(0), &mut bytes);
+            bytes
         })
         .collect()
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use millstream_btf::{Btf, CoreKind, TypeId, TypeKind};
-use millstream_isa::{Insn, RawInsn, Size, decode};
+use millstream_isa::{ByteOrder, Insn, RawInsn, Size, decode};
 use millstream_object::{ExternKind, FuncId, MapId, Object, RelocKind, Variable};
 use rustc_hash::FxHashMap;
 
@@ -67,6 +67,8 @@ pub(crate) struct CoreReloValue {
 /// A program.
 #[derive(PartialEq, Debug)]
 pub(crate) struct ProofProgram {
+    /// Byte order of memory.
+    pub(crate) order: ByteOrder,
     /// By slot; [`None`] in the second slot of `ld_imm64`.
     pub(crate) insns: Vec<Option<Insn>>,
     pub(crate) targets: FxHashMap<usize, InsnReference>,
@@ -160,7 +162,8 @@ impl ProofProgram {
             })
             .collect();
         let context = context(object, func, &insns);
-        Ok(ProofProgram { insns, targets, core, context, parameters: parameters(object) })
+        let (order, parameters) = (object.byte_order(), parameters(object));
+        Ok(ProofProgram { order, insns, targets, core, context, parameters })
     }
 }
 
@@ -260,6 +263,9 @@ pub(crate) fn pair(
     let kind = |o: &Object, f| o.programs.iter().find(|p| p.func == f).map(|p| p.kind.program_type);
     if kind(a.0, a.1) != kind(b.0, b.1) {
         return Err(ProofError::new("the two programs are of different types"));
+    }
+    if a.0.byte_order() != b.0.byte_order() {
+        return Err(ProofError::new("the two programs are for machines of different byte orders"));
     }
     let mut maps = UnifiedMaps::default();
     let mut first = ProofProgram::new(a.0, a.1, &mut maps, 'A')?;

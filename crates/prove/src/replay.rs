@@ -8,7 +8,7 @@ use millstream_interp::{
     ContextKind as Kind, Fault, MachineState, MapConfig, MapContents, MapId, MapKeyValue, MapKind,
     RedirectTarget, SideEffect,
 };
-use millstream_isa::{Insn, Pseudo};
+use millstream_isa::{ByteOrder, Insn, Pseudo};
 
 use crate::program::{ContextLayout, InsnReference, MapSignature, ProofProgram};
 
@@ -100,6 +100,7 @@ pub(crate) struct OutcomeDifference {
 
 /// Both programs, made ready for the interpreter.
 pub(crate) struct ReplayHarness<'a> {
+    pub(crate) order: ByteOrder,
     pub(crate) maps: &'a [MapSignature],
     specs: Vec<MapConfig>,
     programs: [Code; 2],
@@ -125,7 +126,8 @@ impl<'a> ReplayHarness<'a> {
             ContextLayout::Other => Kind::Raw,
         };
         let [a, b] = programs;
-        Ok(ReplayHarness { maps, specs, programs: [code(a)?, code(b)?], insns: [&a.insns, &b.insns], kind })
+        let (programs, insns) = ([code(a)?, code(b)?], [a.insns.as_slice(), b.insns.as_slice()]);
+        Ok(ReplayHarness { order: a.order, maps, specs, programs, insns, kind })
     }
 
     /// Runs the first program or the second; [`None`] if it faults. Adds the keys that it looked up in vain.
@@ -169,7 +171,7 @@ impl<'a> ReplayHarness<'a> {
 
     /// A machine in the state of a scene.
     fn machine(&self, scene: &ReplayInput) -> Option<MachineState> {
-        let mut m = MachineState::new(self.kind);
+        let mut m = MachineState::new(self.kind).with_byte_order(self.order);
         m.fuel = FUEL;
         (m.env.time, m.env.seed) = (scene.time, scene.seed);
         m.env.made_up = Some(scene.seed);

@@ -220,9 +220,9 @@ pub(crate) fn whole(
     {
         return Some(*v);
     }
-    let cells: Option<Vec<SymbolicByte>> = (0..8).rev().map(|i| frame.get(&(at + i)).copied()).collect();
+    let cells: Option<Vec<SymbolicByte>> = (0..8).map(|i| frame.get(&(at + i)).copied()).collect();
     let bytes: Option<Vec<TermId>> = cells?.into_iter().map(|c| byte(terms, values, c)).collect();
-    let t = terms.concat(&bytes?);
+    let t = terms.word(&bytes?);
     Some(values.number(t))
 }
 
@@ -233,8 +233,7 @@ pub(crate) fn byte(terms: &mut TermPool, values: &mut SymbolicValues, cell: Symb
         SymbolicByte::Byte(t) => Some(t),
         SymbolicByte::Part(v, i) => {
             let t = values.numeric(terms, v)?;
-            let lo = u32::from(i) * 8;
-            Some(terms.extract(t, lo + 7, lo))
+            Some(terms.byte_of(t, 8, i.into()))
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The guard: every control-plane write to a watched map revokes specialised code before the kernel applies
 //! it.
 //!
-//! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from every system call. Their state
-//! is one memory-mapped value. Specialised code reads its [`TOKEN`]: if that is not of its own generation,
+//! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from bpf(2), or, where the kernel does
+//! not permit that, from every system call ([`GuardHook`]). Their state is one memory-mapped value. Specialised code reads its [`TOKEN`]: if that is not of its own generation,
 //! the original code runs. A write replaces the token by one of no generation.
 //!
 //! # One map alone
@@ -41,7 +41,9 @@
 //! remembered until an approval that finds the map unwritten (`live::write_response`).
 //!
 //! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes
-//! on.
+//! on. At bpf(2) itself a return runs no hook if its entry did not: there the guard waits, before it works, until
+//! every thread has been outside of bpf(2). If one stays, or the kernel could miss calls, it takes the other hook
+//! (`bpf_callers`).
 //!
 //! *Unresolved calls* (attribute not readable, descriptor free) count for all maps, and so do those that may
 //! write through others: a SYSCALL program run, a map of maps changed. If another thread exchanges the
@@ -84,6 +86,8 @@ use millstream_specializer::guard_state::{
     first_packet,
 };
 
+use crate::bpf_callers;
+
 /// Attempts to find no writer before the thread sleeps instead of yielding.
 const SHORTLY: u32 = 20;
 /// Time for which a writer of a map that can be spared is waited for.
@@ -91,6 +95,19 @@ const SHORT: Duration = Duration::from_micros(200);
 /// Time for which a record of the ring can be under way: the kernel's side of it takes less than a
 /// microsecond, but its processor may be taken away.
 const LONGEST_RECORD: Duration = Duration::from_secs(1);
+/// Names of the pins of attachments at returns and entries; of bpf(2) of 32-bit callers, too.
+const EXIT: &str = "guard_exit";
+const ENTER: &str = "guard_enter";
+const EXIT_32: &str = "guard_exit32";
+const ENTER_32: &str = "guard_enter32";
+/// The program that finds threads inside bpf(2).
+const THREADS: &str = "guard_threads";
+/// The names of all pins of a guard.
+pub(crate) const PINS: [&str; 4] = [ENTER, ENTER_32, EXIT, EXIT_32];
+/// Variable that chooses the guard's place, for tests: `calls` or `system-calls`.
+pub const HOOK_VARIABLE: &str = "MILLSTREAM_GUARD";
+/// Time within which threads must have been seen outside of bpf(2).
+const PATIENCE: Duration = Duration::from_millis(300);
 /// The name of maps of maps that a session fills for itself (`GUARD_SHADOW`).
 pub(crate) const SHADOW: &str = "ms.shadow";
 /// Maps that can be watched in all.
@@ -116,7 +133,19 @@ pub enum GuardError {
     /// There are more maps than the guard can watch.
     #[error("guard: it can watch {} maps, and {INNER} with the inner ones", MAPS - 1)]
     TooMany,
-    /// A file of /proc has an unexpected form.
+    /// A thread may have been inside bpf(2) all the time, so that a guard there would not see what it writes.
+    #[error("guard: a thread may be inside bpf(2) since before it was attached")]
+    Inside,
+    /// Threads may be preempted inside the guard, which then misses calls of others.
+    #[error(
+        "guard: this kernel preempts threads inside of itself, or does not say that it does not, so that a guard at \
+         bpf(2) would miss calls"
+    )]
+    Preemptible,
+    /// The name of a place is not known.
+    #[error("guard: {HOOK_VARIABLE}={0}: there are calls, system-calls")]
+    NoHook(String),
+    /// A file of /proc cannot be read, or has an unexpected form.
     #[error("guard: reading {path}: {source}")]
     Read {
         /// The file.
@@ -204,8 +233,9 @@ pub struct Guard {
     watched_count: u32,
     events: RingBuffer,
     programs: Vec<u32>,
-    enter: Link,
-    exit: Link,
+    hook: GuardHook,
+    /// Attachments by the names of their pins, returns before entries.
+    links: Vec<(&'static str, Link)>,
     /// Looks that were begun.
     looks: AtomicU64,
     /// Events that were taken from the ring.
@@ -214,29 +244,103 @@ pub struct Guard {
     revoked: AtomicU64,
 }
 
+/// Place in the kernel at which a guard's programs run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GuardHook {
+    /// The entry and the return of bpf(2): other system calls cost nothing.
+    Calls,
+    /// The entry and the return of every system call.
+    SystemCalls,
+}
+
+impl GuardHook {
+    /// Programs at the returns and the entries, by the names of their pins.
+    fn programs(self, atomic: bool) -> &'static [(&'static str, &'static str)] {
+        match (self, atomic) {
+            (GuardHook::SystemCalls, true) => &[(EXIT, "guard_exit"), (ENTER, "guard_enter")],
+            (GuardHook::SystemCalls, false) => &[(EXIT, "guard_exit_plain"), (ENTER, "guard_enter_plain")],
+            (GuardHook::Calls, true) => &[
+                (EXIT, "guard_return"),
+                (EXIT_32, "guard_return32"),
+                (ENTER, "guard_call"),
+                (ENTER_32, "guard_call32"),
+            ],
+            (GuardHook::Calls, false) => &[
+                (EXIT, "guard_return_plain"),
+                (EXIT_32, "guard_return32_plain"),
+                (ENTER, "guard_call_plain"),
+                (ENTER_32, "guard_call32_plain"),
+            ],
+        }
+    }
+}
+
+impl std::fmt::Display for GuardHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            GuardHook::Calls => "at bpf(2) (fentry)",
+            GuardHook::SystemCalls => "at every system call (tracepoints)",
+        })
+    }
+}
+
+impl std::str::FromStr for GuardHook {
+    type Err = GuardError;
+
+    fn from_str(text: &str) -> Result<GuardHook, GuardError> {
+        match text {
+            "calls" => Ok(GuardHook::Calls),
+            "system-calls" => Ok(GuardHook::SystemCalls),
+            _ => Err(GuardError::NoHook(text.to_owned())),
+        }
+    }
+}
+
 impl Guard {
-    /// Loads the guard and attaches it. It watches nothing yet.
+    /// Loads the guard and attaches it: at bpf(2) if the kernel permits that, else at every system call; where
+    /// [`HOOK_VARIABLE`] says, if it is set. It watches nothing yet.
     ///
     /// # Errors
     /// Errors of the kernel: BPF or tracing not permitted, no BTF.
     pub fn attach() -> Result<Guard, GuardError> {
-        match probe::fetching_atomics().is_yes() {
-            true => Guard::attach_programs(["guard_enter", "guard_exit"]),
-            false => Guard::attach_plain(),
+        let atomic = probe::fetching_atomics().is_yes();
+        if let Ok(name) = std::env::var(HOOK_VARIABLE) {
+            return Guard::attach_at(name.parse()?, atomic);
+        }
+        match Guard::attach_at(GuardHook::Calls, atomic) {
+            Ok(guard) => Ok(guard),
+            Err(why) => {
+                tracing::debug!("the guard is attached to every system call: {why}");
+                Guard::attach_at(GuardHook::SystemCalls, atomic)
+            }
         }
     }
 
-    /// As [`Guard::attach`], by the programs for kernels without atomic exchanges: each write revokes all.
+    /// Attaches the guard at this place: by the programs for kernels with atomic exchanges, or by those for
+    /// kernels without, with which each write revokes all.
     ///
     /// # Errors
-    /// As for [`Guard::attach`].
-    pub fn attach_plain() -> Result<Guard, GuardError> {
-        Guard::attach_programs(["guard_enter_plain", "guard_exit_plain"])
-    }
-
-    fn attach_programs([enter, exit]: [&'static str; 2]) -> Result<Guard, GuardError> {
+    /// As for [`Guard::attach`], and [`GuardError::Inside`] at bpf(2) if a thread may be inside and stays there.
+    pub fn attach_at(hook: GuardHook, atomic: bool) -> Result<Guard, GuardError> {
+        if hook == GuardHook::Calls && bpf_callers::may_preempt() {
+            return Err(GuardError::Preemptible);
+        }
         let object = Object::parse(GUARD.name, GUARD.object).map_err(millstream_loader::Error::from)?;
-        let loaded = ObjectLoader::new(&object).only(enter)?.only(exit)?.load()?;
+        let unreadable = |path| move |source| GuardError::Read { path, source };
+        let mut wanted = hook.programs(atomic).to_vec();
+        if hook == GuardHook::Calls
+            && !bpf_callers::has_32_bit_calls().map_err(unreadable("/proc/kallsyms"))?
+        {
+            wanted.retain(|(pin, _)| !matches!(*pin, EXIT_32 | ENTER_32));
+        }
+        let mut loader = ObjectLoader::new(&object);
+        for (_, program) in &wanted {
+            loader = loader.only(program)?;
+        }
+        if hook == GuardHook::Calls {
+            loader = loader.only(THREADS)?;
+        }
+        let loaded = loader.load()?;
         let map = |name: &'static str| {
             let found = loaded.session.map_by_name(name).ok_or(GuardError::Lacks(name))?;
             Ok::<_, GuardError>(found.try_clone()?)
@@ -246,19 +350,29 @@ impl Guard {
         let memory = Arc::new(state.mmap(true)?);
         memory.atomic_u64(TOKEN as usize).store(REVOKED, Ordering::SeqCst);
         memory.atomic_u64(STANDBY as usize).store(REVOKED, Ordering::SeqCst);
-        let (enter, exit) = (program(enter)?, program(exit)?);
-        // The exit side first: a call that is counted in must be counted out.
-        let exit_link = Link::attach_tracing(exit)?;
-        let enter_link = Link::attach_tracing(enter)?;
+        // The returns first: a call that is counted in must be counted out.
+        let (mut links, mut programs) = (Vec::new(), Vec::new());
+        for (pin, name) in wanted {
+            let program = program(name)?;
+            programs.push(program.id()?);
+            links.push((pin, Link::attach_tracing(program)?));
+        }
+        if hook == GuardHook::Calls {
+            let threads = Link::attach_iterator(program(THREADS)?)?;
+            let all = bpf_callers::all_are_seen().map_err(unreadable("/proc/self/ns/pid"))?;
+            if !all || !bpf_callers::have_left(&threads, PATIENCE)? {
+                return Err(GuardError::Inside);
+            }
+        }
         let guard = Guard {
+            hook,
+            links,
             memory,
             watched: map("watched")?,
             watched_count: 0,
             events: map("events")?.ring_buffer()?,
-            programs: vec![enter.id()?, exit.id()?],
+            programs,
             state,
-            enter: enter_link,
-            exit: exit_link,
             looks: AtomicU64::new(0),
             heard: 0,
             revoked: AtomicU64::new(0),
@@ -279,6 +393,11 @@ impl Guard {
     /// Handle by which another thread can become the one that loads the session's programs.
     pub(crate) fn owner(&self) -> OwnerThread {
         OwnerThread(Arc::clone(&self.memory))
+    }
+
+    /// Place at which it is attached.
+    pub fn hook(&self) -> GuardHook {
+        self.hook
     }
 
     /// The map whose value specialised code reads.
@@ -548,8 +667,9 @@ impl Guard {
     /// # Errors
     /// Errors of the kernel.
     pub fn pin(&self, directory: &Path) -> Result<(), GuardError> {
-        self.exit.pin(&directory.join("guard_exit"))?;
-        self.enter.pin(&directory.join("guard_enter"))?;
+        for (pin, link) in &self.links {
+            link.pin(&directory.join(pin))?;
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 
 pub mod adopt;
 mod attachment;
+mod bpf_callers;
 pub mod caches;
 pub mod guard;
 mod hook_search;

@@ -1,6 +1,6 @@
 //! State that outlives this process: links and maps pinned in a directory of a BPF file system.
 //!
-//! `link_IFACE` is the program's attachment to an interface, `guard_enter` and `guard_exit` are the guard's,
+//! `link_IFACE` is the program's attachment to an interface, `guard_enter`, `guard_exit` and those ending in `32` are the guard's,
 //! `maps/NAME` the object's maps, `before_IFACE` (for TC programs `before_IFACE+ingress`, `+egress`) the
 //! program whose place was taken and is to be given back. Before Linux 6.6 a TC program is attached by a
 //! filter, which cannot be pinned: `filter_IFACE+ingress` (`+egress`) is the program by which the filter is
@@ -22,8 +22,9 @@ use millstream_kernel::{
     KernelError, KernelMap, KernelProgram, Link, PinDirError, check_pin, check_pin_dir, create_pin_dir,
 };
 
+use crate::guard;
+
 const LINK: &str = "link_";
-const GUARD: [&str; 2] = ["guard_enter", "guard_exit"];
 const BEFORE: &str = "before_";
 const FILTER: &str = "filter_";
 const CLSACT: &str = "clsact_";
@@ -310,7 +311,7 @@ impl PinDir {
 
     /// Unpins the guard of an earlier session, which detaches it.
     pub fn remove_guard(&self) {
-        for name in GUARD {
+        for name in guard::PINS {
             remove(&self.directory.join(name));
         }
     }

@@ -3,6 +3,7 @@
 use super::path::{AccessPath, PathStep};
 use super::{AccessSizes, CoreError, ResolvedRelo};
 use crate::{Btf, BtfError, CoreKind, Int, KindTag, TypeId, TypeKind};
+use millstream_isa::ByteOrder;
 
 /// The answer for one side.
 #[derive(Clone, Copy)]
@@ -162,7 +163,14 @@ fn bit_field(
         CoreKind::FieldByteOffset => (u64::from(offset), false),
         CoreKind::FieldByteSize => (u64::from(size), false),
         CoreKind::FieldSigned => (u64::from(is_signed(btf, ty)?), true),
-        CoreKind::FieldLshiftU64 => (64u64.wrapping_sub(end), false),
+        CoreKind::FieldLshiftU64 => (
+            match btf.order() {
+                ByteOrder::Little => 64u64.wrapping_sub(end),
+                // Bits are counted from the highest one, and the load leaves the word in the low bytes.
+                ByteOrder::Big => 64 - 8 * u64::from(size) + end.wrapping_sub(bits.into()),
+            },
+            false,
+        ),
         _ => (64u64.wrapping_sub(u64::from(bits)), true),
     };
     Ok(RelocValue { certain, ..RelocValue::value(value) })

@@ -1,17 +1,19 @@
 //! The Internet checksum, as `bpf_csum_diff` and the replace helpers compute it.
 
+use millstream_isa::ByteOrder;
+
 /// One's complement sum of 32 bits.
 fn add(a: u32, b: u32) -> u32 {
     let (sum, carry) = a.overflowing_add(b);
     sum + u32::from(carry)
 }
 
-/// One's complement sum of bytes as little-endian 16-bit words, on top of `seed`.
-fn partial(bytes: &[u8], seed: u32) -> u32 {
+/// One's complement sum of bytes as 16-bit words of the machine, on top of `seed`.
+fn partial(bytes: &[u8], seed: u32, order: ByteOrder) -> u32 {
     let mut sum = seed;
     for pair in bytes.chunks(2) {
-        let word = u16::from_le_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]);
-        sum = add(sum, u32::from(word));
+        let word = order.number(&[pair[0], pair.get(1).copied().unwrap_or(0)]);
+        sum = add(sum, word as u32);
     }
     sum
 }
@@ -22,7 +24,8 @@ fn fold(sum: u32) -> u16 {
 }
 
 /// `bpf_csum_diff`, whose result is folded to 16 bits since 6.13.
-pub(super) fn diff(from: &[u8], to: &[u8], seed: u32) -> u16 {
+pub(super) fn diff(from: &[u8], to: &[u8], seed: u32, order: ByteOrder) -> u16 {
+    let partial = |bytes: &[u8], seed: u32| partial(bytes, seed, order);
     fold(match (from.is_empty(), to.is_empty()) {
         (true, true) => seed,
         (true, false) => partial(to, seed),
@@ -52,7 +55,7 @@ mod tests {
 
     /// A header's checksum computed afresh.
     fn checksum(bytes: &[u8]) -> u16 {
-        !fold(partial(bytes, 0))
+        !fold(partial(bytes, 0, ByteOrder::Little))
     }
 
     #[test]
@@ -68,14 +71,18 @@ mod tests {
         let new = [192u8, 168, 7, 9];
         let by_word = replace4(after_ttl, u32::from_le_bytes(address), u32::from_le_bytes(new));
         assert_eq!(by_word, checksum(&header));
-        assert_eq!(replace_by_diff(after_ttl, u32::from(diff(&address, &new, 0))), checksum(&header));
+        assert_eq!(
+            replace_by_diff(after_ttl, u32::from(diff(&address, &new, 0, ByteOrder::Little))),
+            checksum(&header)
+        );
     }
 
     #[test]
     fn adding_alone_is_the_plain_sum() {
-        assert_eq!(diff(&[], &[0x12, 0x34, 0x56, 0x78], 0), 0x3412 + 0x7856);
-        assert_eq!(diff(&[], &[], 7), 7);
+        assert_eq!(diff(&[], &[0x12, 0x34, 0x56, 0x78], 0, ByteOrder::Little), 0x3412 + 0x7856);
+        assert_eq!(diff(&[], &[0x12, 0x34, 0x56, 0x78], 0, ByteOrder::Big), 0x1234 + 0x5678);
+        assert_eq!(diff(&[], &[], 7, ByteOrder::Little), 7);
         let data = [1, 2, 3, 4, 0xff, 0xff, 0, 9];
-        assert_eq!(diff(&data, &data, 0), 0xffff);
+        assert_eq!(diff(&data, &data, 0, ByteOrder::Little), 0xffff);
     }
 }

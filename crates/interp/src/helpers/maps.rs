@@ -103,7 +103,8 @@ impl MachineState {
             return Ok(0);
         }
         let broadcast = flags & 8 != 0;
-        let present = self.maps.get(map, &(key as u32).to_le_bytes()).is_some();
+        let index = self.byte_order().bytes_of_u32(key as u32);
+        let present = self.maps.get(map, &index).is_some();
         if !present && !broadcast {
             self.env.redirect = None;
             return Ok(flags & 3);

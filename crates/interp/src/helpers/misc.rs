@@ -158,7 +158,7 @@ impl MachineState {
             return errno(ERANGE);
         }
         let value = if negative { value.wrapping_neg() } else { value };
-        self.fill(out, &value.to_le_bytes())?;
+        self.fill(out, &self.byte_order().bytes_of_u64(value))?;
         Ok((at + digits) as u64)
     }
 }

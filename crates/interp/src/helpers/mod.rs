@@ -91,10 +91,10 @@ impl MachineState {
         if self.tail_calls >= MAX_TAIL_CALLS {
             return Ok(HelperOutcome::Return(UNDEFINED));
         }
-        match self.maps.get(map, &index.to_le_bytes()) {
+        match self.maps.get(map, &self.byte_order().bytes_of_u32(index)) {
             Some(value) => {
                 self.tail_calls += 1;
-                let program = value.first_chunk().map_or(0, |v| u32::from_le_bytes(*v));
+                let program = value.first_chunk::<4>().map_or(0, |v| self.byte_order().number(v));
                 Ok(HelperOutcome::TailCall(program as usize))
             }
             None => Ok(HelperOutcome::Return(UNDEFINED)),

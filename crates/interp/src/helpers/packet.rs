@@ -128,15 +128,16 @@ impl MachineState {
         if flags & !0xf != 0 {
             return errno(EINVAL);
         }
+        let order = self.byte_order();
         let Some(field) = self.checksum_field(offset) else { return errno(EFAULT) };
-        let old = u16::from_le_bytes(*field);
+        let old = order.number(field) as u16;
         let new = match flags & 0xf {
             0 if from == 0 => csum::replace_by_diff(old, to as u32),
             2 => csum::replace2(old, from as u16, to as u16),
             4 => csum::replace4(old, from as u32, to as u32),
             _ => return errno(EINVAL),
         };
-        *field = new.to_le_bytes();
+        *field = order.bytes_of_u16(new);
         Ok(0)
     }
 
@@ -147,8 +148,9 @@ impl MachineState {
             return errno(EINVAL);
         }
         let (mangled, enforce) = (flags & 0x20 != 0, flags & 0x40 != 0);
+        let order = self.byte_order();
         let Some(field) = self.checksum_field(offset) else { return errno(EFAULT) };
-        let old = u16::from_le_bytes(*field);
+        let old = order.number(field) as u16;
         if mangled && !enforce && old == 0 {
             return Ok(0);
         }
@@ -159,7 +161,7 @@ impl MachineState {
             _ => return errno(EINVAL),
         };
         let new = if mangled && new == 0 { 0xffff } else { new };
-        *field = new.to_le_bytes();
+        *field = order.bytes_of_u16(new);
         Ok(0)
     }
 
@@ -176,12 +178,14 @@ impl MachineState {
             if !self.packet.insert(12, 4) {
                 return errno(crate::errno::ENOSPC);
             }
+            let order = self.byte_order();
             if let Some(field) = self.packet_part(12, 4) {
-                field[..2].copy_from_slice(&protocol.to_le_bytes());
+                field[..2].copy_from_slice(&order.bytes_of_u16(protocol));
                 field[2..].copy_from_slice(&tag.to_be_bytes());
             }
         }
-        let proto = if proto as u16 == 0 { ETH_P_8021Q.to_be() } else { proto as u16 };
+        let default = self.byte_order().number(&ETH_P_8021Q.to_be_bytes());
+        let proto = if proto as u16 == 0 { default as u16 } else { proto as u16 };
         self.set_vlan(Some((u32::from(proto), tci as u32 & 0xffff)));
         self.sync_context();
         Ok(0)
@@ -258,10 +262,10 @@ impl MachineState {
     /// `bpf_check_mtu` of an Ethernet interface of 1,500.
     fn check_mtu(&mut self, len: u64, delta: u64) -> Result {
         let asked = self.copy(len, 4)?;
-        let asked = asked.first_chunk().map_or(0, |v| u32::from_le_bytes(*v));
+        let asked = self.byte_order().number(&asked);
         let size = if asked != 0 { asked as usize + ETH_HLEN } else { self.packet.bytes().len() };
         let size = size as i64 + i64::from(delta as i32);
-        self.fill(len, &1500u32.to_le_bytes())?;
+        self.fill(len, &self.byte_order().bytes_of_u32(1500))?;
         Ok(u64::from(size > 1500 + ETH_HLEN as i64))
     }
 
@@ -295,7 +299,7 @@ impl MachineState {
             return errno(EINVAL);
         }
         let (from, to) = (self.copy(from, from_size)?, self.copy(to, to_size)?);
-        Ok(u64::from(csum::diff(&from, &to, seed as u32)))
+        Ok(u64::from(csum::diff(&from, &to, seed as u32, self.byte_order())))
     }
 
     /// `bpf_perf_event_output`, with the part of the packet that the flags ask for.

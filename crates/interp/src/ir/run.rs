@@ -5,7 +5,7 @@ use millstream_ir::{
     Block, BlockCall, Func, Function, Inst, InstData, KeyLayout, Map, Op, PacketVerdict, Slot, Table, Value,
 };
 use millstream_isa::semantics::{self, ConcreteDomain, eval};
-use millstream_isa::{AtomicOp, Size};
+use millstream_isa::{AtomicOp, ByteOrder, Size};
 use rustc_hash::FxHashMap;
 
 use super::IrInterpreter;
@@ -263,6 +263,7 @@ impl<'a> IrRun<'a> {
         data: &InstData,
     ) -> Result<u64, Fault> {
         let arg = |i: usize| frame.get(data.args[i]);
+        let order = machine.byte_order();
         Ok(match &data.op {
             Op::Alu { op, width } => eval::alu(*op, *width, arg(0), arg(1)),
             Op::Neg { width } => eval::neg(*width, arg(0)),
@@ -272,18 +273,18 @@ impl<'a> IrRun<'a> {
             Op::Cmp { cond, width } => u64::from(eval::cond(*cond, *width, arg(0), arg(1))),
             Op::Select {} => arg(if arg(0) != 0 { 1 } else { 2 }),
             Op::MapLookup { map, key } => {
-                let key = self.pieces(*map, key, &frame.args(data), |m| m.key_size);
+                let key = self.pieces(*map, key, &frame.args(data), order, |m| m.key_size);
                 self.lookup(machine, *map, &key)?
             }
             Op::MapDelete { map, key } => {
-                let key = self.pieces(*map, key, &frame.args(data), |m| m.key_size);
+                let key = self.pieces(*map, key, &frame.args(data), order, |m| m.key_size);
                 machine.maps.delete(self.interpreter.linked_map(*map)?, &key) as u64
             }
             Op::MapUpdate { map, key, value } => {
                 let (keys, rest) = data.args.split_at(key.len());
                 let of = |vs: &[Value]| vs.iter().map(|&v| frame.get(v)).collect::<Vec<_>>();
-                let key = self.pieces(*map, key, &of(keys), |m| m.key_size);
-                let value = self.pieces(*map, value, &of(rest), |m| m.value_size);
+                let key = self.pieces(*map, key, &of(keys), order, |m| m.key_size);
+                let value = self.pieces(*map, value, &of(rest), order, |m| m.value_size);
                 let flags = frame.get(data.args[data.args.len() - 1]);
                 let (map, cpu) = (self.interpreter.linked_map(*map)?, machine.env.cpu);
                 machine.maps.update(map, &key, &value, flags, Some(cpu)) as u64
@@ -334,6 +335,7 @@ impl<'a> IrRun<'a> {
         map: Map,
         layout: &KeyLayout,
         values: &[u64],
+        order: ByteOrder,
         size: impl Fn(&millstream_ir::MapDecl) -> u32,
     ) -> Vec<u8> {
         let mut bytes = vec![0; self.interpreter.module.maps.get(map).map_or(0, size) as usize];
@@ -341,7 +343,7 @@ impl<'a> IrRun<'a> {
             let (from, len) = (usize::from(piece.offset), piece.size.bytes() as usize);
             let stored = semantics::stored(&mut ConcreteDomain, piece.size, value);
             if let Some(part) = bytes.get_mut(from..from + len) {
-                part.copy_from_slice(&stored.to_le_bytes()[..len]);
+                order.put(stored, part);
             }
         }
         bytes

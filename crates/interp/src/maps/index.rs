@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use millstream_isa::ByteOrder;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::priority::PriorityIndex;
@@ -11,7 +12,7 @@ use crate::errno::{EINVAL, ENOENT, EOPNOTSUPP};
 #[derive(Clone, Debug)]
 pub(super) enum MapIndex {
     /// Slot and key are the same number. `present` where entries may be absent.
-    Array { len: u32, present: Option<Vec<bool>> },
+    Array { len: u32, present: Option<Vec<bool>>, order: ByteOrder },
     /// Any key.
     Hash(HashMapIndex),
     /// Prefixes.
@@ -26,28 +27,28 @@ pub(super) enum MapIndex {
     Ring,
 }
 
-/// The index that an array's key encodes.
-pub(super) fn array_index(key: &[u8]) -> Option<u32> {
-    key.first_chunk().map(|key| u32::from_le_bytes(*key))
+/// The 32-bit number that a key starts with: the index of an array, the length of a prefix.
+pub(super) fn key_number(key: &[u8], order: ByteOrder) -> Option<u32> {
+    key.first_chunk::<4>().map(|key| order.number(key) as u32)
 }
 
 impl MapIndex {
-    pub(super) fn new(spec: &MapConfig) -> MapIndex {
+    pub(super) fn new(spec: &MapConfig, order: ByteOrder) -> MapIndex {
         let len = spec.max_entries;
         match spec.kind {
-            MapKind::Array | MapKind::PercpuArray => MapIndex::Array { len, present: None },
+            MapKind::Array | MapKind::PercpuArray => MapIndex::Array { len, present: None, order },
             MapKind::ProgArray
             | MapKind::ArrayOfMaps
             | MapKind::Devmap
             | MapKind::Cpumap
-            | MapKind::Xskmap => MapIndex::Array { len, present: Some(vec![false; len as usize]) },
+            | MapKind::Xskmap => MapIndex::Array { len, present: Some(vec![false; len as usize]), order },
             MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::DevmapHash => {
                 MapIndex::Hash(HashMapIndex::default())
             }
             MapKind::LruHash | MapKind::LruPercpuHash => {
                 MapIndex::Hash(HashMapIndex { lru: Some(LruList::default()), ..HashMapIndex::default() })
             }
-            MapKind::LpmTrie => MapIndex::Lpm(LpmTrieIndex::new(spec.key_size)),
+            MapKind::LpmTrie => MapIndex::Lpm(LpmTrieIndex::new(spec.key_size, order)),
             MapKind::Priority => MapIndex::Priority(PriorityIndex::new(spec.key_size)),
             MapKind::Queue => MapIndex::Queue { items: VecDeque::new(), lifo: false },
             MapKind::Stack => MapIndex::Queue { items: VecDeque::new(), lifo: true },
@@ -60,8 +61,8 @@ impl MapIndex {
     /// a prefix; a control program names the prefix itself.
     pub(super) fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
         match self {
-            MapIndex::Array { len, present } => {
-                let at = array_index(key).filter(|at| at < len)?;
+            MapIndex::Array { len, present, order } => {
+                let at = key_number(key, *order).filter(|at| at < len)?;
                 let here = present.as_ref().is_none_or(|p| p.get(at as usize) == Some(&true));
                 here.then_some(at)
             }
@@ -120,8 +121,8 @@ impl MapIndex {
     /// Removes a key and gives its slot, or the kernel's error.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<u32, i64> {
         match self {
-            MapIndex::Array { present: Some(present), .. } => {
-                let at = array_index(key).ok_or(EINVAL)?;
+            MapIndex::Array { present: Some(present), order, .. } => {
+                let at = key_number(key, *order).ok_or(EINVAL)?;
                 let flag = present.get_mut(at as usize).ok_or(EINVAL)?;
                 if std::mem::take(flag) { Ok(at) } else { Err(ENOENT) }
             }
@@ -136,9 +137,9 @@ impl MapIndex {
     /// All keys: arrays by number, others by slot, the order in which they were put.
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
         match self {
-            MapIndex::Array { len, present } => (0..*len)
+            MapIndex::Array { len, present, order } => (0..*len)
                 .filter(|at| present.as_ref().is_none_or(|p| p.get(*at as usize) == Some(&true)))
-                .map(|at| at.to_le_bytes().to_vec())
+                .map(|at| order.bytes_of_u32(at).to_vec())
                 .collect(),
             MapIndex::Hash(hash) => by_slot(hash.slots.iter().map(|(key, entry)| (entry.slot, key))),
             MapIndex::Lpm(lpm) => by_slot(lpm.slots.iter().map(|(key, slot)| (*slot, key))),
@@ -216,6 +217,7 @@ impl HashMapIndex {
 /// Prefixes: keys are a 32-bit length in bits and the data.
 #[derive(Clone, Debug)]
 pub(super) struct LpmTrieIndex {
+    order: ByteOrder,
     bits: u32,
     /// Canonical keys: bits beyond the prefix are zero.
     slots: FxHashMap<Box<[u8]>, u32>,
@@ -224,25 +226,26 @@ pub(super) struct LpmTrieIndex {
 }
 
 impl LpmTrieIndex {
-    fn new(key_size: u32) -> LpmTrieIndex {
+    fn new(key_size: u32, order: ByteOrder) -> LpmTrieIndex {
         LpmTrieIndex {
+            order,
             bits: key_size.saturating_sub(4) * 8,
             slots: FxHashMap::default(),
             lengths: BTreeMap::new(),
         }
     }
 
-    fn length(key: &[u8]) -> u32 {
-        array_index(key).unwrap_or(u32::MAX)
+    fn length(&self, key: &[u8]) -> u32 {
+        key_number(key, self.order).unwrap_or(u32::MAX)
     }
 
     /// Returns true if the prefix length is possible.
     pub(super) fn accepts(&self, key: &[u8]) -> bool {
-        LpmTrieIndex::length(key) <= self.bits
+        self.length(key) <= self.bits
     }
 
     /// The key cut to `bits` bits of prefix.
-    fn cut(key: &[u8], bits: u32) -> Box<[u8]> {
+    fn cut(&self, key: &[u8], bits: u32) -> Box<[u8]> {
         let mut out = key.to_vec();
         for (i, byte) in out.iter_mut().enumerate().skip(4) {
             let before = (i as u32 - 4) * 8;
@@ -250,13 +253,13 @@ impl LpmTrieIndex {
             *byte &= !(0xffu32 >> keep) as u8;
         }
         if let Some(length) = out.first_chunk_mut() {
-            *length = bits.to_le_bytes();
+            *length = self.order.bytes_of_u32(bits);
         }
         out.into()
     }
 
     fn canonical(&self, key: &[u8]) -> Box<[u8]> {
-        LpmTrieIndex::cut(key, LpmTrieIndex::length(key))
+        self.cut(key, self.length(key))
     }
 
     fn exact(&self, key: &[u8]) -> Option<u32> {
@@ -264,17 +267,18 @@ impl LpmTrieIndex {
     }
 
     fn longest(&self, key: &[u8]) -> Option<u32> {
-        let most = LpmTrieIndex::length(key);
+        let most = self.length(key);
         if most > self.bits {
             return None;
         }
         let lengths = self.lengths.range(..=most).rev();
-        lengths.map(|(bits, _)| self.slots.get(&LpmTrieIndex::cut(key, *bits))).find_map(|slot| slot.copied())
+        lengths.map(|(bits, _)| self.slots.get(&self.cut(key, *bits))).find_map(|slot| slot.copied())
     }
 
     fn put(&mut self, key: &[u8], slot: u32) {
         self.slots.insert(self.canonical(key), slot);
-        *self.lengths.entry(LpmTrieIndex::length(key)).or_default() += 1;
+        let length = self.length(key);
+        *self.lengths.entry(length).or_default() += 1;
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<u32, i64> {
@@ -282,7 +286,7 @@ impl LpmTrieIndex {
             return Err(EINVAL);
         }
         let slot = self.slots.remove(&self.canonical(key)).ok_or(ENOENT)?;
-        let length = LpmTrieIndex::length(key);
+        let length = self.length(key);
         if let Some(count) = self.lengths.get_mut(&length) {
             *count -= 1;
             if *count == 0 {

@@ -13,7 +13,7 @@ mod index;
 mod priority;
 mod slab;
 
-use millstream_isa::MapType;
+use millstream_isa::{ByteOrder, MapType};
 
 use crate::Fault;
 use crate::errno::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
@@ -52,6 +52,8 @@ pub enum MapContents {
         bytes: Vec<u8>,
         /// Bytes from one value to the next.
         size: usize,
+        /// Byte order of keys.
+        order: ByteOrder,
     },
     /// Another map: its entries by ascending key.
     Entries(Vec<MapKeyValue>),
@@ -62,12 +64,12 @@ impl MapContents {
     /// of the same configuration.
     pub fn difference(&self, other: &Self) -> [Option<MapKeyValue>; 2] {
         match (self, other) {
-            (MapContents::Values { bytes: a, size }, MapContents::Values { bytes: b, .. }) => {
+            (MapContents::Values { bytes: a, size, order }, MapContents::Values { bytes: b, .. }) => {
                 let at = a.iter().zip(b).position(|(x, y)| x != y).map(|at| at / (*size).max(1));
                 let entry = |bytes: &[u8]| {
                     let at = at?;
                     let value = bytes.chunks(*size).nth(at)?.to_vec();
-                    Some(((at as u32).to_le_bytes().to_vec(), value))
+                    Some((order.bytes_of_u32(at as u32).to_vec(), value))
                 };
                 [entry(a), entry(b)]
             }
@@ -201,6 +203,8 @@ struct MapInstance {
 #[derive(Clone, Debug, Default)]
 pub struct MapSet {
     maps: Vec<MapInstance>,
+    /// Byte order of numbers in keys and values.
+    pub(crate) order: ByteOrder,
     /// Keys that programs looked up and did not find, in order, while this is there.
     pub missed: Option<Vec<(MapId, Vec<u8>)>>,
     /// Lookups of programs, in order, while this is there.
@@ -229,7 +233,7 @@ impl MapSet {
         }
         let copies = if spec.kind.is_percpu() { cpus.max(1) } else { 1 };
         let mut values = Slab::new(spec.value_size, copies);
-        let index = MapIndex::new(&spec);
+        let index = MapIndex::new(&spec, self.order);
         if matches!(index, MapIndex::Array { .. }) {
             values.grow(spec.max_entries);
         }
@@ -291,7 +295,7 @@ impl MapSet {
     /// The inner map at a key of a map of maps.
     pub(crate) fn inner(&mut self, map: MapId, key: &[u8]) -> Option<MapId> {
         let value = self.get(map, key)?;
-        let id = u32::from_le_bytes(*value.first_chunk()?);
+        let id = index::key_number(&value, self.order)?;
         self.spec(MapId(id)).map(|_| MapId(id))
     }
 
@@ -374,8 +378,9 @@ impl MapSet {
     /// Contents of a map, to compare with those of another machine's map of the same configuration.
     pub fn contents(&mut self, map: MapId) -> MapContents {
         match self.state(map) {
-            Some(MapInstance { index: MapIndex::Array { present: None, .. }, values, .. }) => {
-                MapContents::Values { bytes: values.bytes().to_vec(), size: values.slot_size() }
+            Some(MapInstance { index: MapIndex::Array { present: None, order, .. }, values, .. }) => {
+                let (bytes, size) = (values.bytes().to_vec(), values.slot_size());
+                MapContents::Values { bytes, size, order: *order }
             }
             _ => MapContents::Entries(self.entries(map)),
         }
@@ -459,8 +464,8 @@ impl MapInstance {
     fn insert(&mut self, key: &[u8], value: &[u8], flags: u64, cpu: Option<u32>) -> i64 {
         let full = self.index.len() >= self.spec.max_entries as usize;
         match &mut self.index {
-            MapIndex::Array { present, .. } => {
-                let Some(at) = index::array_index(key).filter(|at| *at < self.spec.max_entries) else {
+            MapIndex::Array { present, order, .. } => {
+                let Some(at) = index::key_number(key, *order).filter(|at| *at < self.spec.max_entries) else {
                     return E2BIG;
                 };
                 if flags == BPF_EXIST {

@@ -6,7 +6,8 @@
 //! constant folding, [`AbstractDomain`](crate::absint::AbstractDomain) gives known bits and ranges, terms
 //! give a prover.
 //!
-//! Registers are 64-bit values. The target is little-endian, as all machines that we generate code for.
+//! Registers are 64-bit values, which have no byte order. Operations that are relative to the host's order are
+//! those of a little-endian host: programs of other hosts are [read](crate::RawInsn::from_bytes_in) accordingly.
 //!
 //! Source: `Documentation/bpf/standardization/instruction-set.rst` (RFC 9669) and `kernel/bpf/core.c`.
 

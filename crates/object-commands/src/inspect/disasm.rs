@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use millstream_isa::disasm::{Symbols, disasm};
-use millstream_isa::{Callee, DecodeError, Insn, Pseudo, decode_all};
+use millstream_isa::{Callee, DecodeError, Insn, Pseudo, RawInsn, decode_all};
 use millstream_object::{Object, ObjectFunction, RelocKind};
 
 struct ObjectSymbols<'a> {
@@ -76,5 +76,7 @@ pub(crate) fn instructions(
         };
         (*at, callee.map_or_else(|| disasm(insn, *at, &names), |callee| format!("call {callee}")))
     };
-    Ok(decode_all(&function.insns)?.iter().map(text).collect())
+    let order = object.byte_order();
+    let insns: Vec<RawInsn> = function.insns.iter().map(|insn| insn.with_host(order)).collect();
+    Ok(decode_all(&insns)?.iter().map(text).collect())
 }

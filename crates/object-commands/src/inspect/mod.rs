@@ -14,6 +14,7 @@ use miette::{IntoDiagnostic, Result, miette};
 use millstream_bpf::module::{self, LiftedModule, lift_supported};
 use millstream_ir::text::{PrintOptions, print_function};
 use millstream_ir::{Func, Module};
+use millstream_isa::ByteOrder;
 use millstream_object::{FuncId, Object};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 use serde::Serialize;
@@ -98,7 +99,7 @@ pub fn run(args: &InspectArgs) -> Result<ExitCode> {
     let object = args.section.read(&args.object)?;
     let mut lifted = lift_supported(&object);
     if args.optimized {
-        let mut session = PassSession::new(TargetInfo::bpf(4));
+        let mut session = PassSession::new(target(&object));
         PassPipeline::default_o2().run(&mut lifted.module, &mut session).into_diagnostic()?;
     }
     let chosen = choose(args, &object)?;
@@ -110,15 +111,18 @@ pub fn run(args: &InspectArgs) -> Result<ExitCode> {
             chosen.len()
         ));
     }
-    let maps = maps::rows(&object, &promoted(&lifted)?);
+    let maps = maps::rows(&object, &promoted(&lifted, target(&object))?);
     let functions: Vec<FunctionRow> = chosen.iter().map(|&f| row(args, &object, &lifted, f)).collect();
+    let foreign = (object.byte_order() != ByteOrder::HOST)
+        .then(|| format!("it is for {} machines", object.byte_order()));
+    let opaque = not_understood(&object, &lifted);
     let report = InspectReport {
         schema: 1,
         object: name,
         license: object.license.clone(),
         functions,
         maps,
-        notes: object.notes.iter().cloned().chain(not_understood(&object, &lifted)).collect(),
+        notes: foreign.into_iter().chain(object.notes.iter().cloned()).chain(opaque).collect(),
     };
     let text = match args.json {
         true => serde_json::to_string_pretty(&report).into_diagnostic()? + "\n",
@@ -138,11 +142,15 @@ fn not_understood(object: &Object, lifted: &LiftedModule) -> Vec<String> {
 
 /// The module with pointers that were spilled to the stack as values, so that map accesses through them are
 /// seen.
-fn promoted(lifted: &LiftedModule) -> Result<Module> {
+fn promoted(lifted: &LiftedModule, target: TargetInfo) -> Result<Module> {
     let mut module = lifted.module.clone();
     let pipeline = PassPipeline::of(PROMOTION.iter().copied()).into_diagnostic()?;
-    pipeline.run(&mut module, &mut PassSession::new(TargetInfo::bpf(4))).into_diagnostic()?;
+    pipeline.run(&mut module, &mut PassSession::new(target)).into_diagnostic()?;
     Ok(module)
+}
+
+fn target(object: &Object) -> TargetInfo {
+    TargetInfo { byte_order: object.byte_order(), ..TargetInfo::bpf(4) }
 }
 
 /// The functions that `--prog` names, or all.

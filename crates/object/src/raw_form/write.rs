@@ -7,6 +7,7 @@ use crate::image::RawSourceFiles;
 use crate::kinds::ProgramType;
 use crate::model::{LinkedProgram, Object, ObjectMap};
 use crate::read::relocs::LD_IMM64;
+use millstream_isa::ByteOrder;
 use std::fmt::Write as _;
 
 /// The files of a raw program, as they are to be written.
@@ -31,6 +32,9 @@ impl Object {
             let what = format!("the raw form holds one program, and it has {}", self.programs.len());
             return Err(ObjectError::Unwritable(what));
         };
+        if self.byte_order() == ByteOrder::Big {
+            return Err(ObjectError::Unwritable("the raw form is for little-endian machines".into()));
+        }
         let linked = self.link(program.func)?;
         let Some(RawSourceFiles { maps, desc, fds }) = self.image.raw.as_deref() else {
             let (maps, fds) = self.raw_maps(&linked)?;

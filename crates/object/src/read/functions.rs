@@ -43,7 +43,7 @@ impl Object {
     fn read_section(&mut self, n: usize) -> Result<(), String> {
         let section = &self.elf().sections[n];
         let odd = || format!("its {} bytes are not a whole number of instructions", section.data.len());
-        let insns = RawInsn::slice_from_bytes(&section.data).ok_or_else(odd)?;
+        let insns = RawInsn::slice_from_bytes_in(&section.data, self.byte_order()).ok_or_else(odd)?;
         let starts = self.function_starts(n, &insns)?;
         self.split(n, &insns, &starts);
         Ok(())

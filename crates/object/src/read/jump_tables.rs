@@ -137,7 +137,7 @@ impl Object {
                 true => *relocated.get(&at)?,
                 false => {
                     let bytes = self.elf().sections[section].data.get(at..at.checked_add(8)?)?;
-                    u64::from_le_bytes(bytes.try_into().ok()?)
+                    self.byte_order().number(bytes)
                 }
             };
             let slot = (byte / 8).checked_sub(u64::from(f.start)).filter(|_| byte.is_multiple_of(8))?;

@@ -12,7 +12,7 @@
 //! | 32, 36 | iproute2 (`bpf_elf_map`) | id, pinning, id of the inner map, place in the outer map |
 //! | 280 and more | gobpf | pinning, name space |
 
-use millstream_isa::MapType;
+use millstream_isa::{ByteOrder, MapType};
 
 use crate::elf::STT_SECTION;
 use crate::error::ObjectError;
@@ -66,7 +66,7 @@ impl Object {
             let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
             let bytes = range.and_then(|(a, len)| section.data.get(a..a.checked_add(len)?));
             let bytes = bytes.ok_or_else(|| "its definition lies outside the section".to_owned());
-            let definition = match bytes.and_then(definition) {
+            let definition = match bytes.and_then(|bytes| definition(bytes, self.byte_order())) {
                 Ok(definition) => definition,
                 Err(what) => {
                     let bad = ObjectError::BadMap { map: name, section: section.name.clone(), what };
@@ -111,9 +111,8 @@ impl Object {
     }
 }
 
-fn definition(bytes: &[u8]) -> Result<LegacyMapDef, String> {
-    let words: Vec<u32> =
-        bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+fn definition(bytes: &[u8], order: ByteOrder) -> Result<LegacyMapDef, String> {
+    let words: Vec<u32> = bytes.chunks_exact(4).map(|b| order.number(b) as u32).collect();
     let word = |n: usize| words.get(n).copied().unwrap_or(0);
     if words.len() < 4 {
         return Err(format!("its definition has {} bytes, the least there is has 16", bytes.len()));

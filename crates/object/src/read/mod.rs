@@ -15,7 +15,8 @@ use crate::image::ObjectImage;
 use crate::kinds::ProgramType;
 use crate::model::{EntryProgram, Linkage, Object, OpaqueReason};
 use crate::section::SectionKind;
-use millstream_btf::{Btf, BtfExt};
+use millstream_btf::{Btf, BtfError, BtfExt};
+use millstream_isa::ByteOrder;
 use std::collections::BTreeSet;
 
 /// A name is cut so that it and a NUL fit `BPF_OBJ_NAME_LEN`.
@@ -133,6 +134,11 @@ impl Object {
         }
     }
 
+    /// Byte order of the machine that the object is for.
+    pub fn byte_order(&self) -> ByteOrder {
+        self.elf().order
+    }
+
     pub(crate) fn elf(&self) -> &Elf {
         &self.image.elf
     }
@@ -163,7 +169,7 @@ fn text(elf: &Elf, section: &str) -> String {
 
 fn kernel_version(elf: &Elf) -> Option<u32> {
     let data = &elf.sections[elf.find("version")?].data;
-    Some(u32::from_le_bytes(data.get(..4)?.try_into().ok()?))
+    Some(elf.order.number(data.get(..4)?) as u32)
 }
 
 fn read_btf(elf: &Elf) -> Result<Option<Btf>, ObjectError> {
@@ -172,13 +178,20 @@ fn read_btf(elf: &Elf) -> Result<Option<Btf>, ObjectError> {
         return Err(ObjectError::Unsupported("split BTF (section .BTF.base), as kernel modules have it"));
     }
     let btf = Btf::parse(&elf.sections[n].data);
-    btf.map(Some).map_err(|error| ObjectError::Btf { section: ".BTF", error })
+    let same = btf.and_then(|btf| same_order(elf, btf.order()).map(|()| btf));
+    same.map(Some).map_err(|error| ObjectError::Btf { section: ".BTF", error })
 }
 
 fn read_ext(elf: &Elf, btf: Option<&Btf>) -> Result<Option<BtfExt>, ObjectError> {
     let Some((n, btf)) = elf.find(".BTF.ext").zip(btf) else { return Ok(None) };
     let ext = BtfExt::parse(&elf.sections[n].data, btf);
-    ext.map(Some).map_err(|error| ObjectError::Btf { section: ".BTF.ext", error })
+    let same = ext.and_then(|ext| same_order(elf, ext.order).map(|()| ext));
+    same.map(Some).map_err(|error| ObjectError::Btf { section: ".BTF.ext", error })
+}
+
+fn same_order(elf: &Elf, order: ByteOrder) -> Result<(), BtfError> {
+    let other = BtfError::BadHeader("it is not of the byte order of the file");
+    if order == elf.order { Ok(()) } else { Err(other) }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub(crate) struct DataReference {
 /// The number in a field of a section; nothing if it lies outside.
 fn field(elf: &Elf, section: usize, offset: usize, size: usize) -> Option<u64> {
     let bytes = elf.sections.get(section)?.data.get(offset..offset.checked_add(size)?)?;
-    Some(bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+    Some(elf.order.number(bytes))
 }
 
 impl Object {
@@ -130,7 +130,7 @@ impl Object {
         let data = &self.elf().sections[self.image.function_sections[id.index()]].data;
         let start = f.start as usize * 8;
         let bytes = data.get(start..start + f.insns.len() * 8).unwrap_or_default();
-        RawInsn::slice_from_bytes(bytes).unwrap_or_default()
+        RawInsn::slice_from_bytes_in(bytes, self.byte_order()).unwrap_or_default()
     }
 
     /// References of a function that is kept to places in instructions.

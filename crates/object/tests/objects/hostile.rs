@@ -72,7 +72,9 @@ fn what_is_no_object_is_said_to_be_none() {
     data[18] = 62;
     assert_eq!(Object::parse("x", &data).expect_err("for a PC"), ObjectError::NotBpf(62));
     data[5] = 2;
-    assert!(Object::parse("x", &data).expect_err("big-endian").to_string().contains("big-endian"));
+    assert_eq!(Object::parse("x", &data).expect_err("exchanged bytes"), ObjectError::NotBpf(62 << 8));
+    data[5] = 3;
+    assert!(Object::parse("x", &data).expect_err("no order").to_string().contains("byte order"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Objects as clang makes them: read, damaged, written back.
 
+mod byte_orders;
 mod common;
 mod hostile;
 mod jump_tables;

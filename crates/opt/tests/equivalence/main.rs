@@ -6,8 +6,10 @@
 //! a directory for the figures. Not seen: which of several existing ports a frame is redirected to, for a
 //! test run only says that it is; the counters per port tell.
 
+mod byte_orders;
 mod coverage;
 mod frames;
+mod interpreted;
 mod native;
 mod planes;
 mod variant;

@@ -170,13 +170,11 @@ impl ForwardingState {
         let written = self.stores[store]?;
         let Op::Load { sext, size, .. } = func.insts[inst].op else { return None };
         let value = self.subst.resolve(func.insts[store].args[1]);
-        let shift = access.addr.offset - written.addr.offset;
+        let at = (access.addr.offset - written.addr.offset) as u32;
+        let shift = cx.target().byte_order.shift(written.size.bytes(), at, size.bytes());
         let old = func.types[func.result(inst)?];
-        if written.size != size && !cx.target().little_endian {
-            return None;
-        }
         if let Some(c) = func.as_const(value) {
-            let part = load_of((c as u64) >> (8 * shift), size, sext);
+            let part = load_of(c as u64 >> shift, size, sext);
             return cx
                 .fuel(NAME)
                 .then(|| insert(func, block, inst, Op::Const { value: part }, &[], Type::I64));

@@ -11,6 +11,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{
     Block, Cfg, DomTree, Function, Inst, KeyLayout, KeyPiece, Map, Op, Size, Slot, Type, Value,
 };
+use millstream_isa::ByteOrder;
 use millstream_isa::helpers::{Helper, id};
 use rustc_hash::FxHashMap;
 
@@ -34,7 +35,7 @@ impl FuncPass for PromoteKeys {
 
     fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
-        if !cx.target().little_endian || !cfg.preds[func.entry()].is_empty() {
+        if !cfg.preds[func.entry()].is_empty() {
             return false;
         }
         let classes = AliasClasses::new(func, &cx.info);
@@ -55,7 +56,7 @@ impl FuncPass for PromoteKeys {
             return false;
         }
         let dom = DomTree::new(func, &cfg);
-        KeyPromotion { stores, variables, calls }.run(func, &cfg, &dom);
+        KeyPromotion { order: cx.target().byte_order, stores, variables, calls }.run(func, &cfg, &dom);
         true
     }
 }
@@ -249,6 +250,7 @@ fn number(variables: &mut Vec<KeyVariable>, var: KeyVariable) -> u32 {
 }
 
 struct KeyPromotion {
+    order: ByteOrder,
     stores: KeyStores,
     variables: Vec<KeyVariable>,
     calls: FxHashMap<Inst, PromotedCall>,
@@ -339,7 +341,8 @@ impl KeyPromotion {
         let value = func.insts[inst].args[1];
         match func.as_const(value) {
             Some(c) if access.size != var.size => {
-                let part = (c as u64) >> (8 * (var.lo - access.addr.offset));
+                let at = (var.lo - access.addr.offset) as u32;
+                let part = c as u64 >> self.order.shift(access.size.bytes(), at, var.size.bytes());
                 let part = part & (u64::MAX >> (64 - var.size.bits()));
                 append(func, block, inst, Op::Const { value: part as i64 }, Type::I64)
             }

@@ -6,6 +6,7 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Size, SwapKind, Type, Value, Width};
+use millstream_isa::ByteOrder;
 
 use super::access_widening::{is_aligned, is_plain_memory, may_write};
 use super::alias::{AliasClasses, MemoryAccess};
@@ -27,9 +28,6 @@ impl FuncPass for MergeLoads {
     }
 
     fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
-        if !cx.target().little_endian {
-            return false;
-        }
         let roots = roots(func);
         if roots.is_empty() {
             return false;
@@ -81,6 +79,9 @@ struct LoadedWord {
     bytes: Vec<LoadedByte>,
     /// Bits below the lowest byte.
     shift: u32,
+    /// The least significant byte has the lowest address.
+    ascending: bool,
+    /// The bytes do not stand in the target's order.
     reversed: bool,
     access: MemoryAccess,
 }
@@ -89,6 +90,7 @@ const MOST_LEAVES: u32 = 8;
 
 struct ByteCollector<'a> {
     func: &'a Function,
+    order: ByteOrder,
     bytes: [Option<LoadedByte>; 8],
     leaves: u32,
 }
@@ -122,7 +124,7 @@ impl ByteCollector<'_> {
         let fits = shift.is_multiple_of(8) && shift + size.bits() <= limit && self.leaves <= MOST_LEAVES;
         fits.then_some(())?;
         for index in 0..size.bytes() {
-            let place = &mut self.bytes[(shift / 8 + index) as usize];
+            let place = &mut self.bytes[(shift + self.order.shift(size.bytes(), index, 1)) as usize / 8];
             if place.replace(LoadedByte { load, index }).is_some() {
                 return None;
             }
@@ -140,7 +142,8 @@ fn width_bits(width: Width) -> u32 {
 
 impl LoadedWord {
     fn of(func: &Function, classes: &AliasClasses, value: Value, cx: &PassContext<'_>) -> Option<LoadedWord> {
-        let mut collector = ByteCollector { func, bytes: [None; 8], leaves: 0 };
+        let order = cx.target().byte_order;
+        let mut collector = ByteCollector { func, order, bytes: [None; 8], leaves: 0 };
         collector.collect(value, 0, 64)?;
         let low = collector.bytes.iter().position(Option::is_some)?;
         let bytes: Vec<LoadedByte> = collector.bytes[low..].iter().map_while(|b| *b).collect();
@@ -153,17 +156,18 @@ impl LoadedWord {
         let first = at(&bytes[0])?;
         let follow =
             |step: i64| bytes.iter().enumerate().all(|(i, b)| at(b) == Some(first.plus(step * i as i64)));
-        let reversed = match (follow(1), follow(-1)) {
-            (true, _) => false,
-            (_, true) => true,
+        let ascending = match (follow(1), follow(-1)) {
+            (true, _) => true,
+            (_, true) => false,
             _ => return None,
         };
-        let lowest = if reversed { bytes.last()? } else { &bytes[0] };
+        let reversed = ascending != (order == ByteOrder::Little);
+        let lowest = if ascending { &bytes[0] } else { bytes.last()? };
         let narrow = classes.plain_access(func, lowest.load)?;
         let access = MemoryAccess { size, ..narrow };
         let plain = is_plain_memory(func, classes, func.insts[lowest.load].args[0], cx);
         (plain && is_aligned(func, &access, size.bytes(), cx)).then_some(())?;
-        Some(LoadedWord { bytes, shift: 8 * low as u32, reversed, access })
+        Some(LoadedWord { bytes, shift: 8 * low as u32, ascending, reversed, access })
     }
 
     /// Returns true if all narrow loads stand in one block and nothing writes the bytes between the first and
@@ -199,7 +203,7 @@ impl LoadedWord {
         place: &SecondaryMap<Inst, Option<Block>>,
         byte_order: bool,
     ) -> Value {
-        let lowest = if self.reversed { self.bytes[self.bytes.len() - 1] } else { self.bytes[0] };
+        let lowest = if self.ascending { self.bytes[0] } else { self.bytes[self.bytes.len() - 1] };
         let block = place[lowest.load].expect("stability was checked, so the loads stand in a block");
         let (_, last) = self.range(func, block);
         let data = func.insts[lowest.load].clone();

@@ -9,6 +9,7 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Prov, Size, Slot, SwapKind, Type, Value, Width};
+use millstream_isa::ByteOrder;
 use millstream_isa::helpers::{ArgKind, Helper};
 
 use super::access_widening::{is_aligned, is_plain_memory, is_scratch, may_touch, may_write};
@@ -34,11 +35,10 @@ impl FuncPass for MergeStores {
     }
 
     fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
-        if !cx.target().little_endian {
-            return false;
-        }
         let classes = AliasClasses::new(func, &cx.info);
-        let mut pass = StoreMerger { keys: keys(func, &classes, cx), uses: func.use_counts(), classes };
+        let order = cx.target().byte_order;
+        let mut pass =
+            StoreMerger { order, keys: keys(func, &classes, cx), uses: func.use_counts(), classes };
         let mut changed = false;
         for i in 0..func.layout.len() {
             let block = func.layout[i];
@@ -89,6 +89,7 @@ enum MergedValue {
 }
 
 struct StoreMerger {
+    order: ByteOrder,
     classes: AliasClasses,
     keys: SecondaryMap<Slot, Vec<(i64, i64)>>,
     uses: SecondaryMap<Value, u32>,
@@ -196,8 +197,8 @@ impl StoreMerger {
         access: &MemoryAccess,
         cx: &PassContext<'_>,
     ) -> Option<MergedValue> {
-        constant(func, group, access)
-            .or_else(|| word(func, group, access))
+        constant(func, group, access, self.order)
+            .or_else(|| word(func, group, access, self.order))
             .or_else(|| self.copy(func, block, group, access, cx))
     }
 
@@ -319,11 +320,16 @@ fn tile(parts: &[StoreCandidate], size: Size) -> Option<Vec<StoreCandidate>> {
     (next == end && group.len() > 1).then_some(group)
 }
 
-fn constant(func: &Function, group: &[StoreCandidate], access: &MemoryAccess) -> Option<MergedValue> {
+fn constant(
+    func: &Function,
+    group: &[StoreCandidate],
+    access: &MemoryAccess,
+    order: ByteOrder,
+) -> Option<MergedValue> {
     let mut bits = 0u64;
     for part in group {
         let value = func.as_const(part.value)? as u64;
-        let shift = 8 * (part.access.addr.offset - access.addr.offset);
+        let shift = lowest_bit(part, access, order);
         bits |= (value & (u64::MAX >> (64 - part.access.size.bits()))) << shift;
     }
     // A store of an immediate sign-extends 32 bits; a wider constant would need two slots.
@@ -334,12 +340,24 @@ fn constant(func: &Function, group: &[StoreCandidate], access: &MemoryAccess) ->
     (value == i64::from(value as i32)).then_some(MergedValue::Constant(value))
 }
 
+/// The lowest bit of the word that a part of it is.
+fn lowest_bit(part: &StoreCandidate, word: &MemoryAccess, order: ByteOrder) -> u32 {
+    let at = (part.access.addr.offset - word.addr.offset) as u32;
+    order.shift(word.size.bytes(), at, part.access.size.bytes())
+}
+
 /// Recognises the parts of one word: in memory order, or reversed where all parts are bytes.
-fn word(func: &Function, group: &[StoreCandidate], access: &MemoryAccess) -> Option<MergedValue> {
+fn word(
+    func: &Function,
+    group: &[StoreCandidate],
+    access: &MemoryAccess,
+    order: ByteOrder,
+) -> Option<MergedValue> {
     let whole = access.size.bits();
     let bits = |p: &StoreCandidate| p.access.size.bits();
-    let distance = |p: &StoreCandidate| 8 * (p.access.addr.offset - access.addr.offset) as u32;
-    let (lowest, highest) = (group.first()?, group.last()?);
+    let distance = |p: &StoreCandidate| lowest_bit(p, access, order);
+    let (first, last) = (group.first()?, group.last()?);
+    let (lowest, highest) = if order == ByteOrder::Little { (first, last) } else { (last, first) };
     let base = source(func, lowest.value, bits(lowest));
     if group.iter().all(|p| is_part(func, p.value, base, distance(p), bits(p), whole)) {
         return Some(MergedValue::Word { value: base, reversed: false });

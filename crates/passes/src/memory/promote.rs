@@ -9,6 +9,7 @@
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Size, Slot, Type, Value, Width};
+use millstream_isa::ByteOrder;
 use rustc_hash::FxHashMap;
 
 use super::address::ResolvedAddresses;
@@ -35,13 +36,13 @@ impl FuncPass for Mem2Reg {
         if func.slots.values().all(|s| s.size == 0) || !cfg.preds[func.entry()].is_empty() {
             return false;
         }
-        let mut pieces = SlotSlices::find(func, cx.target().little_endian);
+        let mut pieces = SlotSlices::find(func);
         pieces.list.retain(|_| cx.fuel(NAME));
         if pieces.list.is_empty() {
             return false;
         }
         let dom = DomTree::new(func, &cfg);
-        SlotPromotion::new(func, pieces).run(func, &cfg, &dom);
+        SlotPromotion::new(func, pieces, cx.target().byte_order).run(func, &cfg, &dom);
         refine_types(func, &cfg);
         true
     }
@@ -101,7 +102,7 @@ impl SlotSlices {
         SlotSlices { list, accesses }
     }
 
-    fn find(func: &Function, little_endian: bool) -> SlotSlices {
+    fn find(func: &Function) -> SlotSlices {
         let addresses = ResolvedAddresses::new(func);
         let accesses = accesses(func, &addresses);
         let mut by_slot: SecondaryMap<Slot, Vec<SlotAccess>> = SecondaryMap::new();
@@ -112,7 +113,7 @@ impl SlotSlices {
         }
         let mut list = Vec::new();
         for slot in func.slots.keys() {
-            list.extend(pieces_of(&by_slot[slot], little_endian));
+            list.extend(pieces_of(&by_slot[slot]));
         }
         SlotSlices { list, accesses }
     }
@@ -153,7 +154,7 @@ fn accesses(func: &Function, addresses: &ResolvedAddresses) -> FxHashMap<Inst, S
 }
 
 /// The pieces of one slot that can be promoted.
-fn pieces_of(accesses: &[SlotAccess], little_endian: bool) -> Vec<SlotSlice> {
+fn pieces_of(accesses: &[SlotAccess]) -> Vec<SlotSlice> {
     let mut sorted: Vec<&SlotAccess> = accesses.iter().filter(|a| a.constant.is_none()).collect();
     sorted.sort_unstable_by_key(|a| (a.lo, std::cmp::Reverse(a.hi())));
     let mut pieces = Vec::new();
@@ -167,7 +168,7 @@ fn pieces_of(accesses: &[SlotAccess], little_endian: bool) -> Vec<SlotSlice> {
         }
         let (group, after) = rest.split_at(count);
         rest = after;
-        if let Some(piece) = agreed(group, hi, little_endian) {
+        if let Some(piece) = agreed(group, hi) {
             pieces.push(piece);
         }
     }
@@ -176,28 +177,29 @@ fn pieces_of(accesses: &[SlotAccess], little_endian: bool) -> Vec<SlotSlice> {
     pieces.retain(|p| {
         constants.iter().all(|c| {
             let apart = c.hi() <= p.lo || p.hi() <= c.lo;
-            apart || (c.lo <= p.lo && p.hi() <= c.hi() && (little_endian || c.size == p.size))
+            apart || (c.lo <= p.lo && p.hi() <= c.hi())
         })
     });
     pieces
 }
 
 /// The piece that a group of overlapping accesses agrees on.
-fn agreed(group: &[&SlotAccess], hi: i64, little_endian: bool) -> Option<SlotSlice> {
+fn agreed(group: &[&SlotAccess], hi: i64) -> Option<SlotSlice> {
     let whole = group[0];
     if whole.hi() != hi {
         return None;
     }
     let fits = |a: &&SlotAccess| {
         let same = a.lo == whole.lo && a.size == whole.size;
-        // The low part is a mask, the high part a shift: no more than the load was.
+        // One end is a mask, the other end a shift: no more than the load was.
         let part = a.lo == whole.lo || a.hi() == hi;
-        same || (!a.is_store && part && little_endian)
+        same || (!a.is_store && part)
     };
     group.iter().all(fits).then_some(SlotSlice { slot: whole.slot, lo: whole.lo, size: whole.size })
 }
 
 pub(super) struct SlotPromotion {
+    order: ByteOrder,
     pieces: Vec<SlotSlice>,
     by_slot: SecondaryMap<Slot, Vec<u32>>,
     accesses: FxHashMap<Inst, SlotAccess>,
@@ -205,12 +207,13 @@ pub(super) struct SlotPromotion {
 }
 
 impl SlotPromotion {
-    pub(super) fn new(func: &Function, pieces: SlotSlices) -> SlotPromotion {
+    pub(super) fn new(func: &Function, pieces: SlotSlices, order: ByteOrder) -> SlotPromotion {
         let mut by_slot: SecondaryMap<Slot, Vec<u32>> = SecondaryMap::with_capacity(func.slots.len());
         for (i, piece) in pieces.list.iter().enumerate() {
             by_slot[piece.slot].push(i as u32);
         }
-        SlotPromotion { pieces: pieces.list, by_slot, accesses: pieces.accesses, subst: SecondaryMap::new() }
+        let SlotSlices { list: pieces, accesses } = pieces;
+        SlotPromotion { order, pieces, by_slot, accesses, subst: SecondaryMap::new() }
     }
 
     /// Numbers of the variables that an access overlaps.
@@ -291,7 +294,8 @@ impl SlotPromotion {
             let piece = self.pieces[v as usize];
             let value = match access.constant {
                 Some(c) if access.size != piece.size => {
-                    let part = (c as u64) >> (8 * (piece.lo - access.lo));
+                    let at = (piece.lo - access.lo) as u32;
+                    let part = c as u64 >> self.order.shift(access.size.bytes(), at, piece.size.bytes());
                     constant(func, block, inst, (part & mask(piece.size)) as i64)
                 }
                 _ => self.narrow(func, block, inst, piece.size),
@@ -340,9 +344,10 @@ impl SlotPromotion {
         };
         let mut value = whole;
         if size != piece.size {
-            let shift = 8 * (access.lo - piece.lo);
+            let at = (access.lo - piece.lo) as u32;
+            let shift = self.order.shift(piece.size.bytes(), at, size.bytes());
             if shift > 0 {
-                let by = constant(func, block, inst, shift);
+                let by = constant(func, block, inst, shift.into());
                 let op = Op::Alu { op: AluOp::Rsh, width: Width::W64 };
                 value = push(func, block, inst, op, &[whole, by], Type::int(size.bits()));
             } else {

@@ -7,6 +7,7 @@
 //! the trial, too.
 
 use millstream_ir::{Cfg, DomTree, Func, Function, Module, Op, Size};
+use millstream_isa::ByteOrder;
 
 use super::address::ResolvedAddresses;
 use super::footprint::{AddressUse, FootprintAnalysis, ParamSpans, param_spans};
@@ -34,9 +35,10 @@ impl ModulePass for PromoteSpills {
         }
         let spans = param_spans(module);
         let ids: Vec<Func> = module.funcs.keys().collect();
+        let order = session.target.byte_order;
         let mut changed = false;
         for id in ids {
-            if let Some(better) = promoted(module, &module.funcs[id], &spans)
+            if let Some(better) = promoted(module, &module.funcs[id], &spans, order)
                 && session.fuel(NAME)
             {
                 module.funcs[id] = better;
@@ -48,7 +50,7 @@ impl ModulePass for PromoteSpills {
 }
 
 /// The function with its spilled addresses as values, if that is right.
-fn promoted(module: &Module, func: &Function, spans: &ParamSpans) -> Option<Function> {
+fn promoted(module: &Module, func: &Function, spans: &ParamSpans, order: ByteOrder) -> Option<Function> {
     if func.layout.is_empty() {
         return None;
     }
@@ -59,7 +61,7 @@ fn promoted(module: &Module, func: &Function, spans: &ParamSpans) -> Option<Func
     }
     let mut trial = func.clone();
     let dom = DomTree::new(&trial, &cfg);
-    SlotPromotion::new(&trial, SlotSlices::of(func, pieces.clone())).run(&mut trial, &cfg, &dom);
+    SlotPromotion::new(&trial, SlotSlices::of(func, pieces.clone()), order).run(&mut trial, &cfg, &dom);
     refine_types(&mut trial, &cfg);
     untouched(module, &trial, spans, &pieces).then_some(trial)
 }

@@ -1,5 +1,6 @@
 //! Memories: bytes by object and offset.
 
+use millstream_isa::ByteOrder;
 use millstream_isa::semantics::Pred;
 
 use super::{Sort, TermId, TermNode, TermPool};
@@ -9,6 +10,23 @@ use super::{Sort, TermId, TermNode, TermPool};
 pub(crate) const FILLED: &str = "filled ";
 
 impl TermPool {
+    /// Bytes in the order of memory as one word.
+    pub(crate) fn word(&mut self, bytes: &[TermId]) -> TermId {
+        match self.forms.order {
+            ByteOrder::Little => {
+                let highest_first: Vec<TermId> = bytes.iter().rev().copied().collect();
+                self.concat(&highest_first)
+            }
+            ByteOrder::Big => self.concat(bytes),
+        }
+    }
+
+    /// The byte of a word of `size` bytes that stands at an offset in memory.
+    pub(crate) fn byte_of(&mut self, word: TermId, size: u32, at: u32) -> TermId {
+        let low = self.forms.order.shift(size, at, 1);
+        self.extract(word, low + 7, low)
+    }
+
     /// Decides if two places are the same: [`None`] if that depends on the assignment.
     fn same_place(&mut self, a: (TermId, TermId), b: (TermId, TermId)) -> Option<bool> {
         let objects = self.same_object(a.0, b.0);

@@ -24,6 +24,7 @@ pub(crate) use compare::{ADDRESS, ENTRY, FOUND, MATCH};
 pub(crate) use facts::{Literal, MOST_LITERALS};
 pub(crate) use memory::FILLED;
 
+use millstream_isa::ByteOrder;
 use millstream_isa::semantics::{Pred, Prim};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -116,11 +117,20 @@ pub(crate) struct NormalizationRules {
     /// Slices of bits that are never set are zeros at once; but the concatenation of all slices is then no
     /// longer the whole.
     pub(crate) zeros: bool,
+    /// Order in which the bytes of memory make a word.
+    pub(crate) order: ByteOrder,
 }
 
 impl Default for NormalizationRules {
     fn default() -> NormalizationRules {
-        NormalizationRules { normal: true, choices: true, offsets: true, aliases: true, zeros: false }
+        NormalizationRules {
+            normal: true,
+            choices: true,
+            offsets: true,
+            aliases: true,
+            zeros: false,
+            order: ByteOrder::Little,
+        }
     }
 }
 

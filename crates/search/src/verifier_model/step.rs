@@ -262,7 +262,7 @@ fn constant(object: &Object, map: u32, at: i64, size: Size, sext: bool) -> Optio
     let map = object.maps.get(map as usize).filter(|m| m.origin == MapOrigin::Rodata)?;
     let from = usize::try_from(at).ok()?;
     let bytes = map.data.as_ref()?.get(from..from + size.bytes() as usize)?;
-    let value = bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    let value = object.byte_order().number(bytes);
     let spare = 64 - size.bits();
     let value = if sext { ((value << spare) as i64 >> spare) as u64 } else { value };
     Some(VerifierRegister::number(Scalar::constant(value)))

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use millstream_isa::MapType;
-use millstream_kernel::{KernelMap, MapSpec, UpdateMode, map_flags, testing};
+use millstream_kernel::{
+    KernelMap, KernelProgram, MapSpec, UpdateMode, map_flags, probe, run_time_statistics, testing,
+};
 use millstream_lab::os;
-use millstream_specialize::guard::{EventKind, Guard};
+use millstream_specialize::guard::{EventKind, Guard, GuardHook, HOOK_VARIABLE};
 use millstream_specializer::guard_state::DeoptMask;
 
 pub(crate) fn hash(entries: u32) -> KernelMap {
@@ -74,7 +76,7 @@ fn every_command_that_writes_is_seen() {
 #[test]
 fn plain_instructions_see_every_write_and_revoke_all() {
     let map = if testing::require() { hash(100) } else { return };
-    let mut guard = Guard::attach_plain().unwrap();
+    let mut guard = Guard::attach_at(GuardHook::SystemCalls, false).unwrap();
     guard.watch(&map).unwrap();
     // A map that newer kernels would find behind, alone.
     guard.mark(7, &[(1, DeoptMask::one(0))]);
@@ -107,7 +109,10 @@ fn a_command_with_common_attributes_is_the_command() {
     const COMMON: u32 = 1 << 16;
     let map = if testing::require() { hash(100) } else { return };
     for plain in [false, true] {
-        let mut guard = if plain { Guard::attach_plain().unwrap() } else { Guard::attach().unwrap() };
+        let mut guard = match plain {
+            true => Guard::attach_at(GuardHook::SystemCalls, false).unwrap(),
+            false => Guard::attach().unwrap(),
+        };
         guard.watch(&map).unwrap();
         let (key, value) = (5u32, 6u64);
         let attr = [
@@ -273,6 +278,86 @@ fn the_32_bit_system_call_is_seen() {
     }
     let _ = seen(&mut guard, || assert_eq!(update(77), 0));
     assert_eq!(map.lookup(&1u32.to_ne_bytes()).unwrap(), Some(77u64.to_ne_bytes().to_vec()));
+}
+
+/// A guard at bpf(2) itself, where the kernel permits that.
+fn guard_at_calls() -> Option<Guard> {
+    if !testing::require() {
+        return None;
+    }
+    match Guard::attach_at(GuardHook::Calls, probe::fetching_atomics().is_yes()) {
+        Ok(guard) => Some(guard),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_guard_is_at_bpf_wherever_the_kernel_permits_that() {
+    let permitted = guard_at_calls().is_some();
+    if testing::require() && std::env::var_os(HOOK_VARIABLE).is_none() {
+        let hook = Guard::attach().unwrap().hook();
+        assert_eq!(hook == GuardHook::Calls, permitted);
+    }
+}
+
+/// Runs of all programs of a guard, while the kernel counts them.
+fn runs(guard: &Guard) -> u64 {
+    let info = |id: &u32| KernelProgram::from_id(*id).unwrap().info().unwrap();
+    guard.programs().iter().map(|id| info(id).run_count).sum()
+}
+
+#[test]
+fn a_guard_at_bpf_does_not_run_in_other_system_calls() {
+    let Some(guard) = guard_at_calls() else { return };
+    let map = hash(1);
+    let _counted = run_time_statistics().unwrap();
+    let before = runs(&guard);
+    let between = runs(&guard);
+    for _ in 0..1_000_000 {
+        // SAFETY: changes nothing.
+        unsafe { libc::syscall(libc::SYS_getppid) };
+    }
+    let after = runs(&guard);
+    // Reading the counts takes calls of bpf(2).
+    assert_eq!(after - between, between - before);
+    put(&map, 1, 1);
+    assert_eq!(runs(&guard) - after, between - before + 2);
+}
+
+/// Prints what an update of a map costs. On a machine whose clock counts instructions, nanoseconds are
+/// instructions.
+#[test]
+fn updates_are_timed_without_a_guard_and_with_each() {
+    let (watched, other) = if testing::require() { (hash(100), hash(100)) } else { return };
+    let time = |map: &KernelMap| {
+        let start = os::monotonic_ns();
+        (0..1000).for_each(|n| put(map, 1, n));
+        (os::monotonic_ns() - start) / 1000
+    };
+    let getppid = || {
+        let start = os::monotonic_ns();
+        // SAFETY: changes nothing.
+        (0..1000).for_each(|_| _ = unsafe { libc::syscall(libc::SYS_getppid) });
+        (os::monotonic_ns() - start) / 1000
+    };
+    let print = |what: &str| {
+        time(&watched);
+        let (watched, other, call) = (time(&watched), time(&other), getppid());
+        println!("{what}: watched {watched} ns, not watched {other} ns, another system call {call} ns");
+    };
+    print("no guard");
+    for hook in [GuardHook::SystemCalls, GuardHook::Calls] {
+        match Guard::attach_at(hook, probe::fetching_atomics().is_yes()) {
+            Ok(mut guard) => {
+                guard.watch(&watched).unwrap();
+                print(&hook.to_string());
+            }
+            Err(why) => println!("{hook}: {why}"),
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{KernelMap, testing};
-use millstream_specialize::guard::{Guard, GuardSnapshot};
+use millstream_specialize::guard::{Guard, GuardHook, GuardSnapshot};
 use millstream_specializer::guard_state::{DeoptMask, token};
 
 use crate::guard::{guard, hash};
@@ -98,6 +98,8 @@ fn a_writer_from_before_the_guard_bumps_when_it_returns() {
         eprintln!("skipped: the batch ended before the guard was attached");
         return;
     }
+    // At bpf(2) itself it would not see the return: it must not be there while a writer is inside.
+    assert_eq!(guard.hook(), GuardHook::SystemCalls);
     assert!(guard.noticed().strays >= 1);
     assert!(guard.version() > version);
 }
