@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Configurations of Click, run by Millstream and by a peer, packets held against each other byte by byte.
 
-    bench/click.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [--built] [CONF ...]
+    bench/click.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [--built] [--output FILE] [CONF ...]
 
 The peer is a `click` binary (FastClick, userlevel). Without CONF all of bench/click/*.click are run. A configuration reads $IN and writes
 into $DIR; every file that one of them writes must be written by the other, with the same packets in the same order. A file
 whose packets differ is shown with the first packet that does. With --built ours run as executables that were built ahead of time. Times of packets are not compared. Exits with 1 if any differs.
 """
 import argparse, gzip, json, pathlib, shutil, struct, subprocess, sys, tempfile
+
+import record
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -73,11 +75,12 @@ def main():
     parser.add_argument("--millstream", default="target/release/millstream")
     parser.add_argument("--peer", required=True)
     parser.add_argument("--built", action="store_true")
+    parser.add_argument("--output", type=pathlib.Path, help="file of the results, with the machine")
     parser.add_argument("--trace", required=True, type=pathlib.Path)
     parser.add_argument("confs", nargs="*", type=pathlib.Path)
     args = parser.parse_args()
     confs = args.confs or sorted((HERE / "click").glob("*.click"))
-    bad = 0
+    bad, rows = 0, []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         trace = args.trace
@@ -87,10 +90,15 @@ def main():
         for conf in confs:
             found, sent, report = compare(args, conf, trace, folder)
             bad += bool(found)
+            rows.append({"configuration": conf.stem, "packets": sent, "differences": found})
             ms, ns = report.get("compiled", {"total_ms": 0})["total_ms"], report["ns_per_packet"]
             print(f"{conf.stem:20} {'differs' if found else 'same':8} {sent:8} packets out, {ms:6.1f} ms to compile, {ns:6.2f} ns per packet")
             for line in found:
                 print(f"    {line}")
+    if args.output:
+        command = f"bench/click.py --peer PATH --trace {args.trace.name}"
+        summary = {"same": len(confs) - bad, "of": len(confs), "configurations": rows}
+        record.write(args.output, record.head(command) | summary)
     print(f"{len(confs) - bad} of {len(confs)} configurations give the same packets")
     sys.exit(bad > 0)
 

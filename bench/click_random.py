@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Configurations of Click drawn at random, run by Millstream and by a peer, packets held against each other byte by byte.
 
-    bench/click_random.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [--rounds N] [--seed N] [--packets N] [--keep DIRECTORY] [--options OPTIONS]
+    bench/click_random.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [--rounds N] [--seed N] [--packets N] [--keep DIRECTORY] [--options OPTIONS] [--output FILE]
 
 Each round draws a graph (filters by random expressions, patterns of bytes, tables of routes, rewriters, encapsulation, checks and
 mirrors, behind one another), and packets: of the trace, one in four of them with bytes changed, cut off or made longer. What the two
@@ -11,6 +11,7 @@ two refuses and the other takes, is kept in --keep. Exits with 1 if there is one
 """
 import argparse, collections, gzip, json, pathlib, random, shutil, struct, subprocess, sys, tempfile
 
+import record
 from click import difference, outputs, packets
 
 PORTS = [21, 22, 25, 53, 80, 123, 443, 1023, 1024, 8080]
@@ -301,6 +302,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packets", type=int, default=2000)
     parser.add_argument("--keep", type=pathlib.Path)
+    parser.add_argument("--output", type=pathlib.Path, help="file of the result, with the machine")
     parser.add_argument("--options", default="", help="of millstream click, in one word: '--schedule batch=7,from=0'")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -329,8 +331,12 @@ def main():
                     args.keep.mkdir(parents=True, exist_ok=True)
                     shutil.copy(conf, args.keep / f"{seed}.click")
                     shutil.copy(trace, args.keep / f"{seed}.pcap")
-        print(json.dumps({"schema": 1, "rounds": args.rounds, "seed": args.seed, "packets": args.packets}
-                         | {key: counts[key] for key in ("same", "different", "refused", "crashed")}))
+        result = {"rounds": args.rounds, "seed": args.seed, "packets": args.packets}
+        result |= {key: counts[key] for key in ("same", "different", "refused", "crashed")}
+        print(json.dumps({"schema": 1} | result))
+        if args.output:
+            command = f"bench/click_random.py --peer PATH --trace {args.trace.name} --rounds {args.rounds} --seed {args.seed}"
+            record.write(args.output, record.head(command) | result)
     sys.exit(1 if counts["different"] else 0)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which configurations of Click in a folder compile, and why the others do not.
 
-    bench/configurations.py FOLDER|FILE.npf... [--millstream PATH] [--set NAME=VALUE]... [--expected FILE] [--wired] [--json]
+    bench/configurations.py FOLDER|FILE.npf... [--millstream PATH] [--set NAME=VALUE]... [--expected FILE] [--wired] [--interface NAME]... [--json]
 
 Every FILE.click below a folder goes through `millstream click FILE --ir`, in its own folder, with the variables of --set. Of a test of NPF (PacketMill's
 experiments are one) the network functions are put together from its sections as its script does, for each set of tags that CASES names.
@@ -9,8 +9,8 @@ experiments are one) the network functions are put together from its sections as
 --expected names files that must compile, one a line, as they are printed here: `bench/configurations.txt` has those of FastClick's conf/ (with
 N, L, S, R and T, which some of its generators need from the command line) and of PacketMill's experiments. Exit code 1 if one of them does not.
 
---wired does all of it in a network namespace of its own with interfaces eth0 and eth1, of which some configurations take the addresses. It needs
-unshare(1) and ip(8), and either root or user namespaces.
+--wired does all of it in a network namespace of its own with interfaces eth0 and eth1, of which some configurations take the addresses, and those
+of --interface. It needs unshare(1) and ip(8), and either root or user namespaces.
 """
 
 import argparse
@@ -39,6 +39,12 @@ VLAN = {"INITVLAN": "-> SetVLANAnno(0)", "SETVLAN": "-> VLANEncap(VLAN_TCI ANNO,
 INTERFACES = """set -e
 ip link add eth0 type veth peer name eth1
 for n in 0 1; do ip address add 192.0.2.$((n + 1))/24 dev eth$n; ip link set eth$n up; done
+n=0
+for name in $MORE_INTERFACES; do
+    n=$((n + 1))
+    ip link add "$name" type veth peer name "more$n"
+    ip address add 198.51.100.$n/32 dev "$name"
+done
 exec "$@"
 """
 # What is said of a mistake, on one line or several.
@@ -99,8 +105,9 @@ def configurations(place, folder):
         yield path.name, path
 
 
-def wire():
+def wire(names):
     """Begins again in a namespace with interfaces."""
+    os.environ["MORE_INTERFACES"] = " ".join(names)
     again = [sys.executable, *sys.argv, "--no-wired"]
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     os.execvp("unshare", ["unshare", "--net", *user, "sh", "-c", INTERFACES, "sh", *again])
@@ -113,10 +120,11 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="variables")
     parser.add_argument("--expected", type=pathlib.Path)
     parser.add_argument("--wired", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument("--interface", action="append", default=[], metavar="NAME", dest="interfaces")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_intermixed_args()
     if args.wired:
-        wire()
+        wire(args.interfaces)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for place in args.places:

@@ -6,11 +6,11 @@
 
 use millstream_click::{
     ClickProgram, FlowKey, FlowSketch, Handler, HandlerAccess, SETTINGS, STATE, SettingValue,
-    SourceReadiness, nearest,
+    SourceReadiness, nearest, unquote,
 };
 use millstream_native::NativeEngine;
 
-use crate::tables;
+use crate::{tables, time_range};
 
 /// Reasons why a handler cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,6 +103,14 @@ fn settings(engine: &mut NativeEngine) -> Vec<u8> {
 /// A number of the settings, which may be negative.
 pub fn setting(engine: &mut NativeEngine, offset: u32) -> i64 {
     number(&settings(engine), offset) as i64
+}
+
+/// A setting's number.
+pub(crate) fn setting_value(engine: &mut NativeEngine, of: SettingValue) -> i64 {
+    match of {
+        SettingValue::Fixed(value) => value,
+        SettingValue::Live(at) => setting(engine, at),
+    }
 }
 
 /// Sets a number of the settings.
@@ -206,6 +214,14 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
             return Err(HandlerError::Unreadable(name.to_owned()));
         }
         HandlerAccess::Ready(source) => is_ready(engine, source).to_string(),
+        HandlerAccess::Data { map, length, .. } => {
+            let bytes = engine.map(map).and_then(|map| map.get(&0u32.to_ne_bytes())).unwrap_or_default();
+            let length = setting(engine, *length) as usize;
+            String::from_utf8_lossy(&bytes[..length.min(bytes.len())]).into_owned()
+        }
+        HandlerAccess::Times(range, part) => {
+            time_range::read(engine, range, *part).ok_or_else(|| HandlerError::Unreadable(name.to_owned()))?
+        }
         HandlerAccess::Estimate(sketch) => {
             let takes = "it takes a flow like `10.0.0.1 1234 10.0.0.2 80 tcp`";
             let flow = FlowKey::parse(argument).ok_or_else(|| unfit(takes.to_owned()))?;
@@ -223,10 +239,7 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
 /// Returns true if a source makes packets as soon as it may.
 fn is_ready(engine: &mut NativeEngine, source: &SourceReadiness) -> bool {
     let state = state(engine);
-    let mut value = |of: SettingValue| match of {
-        SettingValue::Fixed(value) => value,
-        SettingValue::Live(at) => setting(engine, at),
-    };
+    let mut value = |of: SettingValue| setting_value(engine, of);
     let is_within =
         u64::try_from(value(source.limit)).map_or(true, |limit| number(&state, source.count) < limit);
     let is_active = value(source.active) != 0;
@@ -291,6 +304,20 @@ pub fn write(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> R
         HandlerAccess::Table { map, form, verb } if verb.writes() => {
             tables::write(engine, map, *form, *verb, value).map_err(unfit)?;
         }
+        HandlerAccess::Data { map, length, most } => {
+            let data = unquote(value.trim());
+            if data.len() > *most as usize {
+                return Err(unfit(format!("packets have {most} bytes at most")));
+            }
+            let repeated = data.iter().copied().cycle().take(*most as usize);
+            let bytes = if data.is_empty() { vec![0; *most as usize] } else { repeated.collect() };
+            if let Some(map) = engine.map(map) {
+                // The array's only entry always exists, so the update cannot fail.
+                map.update(&0u32.to_ne_bytes(), &bytes, 0, None);
+            }
+            set_setting(engine, *length, data.len() as i64);
+        }
+        HandlerAccess::Times(range, part) => time_range::write(engine, range, *part, value).map_err(unfit)?,
         HandlerAccess::Constant(_) => return Err(HandlerError::Constant(name.to_owned())),
         _ => return Err(HandlerError::Unwritable(name.to_owned())),
     }

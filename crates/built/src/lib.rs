@@ -15,5 +15,6 @@ pub mod printing;
 pub mod queueing;
 pub mod script;
 mod tables;
+mod time_range;
 
 pub use payload::{PayloadKind, ProgramPayload, TableFillError, fill};

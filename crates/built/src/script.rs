@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use millstream_click::{
-    ClickProgram, Handler, JumpTarget, Script, ScriptKind, ScriptStep, signal_number, unquoted,
+    ClickProgram, Handler, JumpTarget, Script, ScriptKind, ScriptStep, seconds_text, signal_number, unquoted,
 };
 use millstream_native::NativeEngine;
 use millstream_rng::Rng;
@@ -92,6 +92,8 @@ struct CallCounter {
     done: u64,
     /// The array for values of runs, if packets wait for them, and its number of entries.
     results: Option<(String, u32)>,
+    /// Offset, in the state, of the time that the variable `t` has.
+    time: Option<u32>,
 }
 
 /// Result of [`ScriptRunner::idle`], when only scripts can go on.
@@ -138,6 +140,7 @@ impl ScriptRunner {
             script: call.script,
             done: 0,
             results: call.results.clone(),
+            time: call.time,
         });
         let all = program.scripts.iter().map(run).collect();
         ScriptRunner {
@@ -255,12 +258,16 @@ impl ScriptRunner {
 
     /// Runs a script that code has called, and passes its value on.
     fn call(&mut self, at: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
-        let CallCounter { script, done, results, .. } = &mut self.calls[at];
-        let (script, number, results) = (*script, *done, results.clone());
+        let CallCounter { script, done, results, time, .. } = &mut self.calls[at];
+        let (script, number, results, time) = (*script, *done, results.clone(), *time);
         *done += 1;
         let run = &mut self.all[script];
         run.value.clear();
         run.is_over = false;
+        if let Some(time) = time {
+            let time = handlers::number(&handlers::state(around.engine), time) as i64;
+            run.variables.insert("t".to_owned(), seconds_text(time));
+        }
         self.run(script, &[], around)?;
         let Some((array, entries)) = results else { return Ok(()) };
         let run = &self.all[script];

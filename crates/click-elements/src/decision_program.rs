@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-/// Offsets of the IP header and of the one behind it, in the numbers of steps.
+/// Offsets of the Ethernet header, the IP header and the one behind it, in the numbers of steps.
+pub(super) const LINK_HEADER: u32 = 2;
 pub(super) const IP_HEADER: u32 = 256;
 pub(super) const TRANSPORT_HEADER: u32 = 512;
 
@@ -26,6 +27,11 @@ impl WordTest {
         let shifted = |bits: u32| (bits & all) << (8 * behind);
         Some(WordTest { offset: offset & !3, mask: shifted(mask), value: shifted(value) })
     }
+
+    /// Returns true if another comparison holds whenever this one does.
+    fn implies(self, other: WordTest) -> bool {
+        self.offset == other.offset && other.mask & !self.mask == 0 && self.value & other.mask == other.value
+    }
 }
 
 /// Condition of a rule.
@@ -36,6 +42,24 @@ pub(super) enum ProgramFormula {
     Not(Box<ProgramFormula>),
     All(Vec<ProgramFormula>),
     Any(Vec<ProgramFormula>),
+}
+
+impl ProgramFormula {
+    /// All of some conditions. A comparison that holds whenever an earlier one does is left out.
+    pub(super) fn all(parts: Vec<ProgramFormula>) -> ProgramFormula {
+        let mut known: Vec<WordTest> = Vec::new();
+        let mut kept = Vec::new();
+        for part in parts {
+            if let ProgramFormula::Test(test) = part {
+                if known.iter().any(|known| known.implies(test)) {
+                    continue;
+                }
+                known.push(test);
+            }
+            kept.push(part);
+        }
+        ProgramFormula::All(kept)
+    }
 }
 
 /// Destination of an answer.

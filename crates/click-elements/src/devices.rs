@@ -1,10 +1,10 @@
 //! Sources and destinations of packets.
 
-use millstream_ir::{Type, Value};
+use millstream_ir::{Map, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::capture_filter::{CaptureFilter, filter, write};
-use crate::generators::{HEADROOM, SourcePacing, data, generator};
+use crate::generators::{HEADROOM, SourcePacing, data, generator, repeated};
 use crate::link_types;
 use millstream_click::arguments::{boolean, string, unsigned};
 use millstream_click::build::ElementBuilder;
@@ -599,10 +599,15 @@ impl ElementCodegen for DumpSource {
     }
 }
 
+/// Bytes that a handler `data` takes, at least.
+const MOST_WRITTEN: u32 = 2048;
+
 struct InfiniteSource {
     /// Bytes of its packets, and how many of them it sends.
     whole: i64,
     length: SettingValue,
+    /// The map with the bytes, if somebody writes them.
+    data: Option<Map>,
 }
 
 impl ElementCodegen for InfiniteSource {
@@ -612,6 +617,10 @@ impl ElementCodegen for InfiniteSource {
         }
         let length = code.setting(self.length);
         let end = code.end(packet.data, length);
+        if let Some(map) = self.data {
+            let bytes = code.cell(map, 0);
+            code.copy_bytes(packet.data, bytes, length);
+        }
         code.out(0, packet.bounded(packet.data, end));
     }
 }
@@ -644,9 +653,26 @@ fn infinite(setup: &mut ElementSetup<'_>) -> ElementResult {
     let limit = limit.map(|text| unsigned(&text, u64::MAX)).transpose()?;
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
     let whole = data.len() as i64;
-    let length = setup.setting("length", SettingType::Number(0, whole), whole);
-    let source = InfiniteSource { whole, length };
+    let (data, source) = if setup.scripted(&["data"]) {
+        let (data, length, map) = written_data(setup, &data);
+        (data, InfiniteSource { whole, length, data: Some(map) })
+    } else {
+        setup.handler("data", HandlerAccess::Constant(String::from_utf8_lossy(&data).into_owned()));
+        let length = setup.setting("length", SettingType::Number(0, whole), whole);
+        (data, InfiniteSource { whole, length, data: None })
+    };
     generator(setup, 0, GraphSource::Constant(data, limit), (active, SourcePacing::default()), source)
+}
+
+/// Data that a script writes: the longest packet, its length at first, and the map with the bytes.
+fn written_data(setup: &mut ElementSetup<'_>, data: &[u8]) -> (Vec<u8>, SettingValue, Map) {
+    let most = MOST_WRITTEN.max(data.len() as u32);
+    let longest = if data.is_empty() { vec![0; most as usize] } else { repeated(data, u64::from(most)) };
+    let length = setup.hidden_setting(data.len() as i64);
+    setup.handler("length", HandlerAccess::Setting(length, SettingType::Number(0, i64::from(most))));
+    let (name, map) = setup.filled_cells("data", &longest);
+    setup.handler("data", HandlerAccess::Data { map: name, length, most });
+    (longest, SettingValue::Live(length), map)
 }
 
 struct OutputSink {

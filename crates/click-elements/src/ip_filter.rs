@@ -8,11 +8,13 @@ mod parse;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_ir::{Block, Value};
+use millstream_ir::{Block, Prov, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::classify::outputs_are;
-use super::decision_program::{IP_HEADER, ProgramFormula, TRANSPORT_HEADER, WordTest, program_text};
+use super::decision_program::{
+    IP_HEADER, LINK_HEADER, ProgramFormula, TRANSPORT_HEADER, WordTest, program_text,
+};
 use super::ip::header_length;
 use super::match_table::{
     MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, compared, different, equal,
@@ -51,6 +53,9 @@ pub(super) const CLASSES: &[ElementClass] = &[
     .and(at("ACTION PATTERN")),
 ];
 
+/// Bytes of an Ethernet header.
+const ETHER_HEADER: i32 = 14;
+
 struct IpFilter {
     /// Output (none for packets that are dropped), and the condition.
     rules: Vec<(Option<u32>, FilterExpression)>,
@@ -72,7 +77,9 @@ impl TableWord for FilterWord {
     fn bits(self) -> u32 {
         match self {
             FilterWord::Field(
-                FilterField::Header { bytes, .. } | FilterField::Transport { bytes, .. },
+                FilterField::Link { bytes, .. }
+                | FilterField::Header { bytes, .. }
+                | FilterField::Transport { bytes, .. },
                 _,
             ) => 8 * bytes,
             FilterWord::Reach(_) => 1,
@@ -81,6 +88,7 @@ impl TableWord for FilterWord {
 
     fn name(self) -> String {
         match self {
+            FilterWord::Field(FilterField::Link { offset, bytes }, _) => format!("ether[{offset}:{bytes}]"),
             FilterWord::Field(FilterField::Header { offset, bytes }, _) => format!("ip[{offset}:{bytes}]"),
             FilterWord::Field(FilterField::Transport { offset, bytes }, _) => {
                 format!("transp[{offset}:{bytes}]")
@@ -118,6 +126,10 @@ fn formula(expression: &FilterExpression, holds: bool) -> Option<MatchFormula<Fi
 /// The demands of a test on words, or of its negation. A field that does not exist is zero: if zero would
 /// match, it also demands that the field exists.
 fn test_formula(test: &FieldTest, holds: bool) -> Option<MatchFormula<FilterWord>> {
+    // Words of tables are at the IP header and behind it.
+    if matches!(test.field, FilterField::Link { .. }) {
+        return None;
+    }
     let cond = match (test.cond, holds) {
         (cond, true) => cond,
         (Cond::Eq, false) => Cond::Ne,
@@ -166,10 +178,11 @@ fn program_formula(expression: &FilterExpression) -> Option<ProgramFormula> {
     Some(match expression {
         FilterExpression::Constant(truth) => ProgramFormula::Constant(*truth),
         FilterExpression::Not(inner) => ProgramFormula::Not(Box::new(program_formula(inner)?)),
-        FilterExpression::All(inner) => ProgramFormula::All(all(inner)?),
+        FilterExpression::All(inner) => ProgramFormula::all(all(inner)?),
         FilterExpression::Any(inner) => ProgramFormula::Any(all(inner)?),
         FilterExpression::Test(test) => {
             let (base, offset, bytes) = match test.field {
+                FilterField::Link { offset, bytes } => (LINK_HEADER, offset, bytes),
                 FilterField::Header { offset, bytes } => (IP_HEADER, offset, bytes),
                 FilterField::Transport { offset, bytes } => (TRANSPORT_HEADER, offset, bytes),
             };
@@ -301,6 +314,9 @@ impl HeaderValues {
         let mut words = BTreeMap::new();
         for key in all {
             let value = match key {
+                FilterWord::Field(FilterField::Link { offset, bytes }, _) => {
+                    code.number(bytes, self.header, offset - ETHER_HEADER)
+                }
                 FilterWord::Field(FilterField::Header { offset, bytes }, _) => {
                     code.number(bytes, self.header, offset)
                 }
@@ -368,6 +384,13 @@ fn decide_test(
         code.switch_to_block(next);
     };
     let value = match test.field {
+        FilterField::Link { offset, bytes } => {
+            let (there, room) = (code.block(), code.bound(seen.packet.handle, 8, Type::Ptr(Prov::Packet)));
+            let link = code.at(seen.header, -i64::from(ETHER_HEADER));
+            code.branch(Cond::Ge, link, room, there, no);
+            code.switch_to_block(there);
+            code.number(bytes, link, offset)
+        }
         FilterField::Header { offset, bytes } => code.number(bytes, seen.header, offset),
         FilterField::Transport { offset, bytes } => {
             let fragment = code.half(seen.header, 6);

@@ -57,6 +57,7 @@ mod store_address;
 mod strips;
 mod summaries;
 mod switch;
+mod time_filter;
 mod timed;
 mod timestamps;
 mod token_rates;
@@ -122,6 +123,7 @@ const TABLES: &[&[ElementClass]] = &[
     strips::CLASSES,
     summaries::CLASSES,
     switch::CLASSES,
+    time_filter::CLASSES,
     timed::CLASSES,
     timestamps::CLASSES,
     translate::CLASSES,

@@ -100,16 +100,12 @@ fn out_by(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, number: Value
     code.out(0, packet);
 }
 
-/// Sends packets of input 0 to output 1 while it is active; those that come back there go on.
+/// Sends packets of input 0 to output 1, if there is one, while it is active; those that come back there go on.
 struct BypassSwitch(SettingValue);
 
 fn bypass(setup: &mut ElementSetup<'_>) -> ElementResult {
     let active = setup.arguments.or("ACTIVE", false, boolean)?;
     let active = setup.setting("active", SettingType::Truth, i64::from(active));
-    if setup.outputs < 2 && !matches!(active, SettingValue::Fixed(0)) {
-        let message = "an active `Bypass` without output 1 would leave packets of input 0 where they are";
-        return Err(Error::new(setup.element.span, message));
-    }
     Ok(Box::new(BypassSwitch(active)))
 }
 

@@ -6,6 +6,7 @@ use millstream_isa::AluOp;
 
 use super::generators::{SourcePacing, generator};
 use super::print::{PrintOptions, printing_element};
+use super::timestamps::sorting_window;
 use millstream_click::arguments::{boolean, byte, string};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
@@ -109,7 +110,8 @@ fn from(setup: &mut ElementSetup<'_>) -> ElementResult {
         setup.require_single_worker("its packets come one after the other at their times");
     }
     setup.handler("encap", HandlerAccess::Text("IP".to_owned()));
-    let source = GraphSource::Summary(SummarySource { input, fields, flow, timing, multiple, whole });
+    let window = sorting_window(setup)?;
+    let source = GraphSource::Summary(SummarySource { input, fields, flow, timing, multiple, whole, window });
     generator(setup, 0, source, (active, SourcePacing::default()), SummaryPrefix)
 }
 

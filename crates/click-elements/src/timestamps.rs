@@ -7,8 +7,7 @@
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
-use millstream_click::arguments::boolean;
-use millstream_click::arguments::time;
+use millstream_click::arguments::{boolean, time, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{IgnoredValueKind, at, key, moot, refused_but};
@@ -50,10 +49,7 @@ pub(super) const CLASSES: &[ElementClass] = &[
         ..ElementClass::filter(
             "TimeSortedSched",
             "Pulls packets of several sources in the order of their times.",
-            &[
-                moot("STOP", IgnoredValueKind::Truth, "the run ends with the last packet"),
-                refused_but("BUFFER", &["1"], "the next packet of each source is known, and none behind it"),
-            ],
+            &[moot("STOP", IgnoredValueKind::Truth, "the run ends with the last packet"), key("BUFFER")],
             sorted,
         )
     }
@@ -61,7 +57,7 @@ pub(super) const CLASSES: &[ElementClass] = &[
 ];
 
 /// The annotation for a time, which may be negative.
-const SHIFT: i64 = 1;
+pub(super) const SHIFT: i64 = 1;
 
 fn set(setup: &mut ElementSetup<'_>) -> ElementResult {
     let time = setup.arguments.next("TIMESTAMP").map(|text| signed_time(&text)).transpose()?;
@@ -137,7 +133,7 @@ impl ElementCodegen for AdjustTime {
 }
 
 /// The time of a packet with the annotation's shift: by the clock if it is not set.
-fn stamp_of(code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> Value {
+pub(super) fn stamp_of(code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> Value {
     let (stamp, unset, now) = (packet.note(Annotation::Time), code.number_of(0), code.fine_time());
     let is_set = code.compare(Cond::Ne, stamp, unset);
     code.select(is_set, stamp, now)
@@ -177,8 +173,41 @@ struct SortedTimes {
     unordered: u32,
 }
 
+/// Packets of a source that `TimeSortedSched` looks at, at most.
+const MOST_SORTED: u64 = 1 << 16;
+/// Class of sources whose packets are known before they come.
+const SUMMARIES: &str = "FromIPSummaryDump";
+
+/// Number of packets of a source of which the earliest one comes next: the BUFFER of a `TimeSortedSched` right
+/// behind it.
+pub(super) fn sorting_window(setup: &ElementSetup<'_>) -> Result<usize, Error> {
+    let behind = setup.neighbours(&setup.element.name, true);
+    let mut sorted = behind.into_iter().filter(|element| element.class == "TimeSortedSched");
+    let texts = sorted.next().map_or(&[][..], |element| &element.arguments);
+    let said = |text: &SpannedText| {
+        let value = text.text.strip_prefix("BUFFER").filter(|rest| rest.starts_with(char::is_whitespace))?;
+        Some(SpannedText { text: value.trim().to_owned(), span: text.span })
+    };
+    match texts.iter().find_map(said) {
+        Some(value) => Ok(unsigned(&value, MOST_SORTED)?.max(1) as usize),
+        None => Ok(1),
+    }
+}
+
 /// Sources are replayed by their times, so that the next packet is the earliest of all heads.
 fn sorted(setup: &mut ElementSetup<'_>) -> ElementResult {
+    if let Some(text) = setup.arguments.keyword("BUFFER") {
+        let sources = setup.neighbours(&setup.element.name, false);
+        let other = sources.iter().find(|element| element.class != SUMMARIES);
+        if let (2.., Some(other)) = (unsigned(&text, MOST_SORTED)?, other) {
+            let message = format!(
+                "BUFFER {} is for packets of `{SUMMARIES}`, right in front of it: no packet behind the next one of \
+                 `{}` is known",
+                text.text, other.name
+            );
+            return Err(Error::new(text.span, message));
+        }
+    }
     setup.require_clock();
     setup.require_single_worker("packets come in the order of their times");
     let (last, unordered) = (setup.number(), setup.number());

@@ -275,6 +275,11 @@ fn expressions_choose_outputs() {
         ("ip proto gre", false),
         // The length in the header, whatever is behind the packet.
         ("ip len 40", true),
+        // Either protocol.
+        ("tcpudp", true),
+        ("tcpudp port >= 1024", true),
+        ("dst tcpudp port 4970", false),
+        ("tcpudp src port 4969 and not tcp", true),
     ] {
         let ran =
             run_with(&text(&format!("allow {rule}, deny all")), &[[datagram(), vec![0; 6]].concat()], true);
@@ -299,6 +304,28 @@ fn contraries_deny_the_whole() {
         let text = format!("FromDump(a) -> MarkIPHeader(14) -> IPFilter(allow {rule}) -> ToDump(b)");
         assert_eq!(run(&text, &[frame.clone()]).sent.len(), usize::from(holds), "{rule}");
     }
+}
+
+#[test]
+fn expressions_compare_ethernet_addresses() {
+    for (rule, holds) in [
+        ("dst 0:0:c0:ae:67:ef", true),
+        ("src 0:0:c0:ae:67:ef", false),
+        ("ether host 00-00-C0-AE-67-EF", true),
+        ("ether src 0:0:0:0:0:0 and udp", true),
+        ("src and dst ether host 0:0:c0:ae:67:ef", false),
+        ("host 0:0:0:0:0:1", false),
+        ("ether dst != 0:0:c0:ae:67:ef", false),
+        ("src 1.0.0.1 & 1.0.0.0 = 1.0.0.0", true),
+        ("dst host & 255.0.0.0 = 2.0.0.0", true),
+    ] {
+        let text = format!("FromDump(a) -> MarkIPHeader(14) -> IPFilter(allow {rule}) -> ToDump(b)");
+        assert_eq!(run(&text, &[datagram()]).sent.len(), usize::from(holds), "{rule}");
+    }
+    // The header is there behind the packet's beginning, too.
+    let stripped = "FromDump(a) -> Strip(14) -> MarkIPHeader -> \
+        IPFilter(allow dst 0:0:c0:ae:67:ef) -> ToDump(b)";
+    assert_eq!(run(stripped, &[datagram()]).sent.len(), 1);
 }
 
 #[test]

@@ -42,6 +42,17 @@ fn names_of_anonymous_elements_count_the_elements() {
 }
 
 #[test]
+fn no_element_has_the_name_of_a_class_that_was_used() {
+    let refused = |text: &str| flatten(&parse(text).expect("parsed"), &[]).expect_err("refused");
+    let unused = refused("elementclass F { A -> B } A :: Idle");
+    assert_eq!(unused.message, "class 'A' used as element name");
+    let twice = refused("elementclass F { A :: A -> B } A :: Idle");
+    assert_eq!(twice.note.expect("another").1, unused.message);
+    assert_eq!(flat("elementclass F { A :: X -> B } A :: X; A -> y :: Y"), "A[0]->[0]y");
+    assert_eq!(flat("A -> y :: Y; A :: X"), "A[0]->[0]y");
+}
+
+#[test]
 fn groups_are_detours() {
     for group in
         ["( input -> output )", "( [0] -> [0] )", "(->)", "( [0]->[0]; [1]->[1] ) => ( [0]->[0]; [1]->[1] )"]

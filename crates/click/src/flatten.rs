@@ -7,6 +7,7 @@
 //! position, so none is recursive); the number of elements and connections, and the text that variables
 //! become, are limited, whatever the definitions multiply to.
 
+mod class_names;
 mod expand;
 
 use std::rc::Rc;
@@ -115,6 +116,7 @@ struct Flattener {
 /// # Errors
 /// The first thing that does not fit.
 pub fn flatten(statements: &[Statement], variables: &[(String, String)]) -> Result<Graph, Error> {
+    class_names::check(statements)?;
     let standard = parse(STANDARD)?;
     let mut scope = ClassScope {
         variables: variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
@@ -497,14 +499,7 @@ impl Flattener {
 
     /// Follows connections through joints.
     fn finish(mut self) -> Result<Graph, Error> {
-        // One error names the next.
-        if let Some(last) = self.mismatches.pop() {
-            let first = self.mismatches.into_iter().rev().fold(last, |next, one| {
-                let (span, message) = (next.span, next.message);
-                one.note(span, message)
-            });
-            return Err(first);
-        }
+        chained(std::mem::take(&mut self.mismatches))?;
         let mut next: FxHashMap<ElementPort, Vec<(ElementPort, ConfigSpan)>> = FxHashMap::default();
         for c in &self.connections {
             next.entry(c.from).or_default().push((c.to, c.span));
@@ -542,6 +537,15 @@ impl Flattener {
         }
         Ok(graph)
     }
+}
+
+/// The first of several errors, if there is one: each names the next.
+fn chained(mut errors: Vec<Error>) -> Result<(), Error> {
+    let Some(last) = errors.pop() else { return Ok(()) };
+    Err(errors.into_iter().rev().fold(last, |next, one| {
+        let (span, message) = (next.span, next.message);
+        one.note(span, message)
+    }))
 }
 
 /// Returns true if one endpoint is connected with one, and a group is among them.

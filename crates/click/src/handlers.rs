@@ -68,10 +68,65 @@ pub enum HandlerAccess {
         /// Operation.
         verb: TableOperation,
     },
+    /// Bytes of packets of a source: the first so many of a map's one value, which repeats them.
+    Data {
+        /// The map's name.
+        map: String,
+        /// Number of bytes that packets have: 64 bits of the settings, at this byte.
+        length: u32,
+        /// Size of the value.
+        most: u32,
+    },
+    /// A part of a range of times.
+    Times(TimeRange, TimeRangePart),
     /// The handlers of the element.
     Listing,
     /// True if a source makes packets as soon as it may.
     Ready(SourceReadiness),
+}
+
+/// A range of times, in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TimeRange {
+    /// The first time of the range, as a time and the number of its [`RangeEdge`].
+    pub start: [SettingValue; 2],
+    /// The first time behind the range, likewise.
+    pub end: [SettingValue; 2],
+    /// One more than the time of the first packet: 64 bits of the state, at this byte; 0 before that packet.
+    pub first: u32,
+    /// Number of changes of the end.
+    pub changes: SettingValue,
+}
+
+/// Meaning of the time of an edge of a [`TimeRange`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangeEdge {
+    /// Since 1970.
+    Absolute,
+    /// Behind the first packet.
+    AfterFirst,
+    /// Behind the start of the range.
+    AfterStart,
+}
+
+impl RangeEdge {
+    /// Its number in the settings.
+    pub fn number(self) -> i64 {
+        self as i64
+    }
+}
+
+/// A part of a [`TimeRange`], as a handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum TimeRangePart {
+    /// The first time of the range.
+    Start,
+    /// The first time behind the range.
+    End,
+    /// The length of the range.
+    Interval,
+    /// Writing makes the range longer by this.
+    Extension,
 }
 
 /// Numbers by which a source makes packets or not.
@@ -271,8 +326,10 @@ impl HandlerAccess {
             HandlerAccess::Zero { .. } | HandlerAccess::Sets(_) | HandlerAccess::Restart { .. } => {
                 (false, true)
             }
-            HandlerAccess::Setting(..) | HandlerAccess::Bits(_) => (true, true),
+            HandlerAccess::Setting(..) | HandlerAccess::Bits(_) | HandlerAccess::Data { .. } => (true, true),
             HandlerAccess::Table { verb, .. } => (!verb.writes(), verb.writes()),
+            HandlerAccess::Times(_, TimeRangePart::Extension) => (false, true),
+            HandlerAccess::Times(range, _) => (true, matches!(range.changes, SettingValue::Live(_))),
             _ => (true, false),
         }
     }

@@ -15,6 +15,7 @@
 //! packet.
 
 mod ablation;
+mod alignment;
 pub mod arguments;
 pub mod ast;
 mod bpf_program;
@@ -49,6 +50,7 @@ mod summary;
 pub mod tables;
 
 pub use ablation::Ablations;
+pub use alignment::with_alignment;
 pub use bpf_program::{BpfElementProgram, ProgramHook, ReadObject};
 pub use compile::compile;
 pub use compile::setup::ElementSetup;
@@ -58,8 +60,8 @@ pub use error::{ConfigSpan, Error, ErrorStage, driver_lines, nearest};
 pub use flatten::flatten;
 pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
 pub use handlers::{
-    Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingBits, SettingType, SettingValue,
-    SourceReadiness, StateRatio, TableFormat, TableOperation, ether_number,
+    Handler, HandlerAccess, HandlerWriters, RangeEdge, SETTINGS, SettingBits, SettingType, SettingValue,
+    SourceReadiness, StateRatio, TableFormat, TableOperation, TimeRange, TimeRangePart, ether_number,
 };
 pub use layout::{AnnotationUsage, ContextField, MetadataUsage};
 pub use parse::parse;
@@ -81,5 +83,5 @@ pub use script::{
 pub use sketch::{FlowKey, FlowSketch, MIX, MOST_ROWS, multiplier};
 pub use summary::{
     SUMMARY_PREFIX, SummaryField, SummaryFlow, SummaryInput, SummaryPacket, SummaryReader, SummarySource,
-    summary_header,
+    seconds_text, summary_header,
 };

@@ -31,6 +31,8 @@ pub struct ScriptCall {
     pub script: usize,
     /// The array that gets the value of each run, if code waits for it, and its number of entries.
     pub results: Option<(String, u32)>,
+    /// Offset in the state of the time, in nanoseconds, that is the script's variable `t`, if it has one.
+    pub time: Option<u32>,
 }
 
 /// When a script runs.

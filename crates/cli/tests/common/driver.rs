@@ -124,6 +124,16 @@ fn the_earliest_packet_leaves_first_and_one_for_the_front_before_others() {
          -> ToIPSummaryDump(-, FIELDS ip_id, HEADER false)"
     );
     assert_eq!(simulated(&text), "1\n2\n3\n4\n");
+    let late = summary("late", "3 3\n2 2\n1 1\n5 5\n");
+    let windowed = |buffer: u32| {
+        let text = format!(
+            "FromIPSummaryDump({late}, STOP true) -> t :: TimeSortedSched(BUFFER {buffer}) \
+             -> ToIPSummaryDump(-, FIELDS ip_id, HEADER false); DriverManager(pause, print $(t.well_ordered))"
+        );
+        simulated(&text)
+    };
+    assert_eq!(windowed(2), "false\n2\n1\n3\n5\n");
+    assert_eq!(windowed(3), "true\n1\n2\n3\n5\n");
     let mixed = "InfiniteSource(DATA abcd, LIMIT 1) -> q :: MixedQueue -> u :: Unqueue(ACTIVE false) \
         -> Print(x, CONTENTS ASCII) -> Discard; b :: InfiniteSource(DATA ABCD, LIMIT 1, ACTIVE false) -> [1] q; \
         Script(wait 1, write b.active true, wait 1, write u.active true, wait 1, stop)";
@@ -132,13 +142,57 @@ fn the_earliest_packet_leaves_first_and_one_for_the_front_before_others() {
 }
 
 #[test]
+fn a_range_of_times_grows_while_the_packet_behind_it_waits() {
+    let files = Files::new("driver-times");
+    let path = files.0.join("times");
+    std::fs::write(&path, "!data timestamp ip_id\n5 1\n6.5 2\n8 3\n9 4\n20 5\n").expect("written");
+    let source = format!("FromIPSummaryDump({}, STOP true)", path.display());
+    let dump = "ToIPSummaryDump(-, FIELDS ip_id, HEADER false)";
+    let passed = |arguments: &str| simulated(&format!("{source} -> TimeFilter({arguments}) -> {dump}"));
+    assert_eq!(passed("6, 9"), "2\n3\n");
+    assert_eq!(passed("START_AFTER 1, INTERVAL 2s"), "2\n");
+    assert_eq!(passed("END_AFTER 3.5"), "1\n2\n");
+    assert_eq!(passed("START 0"), "1\n2\n3\n4\n5\n");
+    let late = format!("{source} -> t :: TimeFilter(6, 9); t -> Discard; t [1] -> {dump}");
+    assert_eq!(simulated(&late), "1\n4\n5\n");
+    let more = format!(
+        "{source} -> t :: TimeFilter(END 6, END_CALL more.run $t) -> {dump}; \
+         more :: Script(TYPE PASSIVE, print $1, goto end $(ge $1 9), write t.extend_interval 1, label end)"
+    );
+    // Every second is added for itself; the last time is too late.
+    assert_eq!(simulated(&more), "6.500000\n8.000000\n8.000000\n9.000000\n1\n2\n3\n");
+    let handlers = format!(
+        "{source} -> t :: TimeFilter(START_AFTER 1, INTERVAL 3) -> Discard; \
+         DriverManager(print $(t.start) $(t.end), pause, print $(t.start) $(t.end) $(t.interval), \
+             write t.end 30, print $(t.interval), stop)"
+    );
+    assert_eq!(simulated(&handlers), "1.000000 4.000000\n6.000000 9.000000 3.000000\n24.000000\n");
+}
+
+#[test]
+fn a_script_writes_the_data_of_a_source() {
+    let text = "s :: InfiniteSource(DATA abc, LIMIT 1) -> Print(x, CONTENTS ASCII) -> Discard; \
+        Script(wait 1, write s.data hello!!!, print $(s.data) $(s.length), write s.reset, wait 1, \
+            write s.length 12, write s.reset, wait 1, stop)";
+    let (_, out, said) = click(&["--simtime"], text);
+    assert_eq!(out, "hello!!! 8\n");
+    assert_eq!(said, "x:    3 |  abc\nx:    8 |  hello!!!\nx:   12 |  hello!!! hell\n");
+}
+
+#[test]
 fn optimizers_leave_the_configuration_to_the_compiler() {
     let text = "Idle -> c :: Classifier(12/0800, -) -> Discard; c [1] -> Discard";
     let flat = wrapper("click-flatten", Path::new("/tmp"), &[], text).stdout;
-    for name in ["click-align", "click-fastclassifier", "click-devirtualize"] {
+    for name in ["click-fastclassifier", "click-devirtualize"] {
         let out = wrapper(name, Path::new("/tmp"), &[], text);
         assert_eq!((out.status.code(), &out.stdout), (Some(0), &flat), "{name}");
     }
+    let align =
+        wrapper("click-align", Path::new("/tmp"), &["-e", "s :: X -> c :: CheckIPHeader -> d :: Y"], "");
+    let aligned = "s :: X;\nc :: CheckIPHeader;\nd :: Y;\nAlign@click_align@4 :: Align(4, 0);\n\
+        AlignmentInfo@click_align@5 :: AlignmentInfo(c  4 0);\n\n\
+        s -> Align@click_align@4\n    -> c\n    -> d;\n";
+    assert_eq!(String::from_utf8_lossy(&align.stdout), aligned);
     let program = " 0  12/08000000%ffff0000  yes->[0]  no->[1]\nsafe length 14\nalignment offset 0\n";
     assert_eq!(click(&["-qh", "c.program"], text).1, program);
 }

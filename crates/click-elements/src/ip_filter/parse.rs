@@ -2,12 +2,14 @@
 
 use millstream_isa::Cond;
 
-use millstream_click::arguments::{AddressNames, ip, net, unsigned};
+use millstream_click::arguments::{AddressNames, ether, ip, net, unsigned};
 use millstream_click::{Error, SpannedText};
 
 /// A field that a test reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum FilterField {
+    /// 2 or 4 bytes of the Ethernet header, which is in front of the IP header.
+    Link { offset: i32, bytes: u32 },
     /// 1, 2 or 4 bytes of the IP header.
     Header { offset: i32, bytes: u32 },
     /// 1, 2 or 4 bytes behind the IP header, in a first fragment.
@@ -138,6 +140,8 @@ struct ValueQualifier {
     kind: Option<&'static str>,
 }
 
+/// Kind of values that are Ethernet addresses.
+const ETHER: &str = "ether";
 const KINDS: &[&str] =
     &["host", "net", "port", "proto", "type", "opt", "vers", "hl", "id", "tos", "dscp", "ttl", "len", "win"];
 
@@ -307,6 +311,23 @@ impl IpFilterParser<'_> {
                 (side, has_side) = self.side();
             }
         }
+        if self.take(&["ether"]) {
+            if !has_side {
+                side = self.side().0;
+            }
+            self.take(&["host"]);
+            self.last = ValueQualifier { side, protocol: None, kind: Some(ETHER) };
+            return self.valued(self.last);
+        }
+        if self.take(&["tcpudp"]) {
+            let (own, has_own) = self.side();
+            if !self.take(&["port"]) && known(PORTS, self.peek()).is_none() {
+                return Ok(FilterExpression::Any(vec![protocol_is(TCP), protocol_is(UDP)]));
+            }
+            let side = if has_own { own } else { side };
+            self.last = ValueQualifier { side, protocol: None, kind: Some("port") };
+            return self.valued(self.last);
+        }
         let mut q = ValueQualifier { side, ..ValueQualifier::default() };
         let named = self.protocol(&mut q)?;
         if let Some(found) = named {
@@ -401,9 +422,11 @@ impl IpFilterParser<'_> {
             "net"
         } else if known(PORTS, &word).is_some() {
             "port"
+        } else if ether(&token, self.names).is_ok() {
+            ETHER
         } else if self.last.kind.is_some()
             && (said.is_some()
-                || is_bare && word.starts_with(|c: char| c.is_ascii_digit() || "<>=!".contains(c)))
+                || is_bare && word.starts_with(|c: char| c.is_ascii_digit() || "<>=!&".contains(c)))
         {
             return Ok(None);
         } else {
@@ -443,8 +466,16 @@ impl IpFilterParser<'_> {
             }
             "host" => {
                 let text = self.token()?;
-                let address = ip(&text, self.names)?;
-                self.compare(q, mask, cond, address)
+                match (ip(&text, self.names), ether(&text, self.names)) {
+                    (Err(_), Ok(address)) if mask == u32::MAX => self.link(q.side, cond, address),
+                    (address, _) => self.compare(q, mask, cond, address?),
+                }
+            }
+            ETHER if mask != u32::MAX => Err(self.error("an Ethernet address has no mask")),
+            ETHER => {
+                let text = self.token()?;
+                let address = ether(&text, self.names)?;
+                self.link(q.side, cond, address)
             }
             "opt" => {
                 let text = self.token()?;
@@ -461,7 +492,14 @@ impl IpFilterParser<'_> {
 
     /// `& MASK`, all bits where it is not there, and the operator in front of a value.
     fn comparison(&mut self, kind: &str) -> Result<(u32, Option<Cond>), Error> {
-        let mask = if self.take(&["&"]) { self.number(kind)? } else { u32::MAX };
+        let mask = match (self.take(&["&"]), kind) {
+            (false, _) => u32::MAX,
+            (true, "host" | "net") => {
+                let text = self.token()?;
+                ip(&text, self.names)?
+            }
+            (true, _) => self.number(kind)?,
+        };
         let cond = match self.peek() {
             "==" | "=" => Some(Cond::Eq),
             "!=" => Some(Cond::Ne),
@@ -501,6 +539,33 @@ impl IpFilterParser<'_> {
             None => unsigned(&text, u64::from(u32::MAX))
                 .map(|value| value as u32)
                 .map_err(|e| e.nearest(&text.text, names.iter().map(|(name, _)| *name))),
+        }
+    }
+
+    /// Comparison of Ethernet addresses.
+    fn link(
+        &mut self,
+        side: DirectionQualifier,
+        cond: Cond,
+        address: [u8; 6],
+    ) -> Result<FilterExpression, Error> {
+        let field = |offset: i32, bytes: &[u8]| {
+            let value = bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
+            test(FilterField::Link { offset, bytes: bytes.len() as u32 }, u32::MAX, Cond::Eq, value)
+        };
+        // Words of the header begin two bytes in front of it.
+        let destination = FilterExpression::All(vec![field(0, &address[..2]), field(2, &address[2..])]);
+        let source = FilterExpression::All(vec![field(6, &address[..4]), field(10, &address[4..])]);
+        let found = match side {
+            DirectionQualifier::Source => source,
+            DirectionQualifier::Destination => destination,
+            DirectionQualifier::Either => FilterExpression::Any(vec![source, destination]),
+            DirectionQualifier::Both => FilterExpression::All(vec![source, destination]),
+        };
+        match cond {
+            Cond::Eq => Ok(found),
+            Cond::Ne => Ok(FilterExpression::Not(Box::new(found))),
+            _ => Err(self.error("Ethernet addresses are equal or not")),
         }
     }
 

@@ -272,6 +272,18 @@ impl ElementSetup<'_> {
     /// Declares a handler call with this text. Code counts calls in the state, at the offset given back; the
     /// handler is written that often as soon as the current packet is done with.
     pub fn calls(&mut self, text: &SpannedText) -> Result<u32, Error> {
+        self.handler_call(text, None)
+    }
+
+    /// As [`Self::calls`], for packets that wait until the handler was written
+    /// ([`crate::build::ElementBuilder::wait_at`]). The handler's variable `t` is a time in the state.
+    pub fn calls_with_time(&mut self, text: &SpannedText, time: u32) -> Result<u32, Error> {
+        let due = self.handler_call(text, Some(time))?;
+        self.shared.declared.detours.push(self.shared.element);
+        Ok(due)
+    }
+
+    fn handler_call(&mut self, text: &SpannedText, time: Option<u32>) -> Result<u32, Error> {
         if !self.is_timed() {
             let message = "handlers are written by packets only where they come one by one: not in stages, \
                 and not in code for other programs";
@@ -285,7 +297,7 @@ impl ElementSetup<'_> {
             signals: Vec::new(),
             steps,
         };
-        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len(), results: None });
+        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len(), results: None, time });
         self.shared.scripts.push(script);
         self.require_clock();
         self.require_single_worker("what it counts is that of one worker");
@@ -297,7 +309,8 @@ impl ElementSetup<'_> {
     /// element wait for their values ([`crate::build::ElementBuilder::wait_at`]).
     pub fn script_of_packets(&mut self, script: Script, results: (String, u32)) -> u32 {
         let due = self.number();
-        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len(), results: Some(results) });
+        let script_number = self.shared.scripts.len();
+        self.shared.calls.push(ScriptCall { due, script: script_number, results: Some(results), time: None });
         self.shared.scripts.push(script);
         self.shared.declared.detours.push(self.shared.element);
         self.require_clock();
@@ -550,6 +563,14 @@ impl ElementSetup<'_> {
             global: Some(GlobalData::Bss),
             inner: None,
         })
+    }
+
+    /// As [`Self::cells`], with these bytes initially; and the map's name.
+    pub fn filled_cells(&mut self, name: &str, bytes: &[u8]) -> (String, Map) {
+        let map = self.cells(name, bytes.len() as u32);
+        let name = self.shared.module.maps[map].name.clone();
+        self.shared.entries.push(InitialEntry { map: name.clone(), key: vec![0; 4], value: bytes.to_vec() });
+        (name, map)
     }
 
     /// Takes a program of an object file into the module, with its maps and their contents.

@@ -206,6 +206,8 @@ pub struct SummarySource {
     /// True if packets have all bytes of their length, and right checksums; otherwise bytes that no field
     /// gives are left out, and checksums are zero.
     pub whole: bool,
+    /// Number of packets of which the earliest one comes next.
+    pub window: usize,
 }
 
 /// Lines of summaries.

@@ -14,7 +14,8 @@ mod write;
 
 pub use fields::{SUMMARY_PREFIX, SummaryField, SummaryFlow, SummaryInput, SummarySource, summary_header};
 pub use read::{SummaryPacket, SummaryReader};
-pub(crate) use write::{PacketNotes, bad_header, seconds_text, summary_line};
+pub use write::seconds_text;
+pub(crate) use write::{PacketNotes, bad_header, summary_line};
 
 #[cfg(test)]
 mod tests {
@@ -29,6 +30,7 @@ mod tests {
             timing: false,
             multiple: true,
             whole: true,
+            window: 1,
         };
         let mut reader = SummaryReader::new(&source);
         let mut lines = fields.lines();

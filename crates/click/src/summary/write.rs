@@ -249,7 +249,7 @@ fn quoted(payload: &[u8]) -> String {
 }
 
 /// A time as seconds, with microseconds, or nanoseconds where these are needed.
-pub(crate) fn seconds_text(time: i64) -> String {
+pub fn seconds_text(time: i64) -> String {
     let (sign, whole) = (if time < 0 { "-" } else { "" }, time.unsigned_abs());
     let (seconds, rest) = (whole / 1_000_000_000, whole % 1_000_000_000);
     match rest % 1_000 {

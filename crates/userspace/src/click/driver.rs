@@ -258,6 +258,9 @@ pub(crate) struct FlatArgs {
     /// With --flat: leave out elements that no packet passes, and those that do nothing
     #[arg(long, requires = "flat")]
     pub(super) undead: bool,
+    /// With --flat: add `Align` elements where packets are to be aligned
+    #[arg(long, requires = "flat")]
+    pub(super) align: bool,
     /// Write the configuration without compound elements to this file, `-` being standard output
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,

@@ -27,7 +27,7 @@ use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, queueing};
 use millstream_click::{
     Ablations, BpfElementProgram, CaptureInfo, ClickProgram, Graph, GraphSource, Handler, HandlerAccess,
-    HandlerWriters, flatten, parse, without_dead_elements,
+    HandlerWriters, flatten, parse, with_alignment, without_dead_elements,
 };
 use millstream_click_elements::{capture_files, compile_for};
 use millstream_console::adapt_args::AdaptArgs;
@@ -195,7 +195,8 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
     if args.flat.flat {
         let output = args.flat.output.as_deref().unwrap_or(Path::new("-"));
         let whole = graph(&SourceMap::read(&source)?, &source.variables)?;
-        let printed = if args.flat.undead { without_dead_elements(whole) } else { whole };
+        let alive = if args.flat.undead { without_dead_elements(whole) } else { whole };
+        let printed = if args.flat.align { with_alignment(alive) } else { alive };
         driver::write_flat(output, &printed)?;
         return Ok(Exit::Done.into());
     }

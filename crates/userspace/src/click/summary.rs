@@ -1,5 +1,6 @@
 //! Packets that lines of text describe, read on demand, and files of packets of either kind.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
@@ -102,7 +103,11 @@ impl PacketStreamSource for SummaryFile {
             }
         };
         let reader = SummaryReader::new(&self.source);
-        Ok(Box::new(SummaryStream { name, lines, reader, number: 0, packet: None, left: 0, time: None }))
+        let stream = SummaryStream { name, lines, reader, number: 0, packet: None, left: 0, time: None };
+        Ok(match self.source.window {
+            0 | 1 => Box::new(stream),
+            window => Box::new(SortedStream { stream, window, waiting: VecDeque::new(), packet: Vec::new() }),
+        })
     }
 }
 
@@ -154,5 +159,30 @@ impl PacketStream for SummaryStream {
         self.left -= 1;
         let arrival = ArrivalMetadata { time: self.time, cut: 0 };
         Ok(self.packet.as_ref().map(|packet| PacketRecord { bytes: &packet.bytes, arrival }))
+    }
+}
+
+/// A stream of which the earliest of the next packets comes first.
+struct SortedStream {
+    stream: SummaryStream,
+    /// Number of packets among which the earliest is looked for.
+    window: usize,
+    waiting: VecDeque<(ArrivalMetadata, Vec<u8>)>,
+    /// The last packet that came.
+    packet: Vec<u8>,
+}
+
+impl PacketStream for SortedStream {
+    fn next(&mut self) -> io::Result<Option<PacketRecord<'_>>> {
+        while self.waiting.len() < self.window
+            && let Some(PacketRecord { bytes, arrival }) = self.stream.next()?
+        {
+            self.waiting.push_back((arrival, bytes.to_vec()));
+        }
+        let times = self.waiting.iter().enumerate().map(|(at, (arrival, _))| (arrival.time, at));
+        let Some((_, first)) = times.min() else { return Ok(None) };
+        let Some((arrival, bytes)) = self.waiting.remove(first) else { return Ok(None) };
+        self.packet = bytes;
+        Ok(Some(PacketRecord { bytes: &self.packet, arrival }))
     }
 }
