@@ -76,6 +76,14 @@ def corpus(r):
     yield ("corpus, fallbacks", json.dumps(kept), "none", not kept)
 
 
+def kernels(r):
+    for kernel, k in r["corpus-kernels"]["kernels"].items():
+        lost, grown, ratio = len(k["rejected_after"]), len(k["above_growth"]), k["verified_ratio"]
+        yield (f"kernels, {kernel}, programs lost", f"{lost} of {k['programs_accepted_before']}", "0", lost == 0)
+        yield (f"kernels, {kernel}, programs above 1.2", f"{grown} of {k['large_programs']}", "0", grown == 0)
+        yield (f"kernels, {kernel}, verified instructions", f"{ratio}", "<= 1.00", ratio is not None and ratio <= 1)
+
+
 def loaders(r):
     for name, counts in r["loaders"]["loaders"].items():
         yield (f"loads by {name} as before", f"{counts['before']}, lost {len(counts['lost'])}", "lost 0", not counts["lost"])
@@ -372,7 +380,7 @@ def p4(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, responses, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace, code, dpdk, native, tables, p4):
+    for group in (conformance, semantics, mutants, equivalence, corpus, kernels, loaders, compiler, alike, runs, peers, public, localities, responses, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace, code, dpdk, native, tables, p4):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

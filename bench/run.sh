@@ -3,7 +3,8 @@
 # root, alone: bench/run.sh [WHAT...], where WHAT is one of the names below; all of them if none is given.
 #
 # What needs files that are not part of this repository is left out, with a word, unless told where they are:
-#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern, prove
+#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern, prove, kernels
+#   MILLSTREAM_KERNELS=DIRECTORY      kernels (scripts/kernels --unpack)              kernels, those but this machine's
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers, public, gain
 #   K2=DIRECTORY                      K2's inputs (bench/k2.py)                       k2, ablation
@@ -76,6 +77,13 @@ corpus() {
 	# shellcheck disable=SC2086 # a list of words
 	script corpus bench/corpus.py "$CORPUS" $old
 	set +f
+}
+
+kernels() {
+	[ -n "${CORPUS:-}" ] || { echo "kernels: CORPUS names no directory" >&2; return 0; }
+	asked=here
+	[ -z "${MILLSTREAM_KERNELS:-}" ] || asked=here,5.10,6.1,6.12,7.2
+	script corpus-kernels bench/corpus_kernels.py "$CORPUS" --state "${CARGO_TARGET_DIR:-target}/corpus-kernels" --kernels $asked --stats
 }
 
 loaders() {
@@ -312,7 +320,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost verifier lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune p4 kills"
+all="semantics mutants conformance equivalence corpus kernels loaders compiler prove ablation k2 modern cost verifier lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune p4 kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

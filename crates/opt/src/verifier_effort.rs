@@ -4,10 +4,10 @@
 //! is estimated to take more is not taken, nor is one of a program for which the estimate is not certain: its
 //! verifier may be close to its limit of a million instructions.
 
-use millstream_object::Object;
+use millstream_object::{FuncId, Object};
 use millstream_search::{VerificationEffort, verification_effort};
 
-use crate::candidate_selector::ProgramGroup;
+use crate::candidate_selector::{ProgramGroup, functions};
 use crate::{FunctionOutcome, OptimizationResult, OptimizeOptions};
 
 /// Estimated instructions below which longer verification does not matter.
@@ -16,6 +16,9 @@ const FEW: u64 = 1_000;
 /// Instructions after which an estimate is given up: a constant, and a number for each slot of a program.
 /// This keeps the time for estimates proportional to the time of the passes.
 const MOST: (u64, u64) = (20_000, 100);
+
+/// Programs that share functions walk together at most as many instructions as so many of them may.
+const PROGRAMS: u64 = 4;
 
 /// Greatest effort of a new form, in thousandths of the original's.
 const GROWTH: u64 = 1_020;
@@ -31,21 +34,38 @@ pub(crate) fn revert_costly_programs(
     }
     for family in ProgramGroup::all(object) {
         let most = MOST.0 + MOST.1 * family.slots(object) as u64;
-        let same = |f: &u32| {
+        let mut estimates = EffortEstimates { most, left: PROGRAMS * most };
+        let changed = |f: &u32| {
             let f = *f as usize;
-            made.object.functions[f].insns == object.functions[f].insns
+            made.object.functions[f].insns != object.functions[f].insns
         };
-        if family.functions.iter().all(same) {
-            continue;
-        }
-        let risky = family.programs.iter().any(|&p| {
-            let new = verification_effort(&made.object, p, most);
-            let small = new.certain && new.instructions <= FEW;
-            !small && !is_within(new, verification_effort(object, p, most))
-        });
-        if risky {
+        let mut programs = family.programs.iter().filter(|p| functions(object, **p).iter().any(changed));
+        if programs.any(|&p| !estimates.is_within(object, &made.object, p)) {
             family.put(made, object, object, FunctionOutcome::Costlier);
         }
+    }
+}
+
+/// Estimates for programs that share functions, with the instructions that they may still walk.
+struct EffortEstimates {
+    /// At most for one program.
+    most: u64,
+    /// For all of them together.
+    left: u64,
+}
+
+impl EffortEstimates {
+    /// Returns true if the new form of a program takes little effort, or certainly no more than the old one.
+    fn is_within(&mut self, old: &Object, new: &Object, program: FuncId) -> bool {
+        let new = self.estimate(new, program);
+        // The old form decides only where the new one is known.
+        new.certain && (new.instructions <= FEW || is_within(new, self.estimate(old, program)))
+    }
+
+    fn estimate(&mut self, object: &Object, program: FuncId) -> VerificationEffort {
+        let effort = verification_effort(object, program, self.most.min(self.left));
+        self.left = self.left.saturating_sub(effort.instructions);
+        effort
     }
 }
 

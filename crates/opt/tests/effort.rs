@@ -91,6 +91,9 @@ fn the_model_counts_what_the_kernel_verifies() {
     let bytes = choices(5, |n| format!("r7 = 0\n *(u8 *)(r10 -{}) = r7", 3 + n));
     let spills = choices(5, |n| format!("*(u64 *)(r10 -{}) = r6", 8 * (n + 1)));
     let halves = choices(4, |_| "r7 = 0\n *(u64 *)(r10 -16) = r7\n *(u32 *)(r10 -12) = r7".to_owned());
+    let upper =
+        "call get_prandom_u32\n if r0 > 5 goto upper\n r7 = 0\n *(u32 *)(r10 -12) = r7\n upper:\n r8 += 0";
+    let again = choices(4, |n| format!("r9 = {n}"));
     let copies = choices(5, |n| format!("r7 = r6\n r7 += {n}\n if r7 > 9 goto end\n r9 += r6"));
     let masks = choices(5, |n| format!("if r6 & {} goto end", 1 << n | 64));
     let texts = [
@@ -99,6 +102,7 @@ fn the_model_counts_what_the_kernel_verifies() {
         format!("*(u64 *)(r10 -8) = 1\n {bytes} r1 = *(u64 *)(r10 -8)"),
         format!("call get_prandom_u32\n r6 = r0\n {spills} r6 = 0"),
         format!("*(u64 *)(r10 -16) = 1\n {halves} r1 = *(u64 *)(r10 -16)"),
+        format!("{upper}\n r7 = 1\n *(u32 *)(r10 -16) = r7\n {again} r1 = *(u32 *)(r10 -16)"),
         format!("call get_prandom_u32\n r6 = r0\n r9 = 0\n {copies}"),
         format!("r6 = 0\n {masks}"),
         "r6 = 0\n again:\n r6 += 1\n call get_prandom_u32\n if r6 < 50 goto again".to_owned(),

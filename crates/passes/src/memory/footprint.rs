@@ -299,6 +299,9 @@ impl<'a> FootprintAnalysis<'a> {
 
 const WIDEN_AFTER: u32 = 16;
 
+/// Depth of calls that the kernel takes.
+const CALL_DEPTH: u32 = 8;
+
 fn widen(old: ByteSpan, new: ByteSpan) -> ByteSpan {
     ByteSpan {
         lo: if new.lo < old.lo { -FAR } else { new.lo },
@@ -317,7 +320,8 @@ pub(crate) fn param_spans(module: &Module) -> ParamSpans {
             all[id] = vec![start; params];
         }
     }
-    // Call depth is at most 8, so this settles within as many rounds; a cycle would be widened.
+    // Calls of a depth that the kernel takes settle within as many rounds. Deeper ones and cycles are widened.
+    // A footprint that was widened stays so: it would be found anew in each round.
     for round in 0.. {
         let mut changed = false;
         for (id, func) in &module.funcs {
@@ -326,10 +330,10 @@ pub(crate) fn param_spans(module: &Module) -> ParamSpans {
             }
             let spans = FootprintAnalysis::new(module, func, &all, true).spans();
             let new: Vec<ByteSpan> = func.blocks[func.entry()].params.iter().map(|&p| spans[p]).collect();
-            if new != all[id] {
-                all[id] = if round > 8 { vec![ByteSpan::ALL; new.len()] } else { new };
-                changed = true;
-            }
+            let widened = round > CALL_DEPTH && new != all[id];
+            let new = if widened { vec![ByteSpan::ALL; new.len()] } else { new };
+            changed |= new != all[id];
+            all[id] = new;
         }
         if !changed {
             break;

@@ -23,8 +23,8 @@ pub(super) enum StackByte {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum StackSlot {
     Bytes([StackByte; 8]),
-    /// A register, stored by its low bytes: this many.
-    Spill(VerifierRegister, u8),
+    /// A register, stored by its low bytes: this many. Of the bytes above, those that are zero, a bit each.
+    Spill(VerifierRegister, u8, u8),
 }
 
 /// One function on a path.
@@ -68,7 +68,7 @@ impl VerifierFrame {
     /// Registers and spilled registers.
     pub(super) fn values(&mut self) -> impl Iterator<Item = &mut VerifierRegister> {
         let spills = self.stack.iter_mut().filter_map(|slot| match slot {
-            StackSlot::Spill(reg, _) => Some(reg),
+            StackSlot::Spill(reg, ..) => Some(reg),
             StackSlot::Bytes(_) => None,
         });
         self.regs.iter_mut().chain(spills)
@@ -96,7 +96,9 @@ impl VerifierFrame {
                     kept = VerifierRegister::number(low.unwrap_or(Scalar::of_width(size.bits())));
                 }
             }
-            *self.slot_mut(n) = StackSlot::Spill(kept, size.bytes() as u8);
+            let slot = self.slot_mut(n);
+            let above = u8::MAX.checked_shl(size.bytes()).unwrap_or(0);
+            *slot = StackSlot::Spill(kept, size.bytes() as u8, zeros_of(slot) & above);
             return true;
         }
         let byte = match value.scalar().as_constant() {
@@ -121,7 +123,7 @@ impl VerifierFrame {
     /// Returns true if a slot holds a spilled register of this size, and no more.
     pub(super) fn holds(&self, off: i64, size: Size) -> bool {
         let slot = slot_of(off).filter(|_| off.rem_euclid(8) == 0).and_then(|n| self.stack.get(n));
-        matches!(slot, Some(StackSlot::Spill(_, bytes)) if u32::from(*bytes) == size.bytes())
+        matches!(slot, Some(StackSlot::Spill(_, bytes, _)) if u32::from(*bytes) == size.bytes())
     }
 
     /// The value that a load gives, and true if it is that of a spilled register.
@@ -130,7 +132,7 @@ impl VerifierFrame {
         let unknown = (VerifierRegister::number(plain), false);
         let Some(slot) = slot_of(off).and_then(|n| self.stack.get(n)) else { return unknown };
         match slot {
-            StackSlot::Spill(reg, bytes) => {
+            StackSlot::Spill(reg, bytes, _) => {
                 let whole = off.rem_euclid(8) == 0 && u32::from(*bytes) == size.bytes();
                 if whole && !signed {
                     return (VerifierRegister { precise: false, ..*reg }, true);
@@ -162,11 +164,21 @@ impl VerifierFrame {
 fn bytes_of(slot: StackSlot) -> [StackByte; 8] {
     match slot {
         StackSlot::Bytes(bytes) => bytes,
-        StackSlot::Spill(_, size) => {
+        StackSlot::Spill(_, size, _) => {
             std::array::from_fn(
                 |n| if n < usize::from(size) { StackByte::Misc } else { StackByte::Unwritten },
             )
         }
+    }
+}
+
+/// The bytes of a slot that are zero and no part of a register, a bit each.
+fn zeros_of(slot: &StackSlot) -> u8 {
+    match slot {
+        StackSlot::Bytes(bytes) => {
+            bytes.iter().enumerate().fold(0, |bits, (n, b)| bits | u8::from(*b == StackByte::Zero) << n)
+        }
+        StackSlot::Spill(_, _, zeros) => *zeros,
     }
 }
 
@@ -178,7 +190,7 @@ pub(super) fn signed_load(size: Size) -> Scalar {
 /// The number in a slot of whose eight bytes nothing is known.
 fn as_number(slot: &StackSlot) -> Option<VerifierRegister> {
     match slot {
-        StackSlot::Spill(reg, 8) if reg.is_number() => Some(*reg),
+        StackSlot::Spill(reg, 8, _) if reg.is_number() => Some(*reg),
         StackSlot::Bytes(bytes) if bytes.iter().all(|b| *b != StackByte::Zero) => {
             Some(VerifierRegister::number(Scalar::UNKNOWN))
         }
@@ -193,13 +205,11 @@ pub(super) fn is_slot_covered(old: &StackSlot, new: Option<&StackSlot>, ids: &mu
     if let (Some(a), Some(b)) = (as_number(old), as_number(new)) {
         return is_covered(&a, &b, ids);
     }
+    // Whoever may read bytes that were never written is safe with any bytes, but for zeros.
+    let zeros = zeros_of(old) & !zeros_of(new) == 0;
     match (old, new) {
-        (StackSlot::Spill(a, m), StackSlot::Spill(b, n)) => m == n && is_covered(a, b, ids),
-        // Whoever may read bytes that were never written is safe with any bytes.
-        (StackSlot::Bytes(a), StackSlot::Spill(..)) => !a.contains(&StackByte::Zero),
-        (StackSlot::Bytes(a), StackSlot::Bytes(b)) => {
-            a.iter().zip(b).all(|(old, new)| *old != StackByte::Zero || *new == StackByte::Zero)
-        }
+        (StackSlot::Spill(a, m, _), StackSlot::Spill(b, n, _)) => zeros && m <= n && is_covered(a, b, ids),
+        (StackSlot::Bytes(_), _) => zeros,
         (StackSlot::Spill(..), StackSlot::Bytes(_)) => false,
     }
 }

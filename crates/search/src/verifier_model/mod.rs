@@ -32,6 +32,10 @@ pub use walk::StateDifference;
 
 pub(crate) use code::{live_registers, written};
 
+/// Instructions beyond which the rounds of an iterator make an estimate uncertain: where its states become equal
+/// is modelled only roughly.
+const MOST_WITH_ITERATORS: u64 = 1_000;
+
 /// Effort of verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerificationEffort {
@@ -73,7 +77,9 @@ pub fn verification_profile(
         done.insert(next);
         walker.walk(next, false);
     }
-    let effort = VerificationEffort { instructions: walker.instructions, certain: !walker.uncertain };
+    let instructions = walker.instructions;
+    let rough = walker.iterates && instructions > MOST_WITH_ITERATORS;
+    let effort = VerificationEffort { instructions, certain: !walker.uncertain && !rough };
     let miss = |(&(func, line, difference), &count): (&(u32, usize, StateDifference), &u64)| StateMiss {
         func,
         line,

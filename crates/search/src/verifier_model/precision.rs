@@ -65,7 +65,7 @@ impl PrecisionNeeds {
             let precise = (0..10usize).filter(|r| frame.regs[*r].precise);
             needs.regs[n] = precise.fold(0, |bits, r| bits | 1 << r);
             for (s, slot) in frame.stack.iter().enumerate() {
-                if matches!(slot, StackSlot::Spill(reg, _) if reg.precise) {
+                if matches!(slot, StackSlot::Spill(reg, ..) if reg.precise) {
                     needs.slots[n] |= 1 << s;
                 }
             }
@@ -192,7 +192,7 @@ impl PrecisionNeeds {
             }
             for s in (0..64usize).filter(|s| slots >> s & 1 == 1) {
                 match frame.stack.get_mut(s) {
-                    Some(StackSlot::Spill(reg, _)) if reg.is_number() && !reg.precise => reg.precise = true,
+                    Some(StackSlot::Spill(reg, ..)) if reg.is_number() && !reg.precise => reg.precise = true,
                     _ => self.slots[n] &= !(1 << s),
                 }
             }

@@ -2,16 +2,39 @@
 
 use millstream_isa::asm::assemble;
 use millstream_isa::{RawInsn, encode_all};
-use millstream_object::RawInput;
+use millstream_object::{Extern, ExternId, ExternKind, RawInput, Reloc, RelocKind};
 
 use super::*;
 
-fn effort(text: &str) -> VerificationEffort {
+fn object(text: &str) -> Object {
     let insns = encode_all(&assemble(text).expect("it assembles"));
     let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, ..RawInput::default() };
-    let object = Object::parse_raw("walk_xdp.insns", files, None).expect("a program");
+    Object::parse_raw("walk_xdp.insns", files, None).expect("a program")
+}
+
+fn effort(text: &str) -> VerificationEffort {
+    verification_effort(&object(text), FuncId(0), 10_000)
+}
+
+/// The effort of a loop over an iterator, each round of which has so many instructions.
+fn effort_of_iteration(round: usize) -> VerificationEffort {
+    let text = "again:\n call get_prandom_u32\n if r0 == 0 goto done\n".to_owned();
+    let text = text + &"r6 = 0\n".repeat(round) + "goto again\n done:\n r0 = 0\n exit";
+    let mut object = object(&text);
+    object.externs.push(Extern {
+        name: "bpf_iter_num_next".to_owned(),
+        kind: ExternKind::Unknown,
+        weak: false,
+    });
+    object.functions[0].relocs.push(Reloc { insn: 0, kind: RelocKind::Extern(ExternId(0)) });
     verification_effort(&object, FuncId(0), 10_000)
+}
+
+#[test]
+fn long_walks_over_iterators_are_uncertain() {
+    assert!(effort_of_iteration(20).certain);
+    assert!(!effort_of_iteration(1_200).certain);
 }
 
 #[test]

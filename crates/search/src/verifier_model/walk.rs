@@ -77,6 +77,8 @@ pub(super) struct ModelWalker<'a> {
     last: (u64, u64),
     names: NameSource,
     pub(super) uncertain: bool,
+    /// True if the program walks over an iterator.
+    pub(super) iterates: bool,
     /// Comparisons that failed, by function, line and place.
     pub(super) misses: FxHashMap<(u32, usize, StateDifference), u64>,
     most: u64,
@@ -106,6 +108,7 @@ impl<'a> ModelWalker<'a> {
             last: (0, 0),
             names: NameSource::default(),
             uncertain: false,
+            iterates: false,
             misses: FxHashMap::default(),
             most,
         }
@@ -365,6 +368,7 @@ impl<'a> ModelWalker<'a> {
         reloc: Option<RelocKind>,
     ) -> bool {
         if let Some(RelocKind::Extern(_)) = reloc {
+            self.iterates = true;
             // The queued path has another element; this one is done.
             self.plain(path, line, func, at);
             let element =
@@ -421,7 +425,7 @@ impl<'a> ModelWalker<'a> {
                     widen_number(a, b);
                 }
                 for (a, b) in old.stack.iter().zip(&mut new.stack) {
-                    if let (StackSlot::Spill(a, 8), StackSlot::Spill(b, 8)) = (a, b) {
+                    if let (StackSlot::Spill(a, 8, _), StackSlot::Spill(b, 8, _)) = (a, b) {
                         widen_number(a, b);
                     }
                 }
@@ -551,8 +555,9 @@ impl<'a> ModelWalker<'a> {
             let slots = self.slots.get(&new.func).map_or(0, |s| s.before(line));
             for (n, slot) in old.stack.iter().enumerate().filter(|(n, _)| slots >> n & 1 == 1) {
                 let old = match slot {
-                    StackSlot::Spill(reg, size) => {
-                        StackSlot::Spill(VerifierRegister { precise: reg.precise || whole, ..*reg }, *size)
+                    StackSlot::Spill(reg, size, zeros) => {
+                        let reg = VerifierRegister { precise: reg.precise || whole, ..*reg };
+                        StackSlot::Spill(reg, *size, *zeros)
                     }
                     bytes => *bytes,
                 };
