@@ -275,6 +275,10 @@ fn expressions_choose_outputs() {
         ("ip proto gre", false),
         // The length in the header, whatever is behind the packet.
         ("ip len 40", true),
+        // The form of a value says what it is of.
+        ("udp port 4969 and src != 1.0.0.2", true),
+        ("udp port 4969 and dst == 1.0.0.2", false),
+        ("src port 4969 and != 80", true),
         // Either protocol.
         ("tcpudp", true),
         ("tcpudp port >= 1024", true),
@@ -405,9 +409,9 @@ fn a_name_is_rather_an_address_than_its_prefix() {
 
 #[test]
 fn interfaces_lend_their_names_what_is_not_said_of_these() {
-    let text = "AddressInfo(eth0 10.0.0.9); FromDump(a) -> MarkIPHeader
+    let text = "AddressInfo(eth0 10.0.0.9, out 10.0.0.8 eth1); FromDump(a) -> MarkIPHeader
         -> LinearIPLookup(eth0 0, eth0:ipnet 0, eth0:gw 0, eth1:ip 0, eth1:bcast 0, eth1:gw 0) -> Discard;
-        FromDump(b) -> EtherEncap(0x0800, eth0, eth1:eth) -> ARPResponder(eth1) -> Discard";
+        FromDump(b) -> EtherEncap(0x0800, eth0, eth1:eth) -> ARPResponder(eth1) -> ARPResponder(out) -> Discard";
     let mut graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let interface = |name: &str, gateway| HostInterface {
         name: name.into(),

@@ -35,6 +35,13 @@ impl AddressNames {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
+    /// The interface of a name, or the one that `AddressInfo` declares for it.
+    fn interface_of(&self, name: &str) -> Option<&HostInterface> {
+        let said =
+            self.said.get(name).and_then(|all| all.iter().find_map(|value| self.interface(&value.text)));
+        said.or_else(|| self.interface(name))
+    }
+
     /// The first value that `AddressInfo` declares for a name and that `read` accepts.
     fn said<T>(&self, name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         self.said.get(name)?.iter().find_map(|value| read(&value.text))
@@ -45,12 +52,12 @@ impl AddressNames {
         let (name, kind) = kind(text, "ip");
         let first = |(address, mask)| address & mask | 1;
         match kind.as_str() {
-            "ip" | "ip4" => self.said(name, host_text).or_else(|| Some(self.interface(name)?.ip?.0)),
+            "ip" | "ip4" => self.said(name, host_text).or_else(|| Some(self.interface_of(name)?.ip?.0)),
             "bcast" => self.net(name).map(|(address, mask)| address | !mask),
             "gw" => {
                 let said = self.said(text, ip_text).or_else(|| self.said(name, net_text).map(first));
                 said.or_else(|| {
-                    let interface = self.interface(name)?;
+                    let interface = self.interface_of(name)?;
                     interface.gateway.or_else(|| interface.ip.map(first))
                 })
             }
@@ -62,7 +69,7 @@ impl AddressNames {
     fn net(&self, text: &str) -> Option<(u32, u32)> {
         let (name, kind) = kind(text, "net");
         let is_net = ["net", "ipnet", "ip4net"].contains(&kind.as_str());
-        let own = || self.said(name, net_text).or_else(|| self.interface(name)?.ip);
+        let own = || self.said(name, net_text).or_else(|| self.interface_of(name)?.ip);
         is_net.then(own)?
     }
 
@@ -79,7 +86,7 @@ impl AddressNames {
     fn ether(&self, text: &str) -> Option<[u8; 6]> {
         let (name, kind) = kind(text, "eth");
         let is_ether = ["eth", "ether", "ethernet"].contains(&kind.as_str());
-        let own = || self.said(name, ether_text).or_else(|| self.interface(name)?.ether);
+        let own = || self.said(name, ether_text).or_else(|| self.interface_of(name)?.ether);
         is_ether.then(own)?
     }
 }

@@ -412,11 +412,11 @@ impl IpFilterParser<'_> {
             self.at += 1;
             return Ok(Some(option(flag)));
         }
-        let token = SpannedText {
-            text: word.clone(),
-            span: self.tokens.get(self.at).map_or(self.whole.span, |t| t.span),
-        };
-        let kind = if ip(&token, self.names).is_ok() && !word.contains('/') {
+        // The form of a value counts, also behind an operator.
+        let value = self.at + usize::from(["==", "=", "!="].contains(&word.as_str()));
+        let end = SpannedText { text: String::new(), span: self.whole.span };
+        let token = self.tokens.get(value).cloned().unwrap_or(end);
+        let kind = if ip(&token, self.names).is_ok() && !token.text.contains('/') {
             "host"
         } else if net(&token, self.names).is_ok() {
             "net"
