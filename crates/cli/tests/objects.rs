@@ -80,6 +80,7 @@ fn big_endian_objects_are_optimized_and_proven_and_not_loaded() {
         &["verify", object.path()][..],
         &["opt", object.path(), "--stats"],
         &["opt", object.path(), "--repair"],
+        &["run", object.path(), "--dev", "lo"],
         &["native", object.path(), "--packets", "1"],
     ] {
         let answer = millstream(arguments);
