@@ -16,5 +16,6 @@ pub mod queueing;
 pub mod script;
 mod tables;
 mod time_range;
+mod values;
 
 pub use payload::{PayloadKind, ProgramPayload, TableFillError, fill};

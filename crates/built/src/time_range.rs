@@ -4,7 +4,7 @@ use millstream_click::arguments::time;
 use millstream_click::{RangeEdge, SettingValue, TimeRange, TimeRangePart, seconds_text};
 use millstream_native::NativeEngine;
 
-use crate::handlers::{number, set_setting, setting_value, state};
+use crate::values::{number, set_setting, setting_value, state};
 
 /// Edges of a range, in nanoseconds: the start, and the end. Those that depend on the first packet are relative
 /// to it until it is there.

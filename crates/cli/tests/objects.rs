@@ -59,7 +59,8 @@ fn big_endian_router(name: &str) -> File {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
     let headers = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let arguments = ["-O2", "-g", "-target", "bpfeb", "-mcpu=v3", "-fno-strict-aliasing", "-Iprograms/include"];
+    let arguments =
+        ["-O2", "-g", "-target", "bpfeb", "-mcpu=v3", "-fno-strict-aliasing", "-Iprograms/include"];
     let mut command = Command::new(clang);
     command.current_dir(root).args(arguments).args(["-idirafter", &headers]);
     let source = "programs/router/router.bpf.c";
@@ -79,6 +80,7 @@ fn big_endian_objects_are_optimized_and_proven_and_not_loaded() {
         &["verify", object.path()][..],
         &["opt", object.path(), "--stats"],
         &["opt", object.path(), "--repair"],
+        &["run", object.path(), "--dev", "lo"],
         &["native", object.path(), "--packets", "1"],
     ] {
         let answer = millstream(arguments);

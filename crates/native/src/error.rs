@@ -3,7 +3,6 @@
 use std::io;
 
 use millstream_bpf::lift::LiftError;
-use millstream_isa::ByteOrder;
 use millstream_passes::PassError;
 
 use crate::emit::EmitError;
@@ -16,9 +15,6 @@ pub enum NativeError {
     /// No such program, or several programs and no name.
     #[error("{0}")]
     Choose(String),
-    /// The object is for machines of the other byte order.
-    #[error("the object is for {0} machines, and this machine is {host}", host = ByteOrder::HOST)]
-    ByteOrder(ByteOrder),
     /// Bytecode that no verifier would accept.
     #[error(transparent)]
     Lift(#[from] LiftError),

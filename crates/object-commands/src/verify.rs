@@ -302,7 +302,8 @@ fn loader<'a>(object: &'a Object, args: &VerifyArgs) -> Result<ObjectLoader<'a>,
 /// The object's maps could not be created: no program can be tried.
 fn unprepared(path: &str, error: &Error) -> UnusableObject {
     let kernel = if let Error::Kernel(kernel) = error { Some(kernel) } else { None };
-    let forbidden = kernel.is_some_and(|e| e.errno() == Some(libc::EPERM));
+    let forbidden =
+        matches!(error, Error::ByteOrder(_)) || kernel.is_some_and(|e| e.errno() == Some(libc::EPERM));
     UnusableObject {
         object: path.to_owned(),
         reason: error.to_string(),

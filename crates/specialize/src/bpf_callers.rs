@@ -1,4 +1,4 @@
-//! What must hold for a guard at the functions of bpf(2) to see every call.
+//! Conditions under which a guard at the functions of bpf(2) sees every call.
 //!
 //! *Calls from before.* A hook at the return of a function does not run for calls that had entered it before.
 //! Such a call could write a map unseen. So the guard works only once every thread of the machine has been seen

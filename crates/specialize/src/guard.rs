@@ -2,8 +2,9 @@
 //! it.
 //!
 //! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from bpf(2), or, where the kernel does
-//! not permit that, from every system call ([`GuardHook`]). Their state is one memory-mapped value. Specialised code reads its [`TOKEN`]: if that is not of its own generation,
-//! the original code runs. A write replaces the token by one of no generation.
+//! not permit that, of every system call ([`GuardHook`]). Their state is one memory-mapped value. Specialised
+//! code reads its [`TOKEN`]: if that is not of its own generation, the original code runs. A write replaces the
+//! token by one of no generation.
 //!
 //! # One map alone
 //!

@@ -1,12 +1,12 @@
 //! State that outlives this process: links and maps pinned in a directory of a BPF file system.
 //!
-//! `link_IFACE` is the program's attachment to an interface, `guard_enter`, `guard_exit` and those ending in `32` are the guard's,
-//! `maps/NAME` the object's maps, `before_IFACE` (for TC programs `before_IFACE+ingress`, `+egress`) the
-//! program whose place was taken and is to be given back. Before Linux 6.6 a TC program is attached by a
-//! filter, which cannot be pinned: `filter_IFACE+ingress` (`+egress`) is the program by which the filter is
-//! found, `clsact_IFACE+ingress` says that its queueing discipline is ours, too. If a session is killed,
-//! packets go on, and the guard goes on revoking. The next session with the same directory takes over the
-//! pins that it finds: `attachment`.
+//! `link_IFACE` is the program's attachment to an interface, `guard_enter`, `guard_exit` and those ending in
+//! `32` are the guard's, `maps/NAME` the object's maps, `before_IFACE` (for TC programs
+//! `before_IFACE+ingress`, `+egress`) the program whose place was taken and is to be given back. Before Linux
+//! 6.6 a TC program is attached by a filter, which cannot be pinned: `filter_IFACE+ingress` (`+egress`) is the
+//! program by which the filter is found, `clsact_IFACE+ingress` says that its queueing discipline is ours, too.
+//! If a session is killed, packets go on, and the guard goes on revoking. The next session with the same
+//! directory takes over the pins that it finds: `attachment`.
 //!
 //! Invariants: one session at a time has a directory (`PinDirLock`). The claim is a lock of the kernel's, so
 //! that it ends with its process however that ends; others can neither take it nor hold it, since only its

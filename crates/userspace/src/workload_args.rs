@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, WrapErr};
+use millstream_isa::ByteOrder;
 use millstream_lab::workload::{BuiltinWorkload, Workload, locality, plain};
 use millstream_lab::{os, pcap};
 use millstream_object::Object;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, ExitError};
 use crate::{bounded_read, capture, input};
 
 /// Frames of a capture file that are replayed, at most.
@@ -113,6 +114,9 @@ impl TrafficArgs {
 }
 
 /// An object file, or one of our own; and the program that is named behind the colon.
+///
+/// # Errors
+/// If it cannot be read, or is for machines of the other byte order.
 pub fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
     if spec.starts_with("builtin:") {
         let builtin: BuiltinWorkload = spec.parse().into_diagnostic()?;
@@ -122,7 +126,13 @@ pub fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
         Some((path, program)) if !program.contains('/') => (path, Some(program.to_owned())),
         _ => (spec, None),
     };
-    Ok((input::read(Path::new(path))?, program))
+    let object = input::read(Path::new(path))?;
+    let order = object.byte_order();
+    if order != ByteOrder::HOST {
+        let message = format!("{path}: it is for {order} machines, and this machine is {}", ByteOrder::HOST);
+        return Err(ExitError::plain(message, Exit::NotPermitted).into());
+    }
+    Ok((object, program))
 }
 
 /// Returns true for an acceptable measurement time, in seconds.

@@ -21,6 +21,7 @@ pub(crate) type Advice = (Vec<String>, Exit);
 pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
     match error {
         LiveError::Pin(e) => of_pins(dev, e),
+        LiveError::Load(LoaderError::ByteOrder(_)) => (Vec::new(), Exit::NotPermitted),
         LiveError::Load(LoaderError::Layout { .. }) => {
             let found = format!("it is pinned in {}, or held by a program that is adopted", pins.display());
             let other = format!("give --pin another directory, or remove that one; {UNCHANGED}");

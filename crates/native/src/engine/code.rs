@@ -7,7 +7,6 @@ use cranelift_entity::SecondaryMap;
 use millstream_bpf::module::{LiftedModule, func, makes_tail_calls};
 use millstream_interp::{MapConfig, MapKind};
 use millstream_ir::{Func, Function, Linkage, Module, Op};
-use millstream_isa::ByteOrder;
 use millstream_isa::helpers::id;
 use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
@@ -56,9 +55,6 @@ pub(super) struct VariantSource {
 
 /// The program with this name, or the only one of type XDP.
 pub(super) fn choose(object: &Object, name: Option<&str>) -> Result<Func, NativeError> {
-    if object.byte_order() != ByteOrder::HOST {
-        return Err(NativeError::ByteOrder(object.byte_order()));
-    }
     let all = || object.programs.iter();
     let xdp: Vec<_> = all().filter(|p| p.kind.program_type.0 == XDP).collect();
     let names = || xdp.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");

@@ -41,7 +41,7 @@ fn objects_of_both_orders_describe_the_same() {
     }
 }
 
-/// What llvm-objdump says of a file's instructions, without the file's name.
+/// Instructions of a file by llvm-objdump, without the file's name.
 fn disassembled(path: &std::path::Path) -> Option<String> {
     let said = Command::new("llvm-objdump-19").arg("-d").arg("--no-show-raw-insn").arg(path).output();
     match said {

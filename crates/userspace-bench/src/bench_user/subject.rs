@@ -33,7 +33,7 @@ use super::paced::{self, LatencyHistogram, OfferedLoad, PacedEndpoint, WorkerClo
 use super::traffic::TrafficPattern;
 use crate::capture::CaptureFile;
 use crate::click::{self, SourcePackets};
-use crate::native::{CodegenArgs, bind, is_not_supported_here, seed, tables};
+use crate::native::{CodegenArgs, bind, is_llvm_missing, seed, tables};
 use crate::plan;
 use crate::progress::Progress;
 use crate::workload_args::{TrafficArgs, open};
@@ -233,7 +233,7 @@ impl BenchmarkTarget {
         };
         let mut engine = match engine {
             Ok(engine) => engine,
-            Err(e) if is_not_supported_here(&e) => return Ok(CompileOutcome::NoLlvm(e.to_string())),
+            Err(e) if is_llvm_missing(&e) => return Ok(CompileOutcome::NoLlvm(e.to_string())),
             Err(e) => return Err(e).into_diagnostic().wrap_err_with(|| args.what.clone()),
         };
         let compiled = start.elapsed();

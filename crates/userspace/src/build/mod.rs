@@ -20,7 +20,7 @@ use millstream_native::{CodegenCpu, ExportOptions, NativeEngine, NativeImage, Na
 use millstream_object::Object;
 
 use crate::exit::Exit;
-use crate::native::{CodegenArgs, is_not_supported_here};
+use crate::native::{CodegenArgs, is_llvm_missing};
 use crate::plan::{self, PlanArgs};
 use crate::privileges::{self, RequiredPrivileges};
 use crate::workload_args::open;
@@ -130,11 +130,11 @@ fn is_object(input: &str) -> Result<bool> {
     Ok(std::io::Read::read_exact(&mut file, &mut magic).is_ok() && magic == *b"\x7fELF")
 }
 
-/// The code of an image, or `None`, with a message to the user, if it cannot be made on this machine.
+/// The code of an image, or `None`, with a message to the user, without LLVM.
 fn compiled<T>(input: &str, made: Result<T, millstream_native::NativeError>) -> Result<Option<T>> {
     match made {
         Ok(image) => Ok(Some(image)),
-        Err(e) if is_not_supported_here(&e) => {
+        Err(e) if is_llvm_missing(&e) => {
             errln!("{e}");
             Ok(None)
         }

@@ -53,7 +53,7 @@ use crate::dpdk;
 use crate::exit::Exit;
 use crate::input;
 use crate::native::port_options::{self, MetadataMode};
-use crate::native::{CodegenArgs, is_not_supported_here, tables};
+use crate::native::{CodegenArgs, is_llvm_missing, tables};
 use crate::output;
 use crate::plan::PlanArgs;
 use crate::privileges::RequiredPrivileges;
@@ -226,7 +226,7 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
         NativeOptions { keep_text, places, prefixes, workers, copies, variants, ..tuning.options() };
     let mut engine = match NativeEngine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
-        Err(e) if is_not_supported_here(&e) => {
+        Err(e) if is_llvm_missing(&e) => {
             errln!("{e}");
             return Ok(Exit::NotPermitted.into());
         }

@@ -433,7 +433,7 @@ pub fn run(args: &NativeArgs) -> Result<ExitCode> {
     let options = NativeOptions { keep_text, lent, seed: seed(), variants, ..tuning.options() };
     let mut engine = match NativeEngine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
-        Err(e) if is_not_supported_here(&e) => {
+        Err(e) if is_llvm_missing(&e) => {
             errln!("{e}");
             return Ok(Exit::NotPermitted.into());
         }
@@ -463,11 +463,9 @@ fn resize(object: &mut Object, sizes: &[(String, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if code cannot be made on this machine: LLVM's library is missing, or the object is for machines of
-/// the other byte order.
-pub fn is_not_supported_here(error: &NativeError) -> bool {
-    use millstream_native::llvm::LlvmError;
-    matches!(error, NativeError::Llvm(LlvmError::Library(_)) | NativeError::ByteOrder(_))
+/// Returns true if code cannot be made because LLVM's library is missing.
+pub fn is_llvm_missing(error: &NativeError) -> bool {
+    matches!(error, NativeError::Llvm(millstream_native::llvm::LlvmError::Library(_)))
 }
 
 /// Runs a program of this name on packets, and prints the result. `made`: flags of code that was compiled in this
