@@ -151,7 +151,7 @@ fn a_range_of_times_grows_while_the_packet_behind_it_waits() {
     let passed = |arguments: &str| simulated(&format!("{source} -> TimeFilter({arguments}) -> {dump}"));
     assert_eq!(passed("6, 9"), "2\n3\n");
     assert_eq!(passed("START_AFTER 1, INTERVAL 2s"), "2\n");
-    assert_eq!(passed("END_AFTER 3.5"), "1\n2\n");
+    assert_eq!(passed("END_AFTER 3.5"), "1\n2\n3\n");
     assert_eq!(passed("START 0"), "1\n2\n3\n4\n5\n");
     let late = format!("{source} -> t :: TimeFilter(6, 9); t -> Discard; t [1] -> {dump}");
     assert_eq!(simulated(&late), "1\n4\n5\n");
