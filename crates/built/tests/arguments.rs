@@ -9,9 +9,9 @@ use millstream_click::{
     Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, flatten, parse,
 };
 use millstream_click_elements::compile_for;
+use millstream_native::{NativeEngine, NativeOptions};
 use millstream_native_io::graph::{GraphRunStats, GraphSources, SourceFrames};
 use millstream_native_io::timed::{self, ArrivalTimes, TimedQueues, run_graph_timed};
-use millstream_native::{NativeEngine, NativeOptions};
 
 /// A run of a configuration on captures of these frames.
 struct Run {

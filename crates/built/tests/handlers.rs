@@ -4,8 +4,8 @@ use millstream_built::fill;
 use millstream_built::handlers::{self, HandlerError};
 use millstream_click::{Ablations, ClickProgram, HandlerWriters, flatten, parse};
 use millstream_click_elements::compile_for;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use millstream_built::script::{IdleOutcome, ScriptEnvironment, ScriptRunner};
 use millstream_click::{ClickProgram, flatten, parse};
 use millstream_click_elements::compile;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 
 /// A configuration with its scripts and their output.
 struct Bed {

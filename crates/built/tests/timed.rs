@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use millstream_built::{fill, handlers, queueing};
 use millstream_click::{Ablations, ClickProgram, HandlerWriters, STATE, flatten, parse};
 use millstream_click_elements::compile_for;
+use millstream_native::{NativeEngine, NativeOptions};
 use millstream_native_io::graph::{GraphRunStats, GraphSources, SentPacket, SourceFrames, SourceGate};
 use millstream_native_io::timed::{ArrivalTimes, SendSchedule, TimedQueues, run_graph_timed};
-use millstream_native::{NativeEngine, NativeOptions};
 
 const MS: u64 = 1_000_000;
 /// Time at which the captures of these tests begin.

@@ -3,9 +3,9 @@
 
 use millstream_click::{flatten, parse};
 use millstream_click_elements::compile;
+use millstream_native::{BatchReordering, NativeEngine, NativeOptions};
 use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native_io::steer::flow_hash;
-use millstream_native::{BatchReordering, NativeEngine, NativeOptions};
 use millstream_rng::Rng;
 
 const IP: [u8; 2] = [8, 0];

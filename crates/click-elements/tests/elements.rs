@@ -6,8 +6,8 @@ mod common;
 use common::{hex, number, sum};
 use millstream_click::{ClickProgram, Graph, HostInterface, STATE, flatten, parse};
 use millstream_click_elements::compile;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 
 /// Outcome of packets: those sent, with their output, and the dropped ones by reason.
 struct Outcome {

@@ -7,8 +7,8 @@ use millstream_ir::{
     AluOp, BlockCall, Cond, Func, Function, Linkage, MemFlags, Module, Op, Prov, Size, Type, Width,
 };
 use millstream_isa::helpers::id;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 
 const SCHED_CLS: u32 = 3;
 

@@ -12,8 +12,8 @@ use millstream_click_elements::compile;
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{BatchReordering, ClockSource, LONGEST, LayoutPolicy, NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use proptest::prelude::*;
 
 /// Bytes that are stripped, in two steps: a packet that waited is put at a place with room for the longest

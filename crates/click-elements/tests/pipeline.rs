@@ -10,12 +10,12 @@ use millstream_click::{
     Ablations, ClickProgram, Graph, HandlerAccess, HandlerWriters, STATE, flatten, parse,
 };
 use millstream_click_elements::{compile, compile_for};
+use millstream_native::{NativeEngine, NativeOptions};
 use millstream_native_io::WorkerHooks;
 use millstream_native_io::graph::{
     GraphRunStats, GraphSources, SentPacket, SourceFrames, SourceGate, run_graph,
 };
 use millstream_native_io::pipeline::run_graph_pipelined;
-use millstream_native::{NativeEngine, NativeOptions};
 use millstream_programs::packet::partly_broken;
 use millstream_rng::Rng;
 

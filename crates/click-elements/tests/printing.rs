@@ -8,8 +8,8 @@ use millstream_click::{ClickProgram, PRINTS, flatten, parse, printed};
 use millstream_click_elements::compile;
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState, SideEffect};
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, LayoutPolicy, NativeEngine, NativeOptions, RecordListener};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 
 const NOW: u64 = 1_000_020_000;
 

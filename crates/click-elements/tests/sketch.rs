@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use common::packet;
 use millstream_click::{ClickProgram, FlowKey, FlowSketch, HandlerAccess, flatten, parse};
 use millstream_click_elements::compile;
+use millstream_native::{NativeEngine, NativeOptions};
 use millstream_native_io::WorkerHooks;
 use millstream_native_io::graph::{SourceFrames, run_graph_by};
-use millstream_native::{NativeEngine, NativeOptions};
 use millstream_rng::Rng;
 
 const PACKETS: usize = 40_000;

@@ -10,8 +10,8 @@ use millstream_click_elements::{bridge_text, compile_for};
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use millstream_click::{GraphSource, PRINTS, SummaryInput, SummaryReader, flatten, parse, printed};
 use millstream_click_elements::compile;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, NativeEngine, NativeOptions, RecordListener};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 
 /// Frames of a source: of lines, or a packet that is made up.
 fn frames(source: &GraphSource) -> Vec<Vec<u8>> {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use millstream_click::{Ablations, ClickProgram, HandlerWriters, flatten, parse};
 use millstream_click_elements::compile_for;
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 use proptest::prelude::*;
 
 /// An element of one output.

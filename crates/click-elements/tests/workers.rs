@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use millstream_click::{ClickProgram, STATE, flatten, parse};
 use millstream_click_elements::compile;
+use millstream_native::{NativeEngine, NativeOptions};
 use millstream_native_io::WorkerHooks;
 use millstream_native_io::graph::{SentPacket, SourceFrames, run_graph_by};
-use millstream_native::{NativeEngine, NativeOptions};
 
 const WORKERS: u32 = 3;
 const FLOWS: u16 = 600;

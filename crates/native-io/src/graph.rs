@@ -14,11 +14,11 @@ use std::time::Instant;
 use super::batch_timer::BatchTimer;
 use super::idle_sources::IdleSources;
 use super::packet_source::{FrameList, PacketRecord, PacketStreamSource, WorkerSource};
-pub use millstream_native::run_stats::GraphRunStats;
 use super::safepoint::{NAP, NextAction, Safepoint};
 use super::timed::SchedulingPolicy;
 use super::{WorkerHooks, joined};
 use millstream_native::NativeEngine;
+pub use millstream_native::run_stats::GraphRunStats;
 use millstream_native_runtime::packet::{ArrivalMetadata, LONGEST_OPEN, PacketBatch};
 use millstream_native_runtime::worker::ProgramEvent;
 

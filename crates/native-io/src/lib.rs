@@ -26,13 +26,13 @@ use std::sync::Mutex;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
+use batch_timer::BatchTimer;
+pub use millstream_native::run_stats::{DropReason, PacketAccounting, RunStats, WINDOW};
+pub use millstream_native::worker_stats;
 use millstream_native::{NativeEngine, WorkerState};
 use millstream_native_runtime::packet::{ArrivalMetadata, PacketBatch};
 use millstream_native_runtime::worker::ProgramEvent;
-use batch_timer::BatchTimer;
 use packet_source::{FrameList, PacketStreamSource, WorkerSource};
-pub use millstream_native::run_stats::{DropReason, PacketAccounting, RunStats, WINDOW};
-pub use millstream_native::worker_stats;
 use safepoint::{MainThreadTask, Safepoint};
 
 /// Packets in memory, and the order in which they come.

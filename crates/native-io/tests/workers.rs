@@ -9,10 +9,10 @@ use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, KeyLayout, KeyPiece, Linkage, Map, MapDecl,
     MemFlags, Module, Op, Prov, Size, Type, Value, Width,
 };
+use millstream_native::{ArrivalMetadata, HashTemplate, LpmTemplate, NativeEngine, NativeOptions};
 use millstream_native_io::safepoint::Safepoint;
 use millstream_native_io::steer::{flow_hash, worker_of};
 use millstream_native_io::{DropReason, PacketSink, ReplaySource, RunConfig, RunStats, WorkerHooks, run_by};
-use millstream_native::{ArrivalMetadata, HashTemplate, LpmTemplate, NativeEngine, NativeOptions};
 use millstream_programs::packet::EthernetFrame;
 use millstream_rng::Rng;
 

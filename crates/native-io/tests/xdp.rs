@@ -1,9 +1,9 @@
 //! Our router as native code: verdicts, packets, accounts and files.
 
 use millstream_isa::RawInsn;
+use millstream_native::{LONGEST, NativeEngine, NativeError, NativeOptions, PacketBatch};
 use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 use millstream_native_io::{DropReason, NullSink, PacketAccounting, ReplaySource, RunConfig, live, run};
-use millstream_native::{LONGEST, NativeEngine, NativeError, NativeOptions, PacketBatch};
 use millstream_object::{FuncId, Object};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::EthernetFrame;

@@ -151,12 +151,7 @@ impl NativeMap {
     }
 
     /// An array whose values are in shared memory; `None` if it is not an array, or the memory is too short.
-    pub fn over(
-        name: &str,
-        spec: MapConfig,
-        workers: u32,
-        lent: &ExternalMemory,
-    ) -> Option<NativeMap> {
+    pub fn over(name: &str, spec: MapConfig, workers: u32, lent: &ExternalMemory) -> Option<NativeMap> {
         let values = (spec.kind == MapKind::Array)
             .then(|| ValueStorage::over(spec.value_size, spec.max_entries, lent))
             .flatten()?;

@@ -15,10 +15,11 @@ use crate::image::table::LinkedCode;
 use crate::image::{
     self, CodegenCpu, ImageLoadError, ImageMapSpec, InitialMapEntry, InitialMapValue, NativeImage,
 };
-use crate::run_stats::{GraphRunStats, RunStats};
-use crate::worker_stats::{LatencySampler, WorkerStats};
 use crate::prefetch::PrefetchTuner;
 use crate::program::{CodeOwner, NativeProgram};
+use crate::run_stats::{GraphRunStats, RunStats};
+use crate::templates::TableTemplate;
+use crate::worker_stats::{LatencySampler, WorkerStats};
 use millstream_native_runtime::helpers;
 use millstream_native_runtime::index::HashTemplate;
 use millstream_native_runtime::lpm::LpmTemplate;
@@ -29,7 +30,6 @@ use millstream_native_runtime::region::{AREAS, AddressAllocator, ExternalMemory,
 use millstream_native_runtime::sharing::SeqlockMap;
 use millstream_native_runtime::worker::{ClockSource, ProgramEvent, RecordListener, Worker};
 use millstream_native_runtime::worker_epochs::WorkerEpochs;
-use crate::templates::TableTemplate;
 use millstream_plan::{CompiledSchedule, Schedule};
 
 mod code;

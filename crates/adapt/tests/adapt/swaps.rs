@@ -8,8 +8,8 @@ use std::thread;
 
 use millstream_adapt::{AdaptSession, AdaptSettings, PacketModel};
 use millstream_interp::MapKind;
-use millstream_native_io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
 use millstream_native::{ArrivalMetadata, InstallError, PacketBatch, VariantCode, VariantOptions};
+use millstream_native_io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
 
 use crate::table::{VALUE, engine, frame, number, set, value};
 use crate::{run_frames, run_until};

@@ -6,9 +6,9 @@ use std::thread;
 
 use millstream_adapt::{AdaptSession, AdaptSettings, AdaptState, PacketModel};
 use millstream_interp::MapKind;
+use millstream_native::{ArrivalMetadata, PacketBatch};
 use millstream_native_io::safepoint::Safepoint;
 use millstream_native_io::{PacketSink, ReplaySource, RunConfig, WorkerHooks, run_by};
-use millstream_native::{ArrivalMetadata, PacketBatch};
 
 use crate::table::{VALUE, engine, frame, number, set, value};
 use crate::{run_frames, run_until};

@@ -5,8 +5,8 @@ use millstream_click::{ClickProgram, HandlerAccess, STATE, flatten, parse};
 use millstream_click_elements::compile;
 use millstream_interp::ir::IrInterpreter;
 use millstream_interp::{MachineState, SideEffect};
-use millstream_native_io::graph::{SourceFrames, run_graph};
 use millstream_native::{ClockSource, LayoutPolicy, NativeEngine, NativeOptions};
+use millstream_native_io::graph::{SourceFrames, run_graph};
 
 /// Packets that an interpreted program sends, and their ports, for frames that come by the first device.
 pub(crate) fn sent(

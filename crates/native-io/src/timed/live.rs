@@ -7,10 +7,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::TimedQueues;
-use millstream_native::NativeEngine;
 use crate::batch_timer::BatchTimer;
 use crate::graph::{GraphPortNumbers, GraphRunStats, copies};
 use crate::live::{NAP, PacketPort, SPINS, finish, send_with_retry};
+use millstream_native::NativeEngine;
 use millstream_native_runtime::packet::PacketBatch;
 
 /// Serves the wires of a graph's sources and outputs in batches of this size as long as `goes_on`, which is

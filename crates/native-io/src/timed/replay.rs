@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::scheduling::{QueueScheduler, SchedulingPolicy};
 use super::{SendSchedule, SendTimer, TimedQueues};
-use millstream_native::NativeEngine;
 use crate::batch_timer::BatchTimer;
 use crate::graph::{AdmitResult, GraphRunStats, GraphSources, SentPacket, admit, copies};
 use crate::idle_sources::IdleSources;
 use crate::packet_source::{PacketRecord, WorkerSource};
 use crate::safepoint::NAP;
+use millstream_native::NativeEngine;
 use millstream_native_runtime::packet::{ArrivalMetadata, PacketBatch};
 use millstream_native_runtime::worker::ClockSource;
 

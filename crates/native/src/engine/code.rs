@@ -17,15 +17,15 @@ use super::generate::{
 use super::{EngineMaps, NativeError, NativeOptions};
 use crate::classifier::{self, ExpandedTables};
 use crate::emit::{MapCodegenInfo, ProgramExport, is_program};
-use millstream_native_runtime::fields::DescriptorFieldSet;
 use crate::image::{HASHES, ImageMapSpec, InitialMapEntry};
+use crate::templates::{TableHints, TableTemplate};
+use millstream_native_runtime::fields::DescriptorFieldSet;
 use millstream_native_runtime::index::{HashTemplate, MOST_KEY};
 use millstream_native_runtime::maps::NativeMap;
 use millstream_native_runtime::packet::DescriptorLayout;
 use millstream_native_runtime::region::{AddressAllocator, ExternalMemory, FixedAddressBox};
 use millstream_native_runtime::sharing::SeqlockMap;
 use millstream_native_runtime::worker_epochs::WorkerEpochs;
-use crate::templates::{TableHints, TableTemplate};
 use millstream_plan::{PrefetchPolicy, Schedule, nearest};
 
 /// `BPF_PROG_TYPE_XDP`.

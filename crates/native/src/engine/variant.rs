@@ -17,10 +17,10 @@ use millstream_plan::{CompiledSchedule, Schedule};
 use super::code::{VariantSource, fetched, lay_out, reached_by_tail_calls, run_passes};
 use super::generate::{CodeSource, CodeTarget, EntryPoints, VariantSupport, generate, way};
 use super::{CompileTimings, NativeEngine, NativeError, NativeOptions};
-use millstream_native_runtime::fields::DescriptorFieldSet;
 use crate::image::InitialMapEntry;
 use crate::prefetch::PrefetchTuner;
 use crate::program::NativeProgram;
+use millstream_native_runtime::fields::DescriptorFieldSet;
 use millstream_native_runtime::packet::DescriptorLayout;
 
 /// Differences of a variant from the engine's own code, beside its module.

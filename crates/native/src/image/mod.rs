@@ -20,11 +20,11 @@ use serde::{Deserialize, Serialize};
 use crate::crash;
 use crate::llvm::ObjectFile;
 use crate::mapped_code::MappedCode;
+use crate::templates::{TableHints, TableTemplate};
 use millstream_native_runtime::helpers;
 use millstream_native_runtime::index::HashTemplate;
 use millstream_native_runtime::lpm::LpmTemplate;
 use millstream_native_runtime::packet::DescriptorLayout;
-use crate::templates::{TableHints, TableTemplate};
 use millstream_plan::CompiledSchedule;
 
 pub use errors::{ImageLinkError, ImageLoadError};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use miette::Result;
 use millstream_interp::MapKind;
+use millstream_native::{ArrivalMetadata, ClockSource, NativeEngine};
 use millstream_native_io::PacketSink;
 use millstream_native_io::graph::SentPacket;
-use millstream_native::{ArrivalMetadata, ClockSource, NativeEngine};
 use millstream_plan::fingerprint;
 use serde::{Deserialize, Serialize};
 

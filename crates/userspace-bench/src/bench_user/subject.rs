@@ -12,6 +12,9 @@ use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters};
 use millstream_interp::MapKind;
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
+use millstream_native::{
+    CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule, VariantCode, VariantOptions,
+};
 use millstream_native_io::graph::{
     GraphPortNumbers, GraphRunStats, GraphSources, SentPacket, SourceFrames, run_graph, run_graph_by,
 };
@@ -22,9 +25,6 @@ use millstream_native_io::pipeline::run_graph_pipelined;
 use millstream_native_io::{
     NullSink, PacketAccounting, PacketSink, ReplaySource, RunConfig, RunStats as ObjectRan, WorkerHooks,
     run as run_packets, run_by,
-};
-use millstream_native::{
-    CompiledSchedule, NativeEngine, NativeOptions, PrefetchDecision, Schedule, VariantCode, VariantOptions,
 };
 use millstream_object::Object;
 

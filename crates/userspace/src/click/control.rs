@@ -27,9 +27,9 @@ use millstream_click::{
     Ablations, ClickProgram, DropCounter, HandlerAccess, HandlerWriters, STATE, SourceEnd,
 };
 use millstream_console::adapt_args::AdaptArgs;
+use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 use millstream_native_io::idle_sources::IdleSources;
 use millstream_native_io::timed::TimedQueues;
-use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 use signal_hook::flag;
 
 use super::ClickRunArgs;

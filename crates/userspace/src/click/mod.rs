@@ -33,10 +33,10 @@ use millstream_click_elements::{capture_files, compile_for};
 use millstream_console::adapt_args::AdaptArgs;
 use millstream_ir::Map;
 use millstream_isa::MapType;
+use millstream_native::{NativeEngine, NativeOptions, PrefixStats, VariantSupport};
 use millstream_native_io::graph::GraphSources;
 use millstream_native_io::idle_sources::IdleSources;
 use millstream_native_io::timed::TimedQueues;
-use millstream_native::{NativeEngine, NativeOptions, PrefixStats, VariantSupport};
 use millstream_object::EntryProgram as Described;
 use millstream_plan::fingerprint;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use millstream_adapt::AdaptStatus;
 use millstream_built::handlers::number;
 use millstream_click::{ClickProgram, DropCounter, GraphSink, GraphSource, SummaryInput};
+use millstream_native::{CompiledSchedule, NativeEngine, TableTemplate};
 use millstream_native_io::DropReason;
 use millstream_native_io::graph::GraphRunStats;
-use millstream_native::{CompiledSchedule, NativeEngine, TableTemplate};
 use serde::Serialize;
 
 use super::control::ActiveConfiguration;

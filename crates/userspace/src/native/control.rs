@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use miette::{Result, miette};
 use millstream_adapt::AdaptStatusReader;
+use millstream_native::{NativeEngine, PacketSampler};
 use millstream_native_io::safepoint::Safepoint;
 use millstream_native_io::worker_stats::WorkerStats;
-use millstream_native::{NativeEngine, PacketSampler};
 use serde_json::Value;
 
 use super::maps::{MapOperation, MapOperationResult, MapRequestError, carry_out, parse};

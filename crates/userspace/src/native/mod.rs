@@ -30,16 +30,16 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_adapt::{AdaptStatus, EngineAdaptation, PacketModel};
 use millstream_click::Ablations;
+use millstream_native::{
+    ClassifierTemplate, CompileTimings, CompiledSchedule, HashTemplate, LpmTemplate, NativeEngine,
+    NativeError, NativeOptions, Schedule, TableTemplate,
+};
 use millstream_native_io::packet_source::PacketStreamSource;
 use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 use millstream_native_io::safepoint::Safepoint;
 use millstream_native_io::{
     DropReason, NullSink, PacketSink, ReplaySource, RunConfig, RunStats, WorkerHooks, run as run_packets,
     run_by,
-};
-use millstream_native::{
-    ClassifierTemplate, CompileTimings, CompiledSchedule, HashTemplate, LpmTemplate, NativeEngine,
-    NativeError, NativeOptions, Schedule, TableTemplate,
 };
 use millstream_object::Object;
 use millstream_plan::PlanSettings;
