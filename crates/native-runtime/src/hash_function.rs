@@ -13,7 +13,7 @@ pub(crate) fn words(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
 }
 
 /// The hash of a key: one folded multiplication per word.
-pub(crate) fn hash(seed: u64, key: &[u8]) -> u32 {
+pub fn hash(seed: u64, key: &[u8]) -> u32 {
     let mixed = words(key).fold(seed, |state, word| {
         let product = u128::from(state ^ word) * u128::from(MULTIPLIER);
         product as u64 ^ (product >> 64) as u64
