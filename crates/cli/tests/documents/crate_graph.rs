@@ -23,7 +23,8 @@ fn drawn() -> (CrateGraph, BTreeMap<String, u32>) {
         if let Some(number) = line.split(' ').next().and_then(|word| word.parse().ok()) {
             layer = number;
         }
-        let cells = line[1..].trim_start().split_once("  ");
+        let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
+        let cells = rest.trim_start().split_once("  ");
         let uses = match cells {
             // A row goes on.
             _ if line.starts_with("           ") => line,
@@ -32,7 +33,7 @@ fn drawn() -> (CrateGraph, BTreeMap<String, u32>) {
                 uses
             }
             None => {
-                row = names(&line[1..]).collect();
+                row = names(rest).collect();
                 ""
             }
         };

@@ -1,9 +1,9 @@
 //! A program as machine code outside of any process: compiled ahead of time, run without a compiler.
 //!
 //! The code contains the addresses of its maps, as all native code does. Here they are fixed ones
-//! ([`millstream_native_runtime::region::AddressAllocator::fixed`]), which compiling and running assign to the same maps
-//! in the same order. An [`NativeImage`] consists of the code, the maps' declarations, and their initial
-//! contents. Functions of the runtime are called through slots that loading fills ([`link`]).
+//! ([`AddressAllocator`](millstream_native_runtime::region::AddressAllocator)), which compiling and running
+//! assign to the same maps in the same order. An [`NativeImage`] consists of the code, the maps' declarations,
+//! and their initial contents. Functions of the runtime are called through slots that loading fills ([`link`]).
 
 mod errors;
 mod imported_function;
