@@ -1,7 +1,7 @@
 //! Fields of packets' descriptors that a program accesses.
 //!
 //! A descriptor always has the packet's location. The other fields have a place in descriptors
-//! ([`crate::DescriptorLayout`]), and are written, only if somebody accesses them: the code, by loads from
+//! (`DescriptorLayout`), and are written, only if somebody accesses them: the code, by loads from
 //! the context, a helper that it calls, or the caller of the program.
 //!
 //! Invariant: if a context escapes (into memory, or to a helper that is not known here) all fields count as

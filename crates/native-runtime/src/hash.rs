@@ -1,4 +1,4 @@
-//! Hash tables: an index ([`super::index`]), elements in [`ValueStorage`]. `emit::hash` has hash and search
+//! Hash tables: an index ([`super::index`]), elements in `ValueStorage`. `emit::hash` has hash and search
 //! as LLVM's IR: both must change together.
 //!
 //! LRU tables evict by the second-chance rule when they are full: a look-up marks its element; the hand,

@@ -8,7 +8,7 @@
 //! Invariants: `worker` is the address of the one [`Worker`] of this thread, whose `current` is the packet
 //! that the program runs on; map addresses are those of the engine's [`SeqlockMap`] maps. While a helper
 //! runs, the code that called it waits, and nobody else holds a reference to the worker or the packet, nor to
-//! a map while the helper is [`with`] it; a helper that calls back into the program holds none of them
+//! a map while the helper is `with` it; a helper that calls back into the program holds none of them
 //! meanwhile.
 #![allow(unsafe_code)]
 

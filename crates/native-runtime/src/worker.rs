@@ -103,7 +103,7 @@ pub const CURRENT: usize = std::mem::offset_of!(Worker, current);
 pub const COARSE: usize = std::mem::offset_of!(Worker, coarse);
 /// Offset of [`Worker::number`].
 pub const NUMBER: usize = std::mem::offset_of!(Worker, number);
-/// Offset of [`Worker::tail_calls`].
+/// Offset of `Worker::tail_calls`.
 pub const TAIL_CALLS: usize = std::mem::offset_of!(Worker, tail_calls);
 /// Offset of [`Worker::bounds`].
 pub const BOUNDS: usize = std::mem::offset_of!(Worker, bounds);
@@ -112,7 +112,7 @@ pub const BOUNDS: usize = std::mem::offset_of!(Worker, bounds);
 pub const SENT: usize = std::mem::offset_of!(Worker, sent);
 /// Offset of [`Worker::sent_len`].
 pub const SENT_LEN: usize = std::mem::offset_of!(Worker, sent_len);
-/// Offset of [`Worker::held`].
+/// Offset of `Worker::held`.
 pub const HELD: usize = std::mem::offset_of!(Worker, held);
 
 impl Worker {

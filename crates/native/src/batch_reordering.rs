@@ -5,7 +5,7 @@
 //! sorts, [`millstream_plan::BatchReordering`] names the criterion).
 //!
 //! Invariant: a program that runs in this order gives each packet the same result as in arrival order, and
-//! leaves the same contents in all maps; packets of a flow (as in [`crate::io::steer`]) stay in order.
+//! leaves the same contents in all maps; packets of a flow (as `millstream-native-io` steers them) stay in order.
 //! Classes depend only on what all packets of a flow have in common. [`independent`] checks that no packet
 //! sees what another one has left: programs may change maps only by adding to numbers that they read for no
 //! other purpose. Only the sum counts then, and that does not depend on the order.

@@ -12,7 +12,7 @@ use crate::fields::DescriptorFieldSet;
 use crate::region::MemoryRegion;
 
 /// Bytes in front of a buffer of DPDK's drivers that packets may also use: with the headroom that drivers
-/// keep, [`super::HEADROOM`] in all.
+/// keep, `HEADROOM` in all.
 pub const FRONT: u16 = 128;
 
 /// Location of a packet.
