@@ -17,8 +17,7 @@ Figures of a busy machine say nothing about rates; that no packet is lost or sta
 """
 
 import argparse
-import gzip
-import json
+import ipaddress
 import os
 import pathlib
 import queue
@@ -138,17 +137,9 @@ def prefixes(path, count):
         lengths = draw.choices([24, 22, 23, 20, 21, 19, 16], [60, 12, 10, 6, 5, 4, 3], k=2 * count)
         found = dict.fromkeys((draw.getrandbits(32) >> (32 - n) << (32 - n), n) for n in lengths)
         return list(found)[:count]
-    opened = gzip.open(path, "rt") if str(path).endswith(".gz") else open(path)
-    found = {}
-    with opened as lines:
-        for line in lines:
-            word = line.split()[0] if line.strip() else ""
-            if "." not in word or "/" not in word:
-                continue
-            address, length = word.split("/")
-            value, length = struct.unpack("!I", socket.inet_aton(address))[0], int(length)
-            if length:
-                found[value >> (32 - length) << (32 - length), length] = None
+    networks = (ipaddress.ip_network(prefix, strict=False) for prefix in record.prefixes(path))
+    # The default route is the table's default action.
+    found = dict.fromkeys((int(net.network_address), net.prefixlen) for net in networks if net.prefixlen)
     return list(found)[:count]
 
 
@@ -162,7 +153,9 @@ class Traffic:
         self.twice = 0
         self.stopped = False
         self.lock = threading.Lock()
-        self.readers = [threading.Thread(target=self.read, args=(port,)) for port in (1, 2)]
+        # Opened before anything is sent.
+        outputs = [(port, self.opened(f"h{port}")) for port in (1, 2)]
+        self.readers = [threading.Thread(target=self.read, args=output) for output in outputs]
         for reader in self.readers:
             reader.start()
 
@@ -183,8 +176,7 @@ class Traffic:
             self.out.send(bytes(12) + TYPE.to_bytes(2, "big") + header + struct.pack("!Q", number) + bytes(32))
         return number
 
-    def read(self, port):
-        taken = self.opened(f"h{port}")
+    def read(self, port, taken):
         while not self.stopped:
             try:
                 packet = taken.recv(2048)
@@ -253,7 +245,7 @@ def under_traffic(switch, routes, batch, rate):
         "packets": traffic.sent,
         "lost": traffic.sent - len(traffic.left),
         "twice": traffic.twice,
-        "stale": sum(traffic.left.get(number) != port for number, port in asked.items()),
+        "stale": sum(traffic.left.get(number, port) != port for number, port in asked.items()),
     }
 
 
@@ -288,10 +280,7 @@ def main():
     rates("ipv4", "routes", [(value, length, 1) for value, length in routes])
     with Switch(options.millstream, "ipv4", options.on) as switch:
         report["traffic"] = under_traffic(switch, routes, options.batch, options.rate)
-    text = json.dumps(report, indent=1)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n")
+    record.keep(report, options.output)
     return 1 if report["traffic"]["lost"] or report["traffic"]["stale"] or report["traffic"]["twice"] else 0
 
 

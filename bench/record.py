@@ -1,6 +1,7 @@
 """What the scripts of this directory share: objects below a directory, commands and their answers, and files of figures."""
 
 import datetime
+import gzip
 import json
 import os
 import pathlib
@@ -88,6 +89,18 @@ def opt_words(args):
     """These arguments as they were given to a script."""
     said = (("level", args.level), ("goal", args.goal), ("for", args.kernels), ("budget", args.budget))
     return " ".join(f"--{key} {value}" for key, value in said if value)
+
+
+def prefixes(path):
+    """IPv4 prefixes at the beginning of a file's lines, each once; the file may be compressed by gzip."""
+    found = {}
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+        for line in lines:
+            word = line.split()[0] if line.split() else ""
+            address, _, length = word.partition("/")
+            if length.isdigit() and address.count(".") == 3:
+                found[word] = None
+    return list(found)
 
 
 def keep(found, *paths):

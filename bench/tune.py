@@ -37,17 +37,6 @@ PAPER = {"naive": 4.4, "batching": 6.2, "prefetching data": 8.2, "prefetching he
 SERVER, CLIENT = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 
 
-def prefixes(path):
-    """Prefixes at the beginning of lines, each once."""
-    found = {}
-    for line in path.read_text().splitlines():
-        word = line.split()[0] if line.split() else ""
-        address, _, length = word.partition("/")
-        if length.isdigit() and address.count(".") == 3:
-            found[word] = None
-    return list(found)
-
-
 def configuration(routes):
     """The pipeline: routes go to two outputs, which are one interface."""
     table = ",\n    ".join(f"{prefix} {at % 2}" for at, prefix in enumerate(routes))
@@ -128,7 +117,7 @@ def main():
     parser.add_argument("--seconds", default="1")
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
-    routes = prefixes(args.routes)
+    routes = record.prefixes(args.routes)
     split = [(prefix.partition("/")[0], int(prefix.partition("/")[2])) for prefix in routes]
     targets = [(int.from_bytes(bytes(map(int, address.split("."))), "big"), length) for address, length in split]
     found = record.head("bench/tune.py --routes FILE") | {"routes": len(routes), "paper_mpps": PAPER, "workloads": {}}
