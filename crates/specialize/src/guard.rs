@@ -105,7 +105,7 @@ const ENTER_32: &str = "guard_enter32";
 const THREADS: &str = "guard_threads";
 /// The names of all pins of a guard.
 pub(crate) const PINS: [&str; 4] = [ENTER, ENTER_32, EXIT, EXIT_32];
-/// Variable that chooses the guard's place, for tests: `calls` or `system-calls`.
+/// Variable that chooses the guard's attach point, for tests: `calls` or `system-calls`.
 pub const HOOK_VARIABLE: &str = "MILLSTREAM_GUARD";
 /// Time within which threads must have been seen outside of bpf(2).
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -143,7 +143,7 @@ pub enum GuardError {
          bpf(2) would miss calls"
     )]
     Preemptible,
-    /// The name of a place is not known.
+    /// The name of an attach point is not known.
     #[error("guard: {HOOK_VARIABLE}={0}: there are calls, system-calls")]
     NoHook(String),
     /// A file of /proc cannot be read, or has an unexpected form.
@@ -245,7 +245,7 @@ pub struct Guard {
     revoked: AtomicU64,
 }
 
-/// Place in the kernel at which a guard's programs run.
+/// Attach point of a guard's programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GuardHook {
     /// The entry and the return of bpf(2): other system calls cost nothing.
@@ -317,7 +317,7 @@ impl Guard {
         }
     }
 
-    /// Attaches the guard at this place: by the programs for kernels with atomic exchanges, or by those for
+    /// Attaches the guard at this attach point: by the programs for kernels with atomic exchanges, or by those for
     /// kernels without, with which each write revokes all.
     ///
     /// # Errors
@@ -396,7 +396,7 @@ impl Guard {
         OwnerThread(Arc::clone(&self.memory))
     }
 
-    /// Place at which it is attached.
+    /// Its attach point.
     pub fn hook(&self) -> GuardHook {
         self.hook
     }

@@ -314,50 +314,22 @@ fn a_guard_at_bpf_does_not_run_in_other_system_calls() {
     let Some(guard) = guard_at_calls() else { return };
     let map = hash(1);
     let _counted = run_time_statistics().unwrap();
-    let before = runs(&guard);
-    let between = runs(&guard);
-    for _ in 0..1_000_000 {
-        // SAFETY: changes nothing.
-        unsafe { libc::syscall(libc::SYS_getppid) };
-    }
-    let after = runs(&guard);
-    // Reading the counts takes calls of bpf(2).
-    assert_eq!(after - between, between - before);
-    put(&map, 1, 1);
-    assert_eq!(runs(&guard) - after, between - before + 2);
-}
-
-/// Prints what an update of a map costs. On a machine whose clock counts instructions, nanoseconds are
-/// instructions.
-#[test]
-fn updates_are_timed_without_a_guard_and_with_each() {
-    let (watched, other) = if testing::require() { (hash(100), hash(100)) } else { return };
-    let time = |map: &KernelMap| {
-        let start = os::monotonic_ns();
-        (0..1000).for_each(|n| put(map, 1, n));
-        (os::monotonic_ns() - start) / 1000
-    };
-    let getppid = || {
-        let start = os::monotonic_ns();
-        // SAFETY: changes nothing.
-        (0..1000).for_each(|_| _ = unsafe { libc::syscall(libc::SYS_getppid) });
-        (os::monotonic_ns() - start) / 1000
-    };
-    let print = |what: &str| {
-        time(&watched);
-        let (watched, other, call) = (time(&watched), time(&other), getppid());
-        println!("{what}: watched {watched} ns, not watched {other} ns, another system call {call} ns");
-    };
-    print("no guard");
-    for hook in [GuardHook::SystemCalls, GuardHook::Calls] {
-        match Guard::attach_at(hook, probe::fetching_atomics().is_yes()) {
-            Ok(mut guard) => {
-                guard.watch(&watched).unwrap();
-                print(&hook.to_string());
-            }
-            Err(why) => println!("{hook}: {why}"),
+    // Others on the machine may call bpf(2) meanwhile, but not in every round.
+    let is_quiet = || {
+        let before = runs(&guard);
+        let between = runs(&guard);
+        for _ in 0..1_000_000 {
+            // SAFETY: changes nothing.
+            unsafe { libc::syscall(libc::SYS_getppid) };
         }
-    }
+        let after = runs(&guard);
+        put(&map, 1, 1);
+        let end = runs(&guard);
+        // Reading the counts takes calls of bpf(2).
+        let reading = between - before;
+        after - between == reading && end - after == reading + 2
+    };
+    assert!((0..50).any(|_| is_quiet()), "the guard runs in other system calls");
 }
 
 #[test]
