@@ -31,7 +31,7 @@ use millstream_specializer::variant::VariantRequest;
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
-use crate::gate::{Gate, Opened};
+use crate::gate::{Gate, Opened, repeated};
 use crate::routed::{End, alone, generation, keep_fast, settings};
 
 /// Slots of the array.
@@ -463,40 +463,42 @@ fn a_flood_from_the_start_is_never_stale() {
 /// make its calls.
 #[test]
 fn slots_that_are_written_while_something_is_made_are_never_stale() {
-    let gate = Gate::at(SessionStep::Begun(Tier::Quick));
-    session(
-        "slots",
-        |settings| settings.steps = gate.steps(),
-        |it| {
-            let _opened = Opened(&gate);
-            let packet = frame(1, 1, 1);
-            gate.wait();
-            let steps = [
-                SessionStep::Coded(Tier::Quick),
-                SessionStep::Loaded(Tier::Quick),
-                SessionStep::Made(Tier::Quick),
-                SessionStep::Slots,
-                SessionStep::CaughtUp,
-                SessionStep::Approved,
-                SessionStep::Swapping,
-                SessionStep::Called,
-                SessionStep::Called,
-            ];
-            for (n, step) in steps.into_iter().enumerate() {
-                let (program, mark) = [("detour", BY_DETOUR), ("route", BY_ROUTE)][n % 2];
-                it.put(ROUTE, program);
-                assert_eq!(it.ask(&packet), (TX, mark), "stale before {step:?}");
-                gate.on_to(step);
-                assert_eq!(it.ask(&packet), (TX, mark), "stale at {step:?}");
-            }
-            it.put(ROUTE, "route");
-            gate.open();
-            for _ in 0..1_000 {
-                assert_eq!(it.ask(&packet), (TX, BY_ROUTE), "stale");
-            }
-        },
-        |_| (),
-    );
+    repeated(|| {
+        let gate = Gate::at(SessionStep::Begun(Tier::Quick));
+        session(
+            "slots",
+            |settings| settings.steps = gate.steps(),
+            |it| {
+                let _opened = Opened(&gate);
+                let packet = frame(1, 1, 1);
+                gate.wait();
+                let steps = [
+                    SessionStep::Coded(Tier::Quick),
+                    SessionStep::Loaded(Tier::Quick),
+                    SessionStep::Made(Tier::Quick),
+                    SessionStep::Slots,
+                    SessionStep::CaughtUp,
+                    SessionStep::Approved,
+                    SessionStep::Swapping,
+                    SessionStep::Called,
+                    SessionStep::Called,
+                ];
+                for (n, step) in steps.into_iter().enumerate() {
+                    let (program, mark) = [("detour", BY_DETOUR), ("route", BY_ROUTE)][n % 2];
+                    it.put(ROUTE, program);
+                    assert_eq!(it.ask(&packet), (TX, mark), "stale before {step:?}");
+                    gate.on_to(step);
+                    assert_eq!(it.ask(&packet), (TX, mark), "stale at {step:?}");
+                }
+                it.put(ROUTE, "route");
+                gate.open();
+                for _ in 0..1_000 {
+                    assert_eq!(it.ask(&packet), (TX, BY_ROUTE), "stale");
+                }
+            },
+            |_| (),
+        );
+    });
 }
 
 /// The profiling variant calls the programs in the array, also when the array changes while the variant is on

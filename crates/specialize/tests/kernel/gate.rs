@@ -1,5 +1,8 @@
 //! Holds a session at a step until other events have happened; and a writer inside bpf(2), before the kernel
 //! applies its write.
+//!
+//! A session begins again, perhaps without the step that a test waits for, when another process loads a program
+//! at the wrong moment: it may write any table. [`repeated`] repeats a test to which that happens.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,6 +13,31 @@ use millstream_specialize::live::step::{SessionStep, StepCallback};
 
 /// Timeout for a step.
 const LONGEST: Duration = Duration::from_secs(30);
+
+/// Runs of a test whose session does not reach a step.
+const RUNS: usize = 4;
+
+/// Payload of a panic: a session did not reach a step in time.
+struct NotReached;
+
+/// Runs a test until its session reaches all steps that the test waits for, four times at most. Any other
+/// failure ends it at once.
+pub(crate) fn repeated(test: impl Fn()) {
+    for _ in 1..RUNS {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)) {
+            Ok(()) => return,
+            Err(panic) if panic.is::<NotReached>() => {}
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    test();
+}
+
+/// Ends this run of a test, which may be repeated.
+fn not_reached(step: Option<SessionStep>) -> ! {
+    eprintln!("no session reached {step:?} in {LONGEST:?}");
+    std::panic::panic_any(NotReached)
+}
 
 #[derive(Default)]
 struct State {
@@ -61,7 +89,9 @@ impl Gate {
         let (state, _) = changed.wait_timeout_while(state, LONGEST, |state| !state.held).expect("no panic");
         let (held, wanted) = (state.held, state.wanted);
         drop(state);
-        assert!(held, "nobody comes to {wanted:?}");
+        if !held {
+            not_reached(wanted);
+        }
     }
 
     /// Releases the session that is held; will hold the next one that reaches this step.
@@ -80,7 +110,9 @@ impl Gate {
             changed.wait_timeout_while(state, LONGEST, |state| times(state) == before).expect("no panic");
         let is_seen = times(&state) > before;
         drop(state);
-        assert!(is_seen, "nobody comes to {step:?}");
+        if !is_seen {
+            not_reached(Some(step));
+        }
     }
 
     /// Releases the session that is held, and waits until one is held at this step.

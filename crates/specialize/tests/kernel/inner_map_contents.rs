@@ -17,7 +17,7 @@ use millstream_specializer::policy::Tier;
 use millstream_specializer::transform::{LookupPlan, SpecializationPlan};
 
 use crate::fixtures;
-use crate::gate::{Gate, Opened};
+use crate::gate::{Gate, Opened, repeated};
 use crate::inner::{self, READS, SLOTS, Session, answer, fill, frame, key, sampled, table, value};
 use crate::map_in_map::{named, stale};
 use crate::offline::Offline;
@@ -239,28 +239,30 @@ fn a_map_inside_that_is_written_while_code_is_made_is_in_it() {
         if !testing::require() {
             return;
         }
-        let gate = Gate::at(SessionStep::Coded(thorough));
-        session(
-            "inside-made",
-            |settings| settings.steps = gate.steps(),
-            |it| {
-                let _opened = Opened(&gate);
-                gate.wait();
-                if step != SessionStep::Coded(thorough) {
-                    gate.next(step);
+        repeated(|| {
+            let gate = Gate::at(SessionStep::Coded(thorough));
+            session(
+                "inside-made",
+                |settings| settings.steps = gate.steps(),
+                |it| {
+                    let _opened = Opened(&gate);
                     gate.wait();
-                }
-                (0..).zip(it.tables).for_each(|(slot, table)| put(table, 7, 3, 50 + slot));
-                gate.open();
-                until_thorough(it);
-                for slot in 0..SLOTS - 1 {
-                    assert_eq!(it.ask(slot), (3, 50 + slot as u8), "stale in code written at {step:?}");
-                }
-                put(&it.tables[2], 7, 2, 70);
-                assert_eq!(it.ask(2), (2, 70), "stale");
-            },
-            |_| (),
-        );
+                    if step != SessionStep::Coded(thorough) {
+                        gate.next(step);
+                        gate.wait();
+                    }
+                    (0..).zip(it.tables).for_each(|(slot, table)| put(table, 7, 3, 50 + slot));
+                    gate.open();
+                    until_thorough(it);
+                    for slot in 0..SLOTS - 1 {
+                        assert_eq!(it.ask(slot), (3, 50 + slot as u8), "stale in code written at {step:?}");
+                    }
+                    put(&it.tables[2], 7, 2, 70);
+                    assert_eq!(it.ask(2), (2, 70), "stale");
+                },
+                |_| (),
+            );
+        });
     }
 }
 

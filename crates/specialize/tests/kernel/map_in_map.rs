@@ -20,7 +20,7 @@ use millstream_specializer::variant::VariantRequest;
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
-use crate::gate::{Gate, Opened};
+use crate::gate::{Gate, Opened, repeated};
 use crate::inner::{self, READS, SLOTS, Session, answer, fill, frame, key, mixed, table, value};
 use crate::offline::{Made, Offline};
 
@@ -226,23 +226,25 @@ fn a_map_that_is_exchanged_while_code_is_made_is_in_it() {
         if !testing::require() {
             return;
         }
-        let gate = Gate::at(step);
-        session(
-            "exchanged",
-            |settings| settings.steps = gate.steps(),
-            |it| {
-                let _opened = Opened(&gate);
-                gate.wait();
-                let others: BTreeMap<u32, KernelMap> =
-                    (0..2).map(|slot| (slot, it.exchange(slot, 3, 50 + slot))).collect();
-                gate.open();
-                for (slot, other) in &others {
-                    it.until_named(other);
-                    assert_eq!(it.ask(*slot), (3, 50 + *slot as u8), "stale in code made at {step:?}");
-                }
-                assert_eq!(it.exchange(0, 2, 70).info().map_type, TABLES);
-                assert_eq!(it.ask(0), (2, 70), "stale");
-            },
-        );
+        repeated(|| {
+            let gate = Gate::at(step);
+            session(
+                "exchanged",
+                |settings| settings.steps = gate.steps(),
+                |it| {
+                    let _opened = Opened(&gate);
+                    gate.wait();
+                    let others: BTreeMap<u32, KernelMap> =
+                        (0..2).map(|slot| (slot, it.exchange(slot, 3, 50 + slot))).collect();
+                    gate.open();
+                    for (slot, other) in &others {
+                        it.until_named(other);
+                        assert_eq!(it.ask(*slot), (3, 50 + *slot as u8), "stale in code made at {step:?}");
+                    }
+                    assert_eq!(it.exchange(0, 2, 70).info().map_type, TABLES);
+                    assert_eq!(it.ask(0), (2, 70), "stale");
+                },
+            );
+        });
     }
 }

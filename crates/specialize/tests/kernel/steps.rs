@@ -13,7 +13,7 @@ use millstream_specialize::live::step::SessionStep;
 use millstream_specialize::report::CompileReason;
 use millstream_specializer::policy::Tier;
 
-use crate::gate::{Absent, Gate, Opened};
+use crate::gate::{Absent, Gate, Opened, repeated};
 use crate::routed::{Beside, HOPS, Wanted, attached, generation, routed, same_answers};
 use crate::writers::{MAP_UPDATE_ELEM, bpf, load, outer};
 
@@ -22,10 +22,13 @@ const STANDS: usize = 8;
 
 /// Runs a router whose session is held at `first`, and calls `act` then. Whole tables are put into code only
 /// after the stand-by variant has answered a write.
-fn held(first: SessionStep, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
-    if !testing::require() {
-        return;
+fn held(first: SessionStep, act: impl Fn(&Beside<'_>, &Gate) + Sync) {
+    if testing::require() {
+        repeated(|| held_once(first, &act));
     }
+}
+
+fn held_once(first: SessionStep, act: &(impl Fn(&Beside<'_>, &Gate) + Sync)) {
     let is_thorough = making(Tier::Thorough).contains(&first);
     let gate = if is_thorough { Gate::default() } else { Gate::at(first) };
     let wanted = Wanted { steps: gate.steps(), ..Wanted::new("steps", 200) };
@@ -47,7 +50,7 @@ fn held(first: SessionStep, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
 }
 
 /// The same; the program that runs in the end is compared with the original.
-fn held_at(first: SessionStep, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
+fn held_at(first: SessionStep, act: impl Fn(&Beside<'_>, &Gate) + Sync) {
     held(first, |it, gate| {
         act(it, gate);
         gate.open();
