@@ -3,7 +3,8 @@
 # root, alone: bench/run.sh [WHAT...], where WHAT is one of the names below; all of them if none is given.
 #
 # What needs files that are not part of this repository is left out, with a word, unless told where they are:
-#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern, prove, kernels
+#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, exec_with, compiler, modern, prove, kernels
+#   GO_LOADER=PATH                    loads an object by cilium/ebpf                exec_with, one of its loaders
 #   MILLSTREAM_KERNELS=DIRECTORY      kernels (scripts/kernels --unpack)              kernels, those but this machine's
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers, public, gain
@@ -89,6 +90,13 @@ kernels() {
 loaders() {
 	[ -n "${CORPUS:-}" ] || { echo "loaders: CORPUS names no directory" >&2; return 0; }
 	script loaders bench/loaders.py "$CORPUS"
+}
+
+exec_with() {
+	[ -n "${CORPUS:-}" ] || { echo "exec_with: CORPUS names no directory" >&2; return 0; }
+	set --
+	[ -z "${GO_LOADER:-}" ] || set -- --go-loader "$GO_LOADER"
+	script exec-with bench/exec_with.py "$CORPUS" "$@"
 }
 
 k2() {
@@ -320,7 +328,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus kernels loaders compiler prove ablation k2 modern cost verifier lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune p4 kills"
+all="semantics mutants conformance equivalence corpus kernels loaders exec_with compiler prove ablation k2 modern cost verifier lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize tune p4 kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

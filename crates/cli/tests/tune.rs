@@ -165,7 +165,7 @@ fn short_budgets_and_memory_limits_end_the_search() {
 
 /// Curves of a machine that is made up.
 fn curves() -> String {
-    let mut text = "millstream curves 1\nmachine: another one\ncycle: 0.4\n".to_owned();
+    let mut text = "millstream curves 2\nmachine: another one\ncycle: 0.4\n".to_owned();
     for (bytes, ns) in [(16_384, 1.5), (1_048_576, 6.0), (268_435_456, 90.0)] {
         for sub_batch in [1, 8, 64] {
             text += &format!("memory: {bytes} {sub_batch} {}\n", ns / f64::from(sub_batch.min(8)));

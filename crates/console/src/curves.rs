@@ -24,7 +24,15 @@ pub fn known_curves(named: Option<&Path>) -> Result<Option<MachineCurves>> {
     let at = || path.display().to_string();
     let bytes = bounded_read::bytes(&path).into_diagnostic().wrap_err_with(at)?;
     let text = String::from_utf8_lossy(&bytes);
-    let curves = text.parse::<MachineCurves>().map_err(|error| miette!("{}, {error}", at()))?;
+    let curves = match text.parse::<MachineCurves>() {
+        Ok(curves) => curves,
+        // Those in the cache are from an older version, or damaged: as if there were none.
+        Err(error) if named.is_none() => {
+            errln!("warning: {}, {error}: `millstream lab calibrate --curves` measures them again", at());
+            return Ok(None);
+        }
+        Err(error) => return Err(miette!("{}, {error}", at())),
+    };
     if curves.machine != machine {
         errln!("warning: {}: the curves are those of another machine ({})", at(), curves.machine);
         return Ok(named.is_some().then_some(curves));

@@ -8,7 +8,10 @@ use std::fmt;
 use std::io;
 
 use super::steer::{WorkerShare, worker_of};
-use millstream_native_runtime::packet::ArrivalMetadata;
+use millstream_native_runtime::packet::{ArrivalMetadata, fetch_ahead};
+
+/// Packets of a list whose bytes are on their way from memory while others are copied.
+const AHEAD: usize = 8;
 
 /// A packet of a source.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +93,9 @@ impl<'f> WorkerSource<'f> {
             WorkerSource::Listed(list, share, next) => {
                 if next.is_none() {
                     *next = share.next_below(until);
+                    if let Some(place) = share.later(AHEAD) {
+                        fetch_ahead(list.frame(place as usize));
+                    }
                 }
                 let Some((place, number)) = next.filter(|(_, number)| *number < until) else {
                     return Ok(None);

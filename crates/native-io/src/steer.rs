@@ -128,6 +128,11 @@ impl WorkerShare {
         shares
     }
 
+    /// Position in the list of the packet that comes so many packets later in this round, or its last one's.
+    pub(super) fn later(&self, packets: usize) -> Option<u32> {
+        self.places.get(self.next + packets).or(self.places.last()).copied()
+    }
+
     /// The next packet: its position in the list, and its number among all; `None` if its number is `until`
     /// or more.
     pub(super) fn next_below(&mut self, until: u64) -> Option<(u32, u64)> {

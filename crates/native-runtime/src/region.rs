@@ -91,7 +91,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// If the system has no memory there.
-    pub(crate) fn new(len: usize, place: &mut AddressAllocator) -> io::Result<MemoryRegion> {
+    pub fn new(len: usize, place: &mut AddressAllocator) -> io::Result<MemoryRegion> {
         let AddressAllocator::Fixed { next } = place else { return MemoryRegion::map(len, 0, 0) };
         let at = *next;
         *next = (at + len as u64 + 1).next_multiple_of(STEP);
@@ -160,7 +160,7 @@ impl MemoryRegion {
     }
 
     /// The bytes, mutably.
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and writable; nothing else accesses them meanwhile, by the module's
         // invariant.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }

@@ -78,7 +78,7 @@ pub struct CurveError {
 }
 
 /// First line.
-const TITLE: &str = "millstream curves 1";
+const TITLE: &str = "millstream curves 2";
 /// Last line, without which the text was cut.
 const END: &str = "end";
 
@@ -250,7 +250,7 @@ pub(crate) mod tests {
     fn damaged_curves_are_errors_with_lines() {
         let text = sample().to_string();
         for (from, to, line, said) in [
-            ("millstream curves 1", "curves", 1, "does not begin"),
+            ("millstream curves 2", "curves", 1, "does not begin"),
             ("cycle: 0.4", "cycle: -1", 3, "no line of curves"),
             ("memory: 16384 1 1.5\n", "", 46, "points missing"),
             ("end\n", "", 46, "it was cut"),

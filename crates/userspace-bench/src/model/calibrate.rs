@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::hint::black_box;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use millstream_console::curves::curves_file;
 use millstream_lab::{environment, os};
 use millstream_native::Schedule;
 use millstream_native_io::pcap::{PcapHeader, PcapWriter};
+use millstream_native_runtime::region::{AddressAllocator, MemoryRegion};
 use millstream_tune::{IoCurvePoint, IoKind, MachineCurves, MemoryCurvePoint};
 
 use super::demand;
@@ -25,7 +27,7 @@ use crate::native::CodegenArgs;
 use crate::progress::Progress;
 use crate::workload_args::{interrupted, is_length};
 
-/// Sizes of tables, in bytes: from the innermost cache to memory.
+/// Sizes of tables, in bytes, powers of two: from the innermost cache to memory.
 const SIZES: [u64; 8] = [1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28];
 /// Lines in flight.
 const SUB_BATCHES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -36,8 +38,8 @@ const BATCHES: [u32; 6] = [1, 4, 16, 64, 128, 256];
 const RUNS: u32 = 5;
 /// Packets of a capture file.
 const CAPTURED: u32 = 20_000;
-/// Bytes of a line, in words.
-const WORDS: u64 = 8;
+/// Bytes of a line.
+const LINE: usize = 64;
 
 /// Measurement of the performance model's curves.
 #[derive(Clone, Copy, Debug)]
@@ -100,12 +102,12 @@ fn measure(seconds: f64) -> Result<Result<MachineCurves, Exit>> {
     let points = (SIZES.len() * SUB_BATCHES.len()) as f64;
     let each = Duration::from_secs_f64(seconds * 0.5 / points / f64::from(RUNS));
     for bytes in SIZES {
-        let table = vec![0u64; (bytes / 8) as usize];
+        let table = table(bytes as usize).into_diagnostic()?;
         for sub_batch in SUB_BATCHES {
             if os::interrupted() {
                 return Ok(Err(Exit::Unknown));
             }
-            let runs = (0..RUNS).map(|_| memory_ns(&table, sub_batch, each));
+            let runs = (0..RUNS).map(|_| memory_ns(table.bytes(), sub_batch, each));
             curves.memory.push(MemoryCurvePoint { bytes, sub_batch, ns: runs.fold(f64::INFINITY, f64::min) });
         }
     }
@@ -141,23 +143,29 @@ fn cycle_ns() -> f64 {
     (0..RUNS).map(|_| run()).fold(f64::INFINITY, f64::min).max(0.01)
 }
 
+/// A table in memory like that of programs: in large pages, and written. Before they are written, all pages are one
+/// page of zeros, which stays in a cache.
+fn table(bytes: usize) -> io::Result<MemoryRegion> {
+    let mut table = MemoryRegion::new(bytes, &mut AddressAllocator::Anywhere)?;
+    table.prefer_large_pages(bytes);
+    table.bytes_mut().iter_mut().step_by(LINE).for_each(|byte| *byte = black_box(0));
+    Ok(table)
+}
+
 /// Nanoseconds per line: groups of so many independent lines at random places, each group after the one
-/// before.
-fn memory_ns(table: &[u64], sub_batch: u32, length: Duration) -> f64 {
+/// before. The table's length is a power of two: a division would take longer than a near line.
+fn memory_ns(table: &[u8], sub_batch: u32, length: Duration) -> f64 {
     const ROUND: u32 = 256;
-    let lines = (table.len() as u64 / WORDS).max(1);
+    let mask = (table.len() / LINE).max(1) - 1;
     let (begun, mut groups, mut state) = (Instant::now(), 0u64, 1u64);
-    let mut places = [0usize; 64];
     while groups == 0 || begun.elapsed() < length {
         for _ in 0..ROUND {
-            let group = &mut places[..sub_batch as usize];
-            for place in group.iter_mut() {
+            let mut sum = 0u64;
+            for _ in 0..sub_batch {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                *place = ((state >> 33) % lines * WORDS) as usize;
+                let place = ((state >> 33) as usize & mask) * LINE;
+                sum = sum.wrapping_add(u64::from(table.get(place).copied().unwrap_or(0)));
             }
-            let sum = group
-                .iter()
-                .fold(0, |sum: u64, place| sum.wrapping_add(table.get(*place).copied().unwrap_or(0)));
             // The table holds zeros, which the processor does not know: the next group waits.
             state = state.wrapping_add(sum);
         }
@@ -206,7 +214,7 @@ impl BareProgram {
 
     fn capture_ns(&mut self, traffic: &TrafficPattern) -> Result<f64> {
         let (from, to) = (self.folder.join("in.pcap"), self.folder.join("out.pcap"));
-        let file = std::io::BufWriter::new(File::create(&from).into_diagnostic()?);
+        let file = io::BufWriter::new(File::create(&from).into_diagnostic()?);
         let mut writer = PcapWriter::new(file, PcapHeader::default()).into_diagnostic()?;
         for at in 0..CAPTURED {
             let frame = &traffic.frames[at as usize % traffic.frames.len()];
