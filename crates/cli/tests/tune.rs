@@ -171,7 +171,7 @@ fn curves() -> String {
             text += &format!("memory: {bytes} {sub_batch} {}\n", ns / f64::from(sub_batch.min(8)));
         }
     }
-    for kind in ["memory", "capture"] {
+    for kind in ["memory", "trace", "capture"] {
         for (bytes, batch) in [(64, 1), (64, 256), (1472, 1), (1472, 256)] {
             text += &format!("io: {kind} {bytes} {batch} {}\n", 20 + 60 / batch);
         }

@@ -11,20 +11,23 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IoKind {
-    /// Packets from memory; sent packets are counted.
+    /// Few packets from memory, which are in the caches; sent packets are counted.
     Memory,
+    /// More packets from memory than caches hold.
+    Trace,
     /// Packets from a capture file, and into another one.
     Capture,
 }
 
 impl IoKind {
     /// All kinds.
-    pub const ALL: [IoKind; 2] = [IoKind::Memory, IoKind::Capture];
+    pub const ALL: [IoKind; 3] = [IoKind::Memory, IoKind::Trace, IoKind::Capture];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             IoKind::Memory => "memory",
+            IoKind::Trace => "trace",
             IoKind::Capture => "capture",
         }
     }
@@ -97,9 +100,14 @@ impl MachineCurves {
     }
 
     /// Time of a line from the innermost cache, which counts as processing.
-    pub fn nearest_ns(&self) -> f64 {
+    pub fn nearest_ns(&self, sub_batch: u32) -> f64 {
         let smallest = self.memory.iter().map(|p| p.bytes).min().unwrap_or(0);
-        self.memory_ns(smallest, 1)
+        self.memory_ns(smallest, sub_batch)
+    }
+
+    /// Nanoseconds per line from a table of this size beyond those of the innermost cache.
+    pub fn far_ns(&self, bytes: u64, sub_batch: u32) -> f64 {
+        (self.memory_ns(bytes, sub_batch) - self.nearest_ns(sub_batch)).max(0.0)
     }
 }
 
@@ -252,8 +260,8 @@ pub(crate) mod tests {
         for (from, to, line, said) in [
             ("millstream curves 2", "curves", 1, "does not begin"),
             ("cycle: 0.4", "cycle: -1", 3, "no line of curves"),
-            ("memory: 16384 1 1.5\n", "", 46, "points missing"),
-            ("end\n", "", 46, "it was cut"),
+            ("memory: 16384 1 1.5\n", "", 54, "points missing"),
+            ("end\n", "", 54, "it was cut"),
         ] {
             let error = text.replacen(from, to, 1).parse::<MachineCurves>().unwrap_err();
             assert!(error.line == line && error.message.contains(said), "{from}: {error}");

@@ -1,10 +1,9 @@
 //! The performance model of APSys'17 (section 3.5): a program is bound by the processor, by the way to memory
 //! or by I/O, and its throughput is at most min(c, f_io(d, B), f_mem(m, b)).
 //!
-//! The bound is that of the paper, whose three servers work at once. In this engine one core does all of it:
-//! it copies packets itself, and waits for lines unless they are fetched ahead. So the predicted time of a
-//! packet is that of I/O, and beside it the longer one of processing and memory if lines are fetched ahead, or
-//! both of them if not.
+//! The bound is that of the paper, whose three servers work at once. In this engine one core does all of it: it
+//! copies packets itself, and asks for lines itself. How many of them come at once is in f_mem(m, b); the core does
+//! nothing else meanwhile that counts. So the predicted time of a packet is the sum of I/O, processing and memory.
 
 use serde::Serialize;
 
@@ -80,19 +79,15 @@ const EQUAL: f64 = 1.01;
 impl ProgramDemand {
     /// Prediction for a batch and a sub-batch.
     pub fn predict(&self, curves: &MachineCurves, batch: u32, sub_batch: u32) -> ModelPoint {
-        let (sub_batch, nearest) = (sub_batch.min(batch), curves.nearest_ns());
-        let line = |bytes: u64| match sub_batch {
-            // What the innermost cache takes is part of the processing.
-            1 => (curves.memory_ns(bytes, 1) - nearest).max(0.0),
-            _ => curves.memory_ns(bytes, sub_batch),
-        };
-        let memory_ns: f64 = self.lookups.iter().map(|lookup| lookup.lines * line(lookup.bytes)).sum();
+        let sub_batch = sub_batch.min(batch);
+        // What the innermost cache takes is part of the processing.
+        let far = |lookup: &LookupDemand| lookup.lines * curves.far_ns(lookup.bytes, sub_batch);
+        let memory_ns: f64 = self.lookups.iter().map(far).sum();
         let io_ns = curves.io_ns(self.io, self.packet_bytes, batch);
         let is_ahead = sub_batch > 1 && !self.lookups.is_empty();
         let added = self.ahead_ns.unwrap_or(self.compute_ns * SLICE_SHARE);
         let compute_ns = self.compute_ns + if is_ahead { added } else { 0.0 };
-        let inside = if is_ahead { compute_ns.max(memory_ns) } else { compute_ns + memory_ns };
-        let ns = io_ns + inside;
+        let ns = io_ns + compute_ns + memory_ns;
         let slowest = compute_ns.max(memory_ns).max(io_ns).max(1e-3);
         ModelPoint {
             batch,

@@ -36,6 +36,8 @@ const PACKETS: [u32; 3] = [64, 512, 1472];
 const BATCHES: [u32; 6] = [1, 4, 16, 64, 128, 256];
 /// Runs of one point; the shortest counts.
 const RUNS: u32 = 5;
+/// Bytes of packets of which caches hold few.
+const TRACE: u32 = 64 << 20;
 /// Packets of a capture file.
 const CAPTURED: u32 = 20_000;
 /// Bytes of a line.
@@ -84,7 +86,7 @@ pub fn run(request: CurveRequest<'_>) -> Result<ExitCode> {
         path.display(),
         curves.memory.len(),
         curves.io.len(),
-        curves.nearest_ns(),
+        curves.nearest_ns(1),
         SIZES[0] >> 10,
         curves.memory_ns(SIZES[SIZES.len() - 1], 1),
         SIZES[SIZES.len() - 1] >> 20
@@ -112,20 +114,34 @@ fn measure(seconds: f64) -> Result<Result<MachineCurves, Exit>> {
         }
     }
     let folder = tempfile::tempdir().into_diagnostic()?;
+    let traffics =
+        PACKETS.map(|bytes| (bytes, random_packets(bytes, 1024), random_packets(bytes, TRACE / bytes)));
     for batch in BATCHES {
         let Some(mut bare) = BareProgram::compile(folder.path(), batch)? else {
             return Ok(Err(Exit::NotPermitted));
         };
-        for bytes in PACKETS {
+        for (bytes, few, many) in &traffics {
             if os::interrupted() {
                 return Ok(Err(Exit::Unknown));
             }
             for kind in IoKind::ALL {
-                curves.io.push(IoCurvePoint { kind, bytes, batch, ns: bare.io_ns(kind, bytes)? });
+                let ns = match kind {
+                    IoKind::Memory => demand::time(&mut bare.runner, few, batch)?,
+                    IoKind::Trace => demand::time(&mut bare.runner, many, batch)?,
+                    IoKind::Capture => bare.capture_ns(few)?,
+                };
+                curves.io.push(IoCurvePoint { kind, bytes: *bytes, batch, ns });
             }
         }
     }
     Ok(Ok(curves))
+}
+
+/// So many packets of so many bytes.
+fn random_packets(bytes: u32, count: u32) -> TrafficPattern {
+    let frames = random_frames(1, count as usize);
+    let order = (0..count).collect();
+    TrafficPattern { frames, order, description: String::new() }.lengthened(bytes as usize)
 }
 
 /// Nanoseconds of an addition that waits for the one before.
@@ -201,17 +217,7 @@ impl BareProgram {
         })
     }
 
-    /// Nanoseconds per packet of so many bytes.
-    fn io_ns(&mut self, kind: IoKind, bytes: u32) -> Result<f64> {
-        let frames = random_frames(1, 1024);
-        let order = (0..frames.len() as u32).collect();
-        let traffic = TrafficPattern { frames, order, description: String::new() }.lengthened(bytes as usize);
-        match kind {
-            IoKind::Memory => demand::time(&mut self.runner, &traffic, self.batch),
-            IoKind::Capture => self.capture_ns(&traffic),
-        }
-    }
-
+    /// Nanoseconds per packet from one capture file into another.
     fn capture_ns(&mut self, traffic: &TrafficPattern) -> Result<f64> {
         let (from, to) = (self.folder.join("in.pcap"), self.folder.join("out.pcap"));
         let file = io::BufWriter::new(File::create(&from).into_diagnostic()?);

@@ -133,8 +133,10 @@ pub fn run(args: &ModelArgs) -> Result<ExitCode> {
         }
     };
     let traffic = target.traffic(&args.subject)?;
-    let io = if args.io == ModelIo::Pcap { IoKind::Capture } else { IoKind::Memory };
-    let demand = ProgramDemand { io, ..demand_of(&mut runner, (&target, &traffic), &curves)? };
+    let mut demand = demand_of(&mut runner, (&target, &traffic), &curves)?;
+    if args.io == ModelIo::Pcap {
+        demand.io = IoKind::Capture;
+    }
     let measured = match args.measure {
         true => {
             let measured = (&args.subject, &target, &traffic);
@@ -185,7 +187,7 @@ fn demand_of(
     runner.select(code);
     let ahead = demand::hot(runner, traffic)?;
     runner.select(0);
-    Ok(ProgramDemand { ahead_ns: Some((ahead.0 - hot.0).max(0.0)), ..demand })
+    Ok(ProgramDemand { ahead_ns: Some((ahead.ns - hot.ns).max(0.0)), ..demand })
 }
 
 /// The schedule of a point, as `--schedule` takes it.

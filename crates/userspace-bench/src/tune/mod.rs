@@ -340,11 +340,10 @@ fn seeds(
     let curves = known_curves(args.curves.as_deref())
         .map_err(|report| CandidateFailure::Refused(report.to_string()))?;
     if let Some(curves) = curves {
-        let CandidateReply::Demand { hot_ns, packet_bytes, tables } = usual.ask(&CandidateRequest::Demand)?
-        else {
+        let CandidateReply::Demand { hot, tables } = usual.ask(&CandidateRequest::Demand)? else {
             return Err(CandidateFailure::Ended);
         };
-        let demand = demand::of(&curves, (hot_ns, packet_bytes), tables);
+        let demand = demand::of(&curves, hot, tables);
         seeds.push(space.with_values(&demand.best(&curves).schedule()));
     }
     for batch in ["128", "32", "256"] {

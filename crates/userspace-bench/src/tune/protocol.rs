@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bench_user::outputs::OutputDigest;
-use crate::model::demand::TableFacts;
+use crate::model::demand::{HotPacket, TableFacts};
 
 /// Request of the tuner.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -70,10 +70,8 @@ pub(super) enum CandidateReply {
     Paced(Option<u64>),
     /// Demand of a packet.
     Demand {
-        /// Nanoseconds of a packet whose lines are all in the innermost cache, with I/O.
-        hot_ns: f64,
-        /// Bytes of a packet.
-        packet_bytes: u32,
+        /// Time of a packet whose lines are in the caches.
+        hot: HotPacket,
         /// Tables that it looks up in.
         tables: Vec<TableFacts>,
     },

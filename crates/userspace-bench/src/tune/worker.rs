@@ -123,9 +123,9 @@ impl TimedCandidate {
                 CandidateReply::Paced(ran.latencies.percentile(0.99))
             }
             CandidateRequest::Demand => {
-                let (hot_ns, packet_bytes) = demand::hot(&mut self.runner, &self.traffic)?;
+                let hot = demand::hot(&mut self.runner, &self.traffic)?;
                 let tables = demand::tables(&mut self.runner, &self.traffic);
-                CandidateReply::Demand { hot_ns, packet_bytes, tables }
+                CandidateReply::Demand { hot, tables }
             }
         })
     }
