@@ -14,7 +14,7 @@ use crate::error::{Lowered, refuse};
 use crate::hashes::{hash_of, random_word, wide_identity};
 use crate::keys::scalar_widths;
 use crate::lowerer::Lowerer;
-use crate::meters::{METER_SIZE, metered_units};
+use crate::meters::{self, METER_SIZE, metered_units};
 use crate::pipeline::{DROP_PORT, EVENT_DIGEST, EVENT_MESSAGE, MarkKind, MessageSpec, ObjectKind};
 use crate::portable::{call_method, make_extern, output_action};
 use crate::requests::packet_operation;
@@ -223,7 +223,7 @@ impl<'p> Lowerer<'p> {
         let units = units.unwrap_or_else(|| metered_units(self, counts_bytes));
         let local = self.emitter.variable(WORD);
         let behind = self.emitter.split(found);
-        let color = self.emitter.run_meter(Address::pointer(found), units, color);
+        let color = meters::run_meter(&mut self.emitter, Address::pointer(found), units, color);
         self.emitter.store(local.address, Size::W, color);
         self.emitter.jump(behind);
         self.emitter.enter(behind);

@@ -7,7 +7,7 @@ use millstream_p4::{SourceSpan, Symbol};
 use crate::arguments::{GivenArguments, argument};
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
-use crate::hashes::{folded_words, hash_of, random_word};
+use crate::hashes::{self, folded_words, hash_of, random_word};
 use crate::lowerer::Lowerer;
 use crate::meters::METER_SIZE;
 use crate::pipeline::{EVENT_DIGEST, ObjectKind};
@@ -274,7 +274,7 @@ fn checksum_method<'p>(
             }
             let old = l.emitter.load_scalar(&sum);
             let total = l.emitter.alu(AluOp::Add, old.words[0], words);
-            let total = l.emitter.folded_sum(total);
+            let total = hashes::folded_sum(&mut l.emitter, total);
             l.emitter.store_scalar(&sum, &Scalar::bits(vec![total], 16));
         }
         "get" => {
@@ -373,7 +373,7 @@ fn replaced_sum<'p>(
         let words = if is_old { l.emitter.alu_with(AluOp::Xor, words, 0xffff) } else { words };
         total = l.emitter.alu(AluOp::Add, total, words);
     }
-    let total = l.emitter.folded_sum(total);
+    let total = hashes::folded_sum(&mut l.emitter, total);
     let word = l.emitter.alu_with(AluOp::Xor, total, 0xffff);
     Ok(Operand::Scalar(Scalar::bits(vec![word], 16)))
 }

@@ -11,7 +11,7 @@ use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::hashes::hash_of;
 use crate::lowerer::Lowerer;
-use crate::meters::metered_units;
+use crate::meters::{self, metered_units};
 use crate::pipeline::{ENTRY_COUNTER, ENTRY_GROUP, KeyMatch, ObjectKind, TableStorage};
 use crate::scope::{Binding, Scope, TableActionParts, TableParts};
 use crate::types::{RuntimeType, access_size, words_of};
@@ -113,7 +113,7 @@ impl<'p> Lowerer<'p> {
         let counts_bytes =
             matches!(self.pipeline.objects[number].kind, ObjectKind::Meter { counts_bytes: true });
         let units = metered_units(self, counts_bytes);
-        let color = self.emitter.run_meter(meter, units, None);
+        let color = meters::run_meter(&mut self.emitter, meter, units, None);
         if let Some(place) = self.colors.get(&number) {
             self.emitter.store(place.address, Size::W, color);
         }
