@@ -19,12 +19,11 @@ mod plane_names;
 mod same;
 mod scope;
 mod statements;
-mod table_entries;
 mod tables;
 mod type_names;
 pub(crate) mod types;
 
-use crate::ast::DeclarationTree;
+use crate::ast::{AnnotationTree, BlockSyntax, DeclarationKind, DeclarationTree};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::diagnostic::{DiagnosticSink, SourceDiagnostic};
@@ -245,5 +244,67 @@ impl TypeChecker<'_> {
                 self.error(name.span, format!("{what} `{}` is declared twice", name.text));
             }
         }
+    }
+
+    pub(crate) fn declaration(&mut self, declaration: &DeclarationTree) {
+        let name = &declaration.name;
+        self.annotations(&declaration.annotations);
+        if let Some(taken) = self.plane_names.add(declaration, self.part != CheckedPart::TopLevel) {
+            self.error(
+                name.span,
+                format!("another declaration has the name `{taken}` for the control plane"),
+            );
+        }
+        match &declaration.kind {
+            DeclarationKind::Constant(declared, value) => declarations::constant(self, name, declared, value),
+            DeclarationKind::Variable(declared, value) => {
+                declarations::declare_variable(self, name, declared, value.as_ref())
+            }
+            DeclarationKind::Instance(instance) => objects::instance(self, name, instance, declaration.span),
+            DeclarationKind::Function(function) => declarations::function(self, name, function),
+            DeclarationKind::ExternFunction(signature) => {
+                if let Some(signature) = declarations::signature(self, name, signature, CheckedPart::TopLevel)
+                {
+                    declarations::declare_function(self, name, signature, true);
+                }
+            }
+            DeclarationKind::Extern(syntax) => objects::extern_type(self, name, syntax),
+            DeclarationKind::Action(parameters, body) => declarations::action(self, name, parameters, body),
+            DeclarationKind::Table(properties) => tables::table(self, name, properties),
+            DeclarationKind::ValueSet(element, size) => parsers::value_set(self, name, element, size),
+            DeclarationKind::Parser(parser) => parsers::parser(self, name, parser),
+            DeclarationKind::Control(control) => objects::control(self, name, control),
+            DeclarationKind::Package(types, parameters) => objects::package(self, name, types, parameters),
+            DeclarationKind::Aggregate(aggregate) => declarations::aggregate(self, name, aggregate),
+            DeclarationKind::Enumeration(underlying, members) => {
+                objects::enumeration(self, name, underlying.as_ref(), members);
+            }
+            DeclarationKind::Errors(members) => declarations::member_names(self, members, true),
+            DeclarationKind::MatchKinds(members) => declarations::member_names(self, members, false),
+            DeclarationKind::TypeAlias(target) => {
+                let type_id = self.type_of(target);
+                self.declare(name, NamedEntity::Alias(type_id));
+            }
+            DeclarationKind::NewType(target) => declarations::new_type(self, name, target),
+        }
+    }
+
+    /// Checks an expression and keeps its type and value.
+    pub(crate) fn expression(&mut self, expression: &ExpressionTree) -> TypedValue {
+        expressions::check_expression(self, expression)
+    }
+
+    /// Checks an expression whose value is used as one of a type.
+    pub(crate) fn expression_as(&mut self, expression: &ExpressionTree, expected: TypeId) -> TypedValue {
+        expressions::expression_as(self, expression, expected)
+    }
+
+    pub(crate) fn annotations(&mut self, annotations: &[AnnotationTree]) {
+        expressions::annotations(self, annotations)
+    }
+
+    /// Checks statements in the current scope; tells if they always return or exit.
+    fn block_statements(&mut self, block: &BlockSyntax) -> bool {
+        statements::block_statements(self, block)
     }
 }
