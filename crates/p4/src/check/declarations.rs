@@ -7,7 +7,7 @@ use crate::check::types::{
     FunctionType, INTEGER, NominalId, NominalKind, NominalType, ParameterType, TEXT, TypeId, UNKNOWN, VOID,
     ValueType,
 };
-use crate::check::{CheckedPart, TypeChecker};
+use crate::check::{CheckedBody, CheckedPart, TypeChecker};
 use crate::expression::{ExpressionTree, TypeSyntax};
 use crate::source::SourceName;
 
@@ -196,8 +196,7 @@ pub(crate) fn function_body(
     signature: &FunctionType,
     function: &FunctionSyntax,
 ) {
-    let outer = std::mem::replace(&mut checker.result, signature.result);
-    let loops = std::mem::take(&mut checker.loops);
+    let outer = std::mem::replace(&mut checker.body, CheckedBody::new(signature.result));
     checker.scoped(|c| {
         for (name, type_id) in function.signature.type_parameters.iter().zip(&signature.type_parameters) {
             c.scopes.insert(name.text.clone(), NamedEntity::Alias(*type_id), name.span);
@@ -208,8 +207,7 @@ pub(crate) fn function_body(
             c.error(signature.span, format!("`{}` does not return a value on all paths", signature.name));
         }
     });
-    checker.result = outer;
-    checker.loops = loops;
+    checker.body = outer;
 }
 
 pub(super) fn declare_function(
@@ -264,14 +262,14 @@ pub(super) fn action(
     if parameters[first..].iter().any(has_direction) {
         checker.error(name.span, "parameters without a direction have to be behind those with one");
     }
-    let outer = std::mem::replace(&mut checker.result, VOID);
+    let outer = std::mem::replace(&mut checker.body.result, VOID);
     checker.within(CheckedPart::Action, |c| {
         c.scoped(|c| {
             declare_parameters(c, syntax, &parameters, CheckedPart::Action);
             c.scoped(|c| c.block_statements(body));
         });
     });
-    checker.result = outer;
+    checker.body.result = outer;
     checker.actions.push(ActionEntity { parameters });
     checker.declare(name, NamedEntity::Action(checker.actions.len() - 1));
 }

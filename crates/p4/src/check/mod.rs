@@ -103,6 +103,21 @@ impl ExpressionFacts {
     }
 }
 
+/// Body of the function, method or action that is being checked.
+struct CheckedBody {
+    /// Type of the result.
+    result: TypeId,
+    /// Loops around the statement.
+    loops: usize,
+}
+
+impl CheckedBody {
+    /// A body outside of all loops.
+    fn new(result: TypeId) -> CheckedBody {
+        CheckedBody { result, loops: 0 }
+    }
+}
+
 pub(crate) struct TypeChecker<'c> {
     pub(crate) types: TypeTable,
     pub(crate) facts: ExpressionFacts,
@@ -114,18 +129,13 @@ pub(crate) struct TypeChecker<'c> {
     errors: FxHashSet<Symbol>,
     match_kinds: FxHashSet<Symbol>,
     part: CheckedPart,
-    /// Type of the result of the function that is being checked.
-    result: TypeId,
-    /// Loops around the statement that is being checked.
-    loops: usize,
+    body: CheckedBody,
     /// Type of `this`.
     this_type: Option<TypeId>,
     /// Parsers, controls and packages of the same name, by the first.
     overloads: FxHashMap<NominalId, Vec<NominalId>>,
     /// Absolute names of tables and actions for the control plane.
     plane_names: PlaneNameTable,
-    /// Controls that have such tables, and if there is an instance.
-    absolute_blocks: FxHashMap<NominalId, bool>,
     /// `_` may be a type argument here.
     allows_anything: bool,
     /// Types whose parts were found to be allowed.
@@ -149,12 +159,10 @@ pub(crate) fn check(
         errors: FxHashSet::default(),
         match_kinds: FxHashSet::default(),
         part: CheckedPart::TopLevel,
-        result: types::VOID,
-        loops: 0,
+        body: CheckedBody::new(types::VOID),
         this_type: None,
         overloads: FxHashMap::default(),
         plane_names: PlaneNameTable::default(),
-        absolute_blocks: FxHashMap::default(),
         allows_anything: false,
         valid: FxHashMap::default(),
     };

@@ -152,9 +152,7 @@ pub(crate) fn control(checker: &mut TypeChecker<'_>, name: &SourceName, syntax: 
         block
     });
     let nominal = declarations::declare_nominal(checker, name, type_parameters, NominalKind::Block(block));
-    if checker.plane_names.take_table() {
-        checker.absolute_blocks.insert(nominal, false);
-    }
+    checker.plane_names.end_control(nominal);
 }
 
 pub(crate) fn enumeration(
@@ -276,9 +274,7 @@ fn construct_type(
         return no_constructor(checker, type_id, span);
     };
     let nominal = overload(checker, nominal, arguments);
-    if let Some(has_instance) = checker.absolute_blocks.get_mut(&nominal)
-        && std::mem::replace(has_instance, true)
-    {
+    if checker.plane_names.add_instance(nominal) {
         checker.error(span, "the tables of two instances have the same names for the control plane");
     }
     let type_id = checker.types.add(ValueType::Nominal(nominal, type_arguments.clone()));

@@ -48,7 +48,7 @@ pub(crate) fn check_statement(checker: &mut TypeChecker<'_>, statement: &Stateme
             return true;
         }
         StatementKind::Break | StatementKind::Continue => {
-            if checker.loops == 0 {
+            if checker.body.loops == 0 {
                 checker.error(span, "`break` and `continue` are only allowed in loops");
             }
         }
@@ -123,11 +123,11 @@ fn check_conditional(checker: &mut TypeChecker<'_>, conditional: &ConditionalSyn
 
 fn return_statement(checker: &mut TypeChecker<'_>, value: Option<&ExpressionTree>, span: SourceSpan) {
     match (checker.part, value) {
-        (CheckedPart::Function | CheckedPart::Method, Some(value)) if checker.result != VOID => {
-            checker.expression_as(value, checker.result);
+        (CheckedPart::Function | CheckedPart::Method, Some(value)) if checker.body.result != VOID => {
+            checker.expression_as(value, checker.body.result);
         }
-        (CheckedPart::Function | CheckedPart::Method, None) if checker.result != VOID => {
-            let name = checker.types.name(checker.result);
+        (CheckedPart::Function | CheckedPart::Method, None) if checker.body.result != VOID => {
+            let name = checker.types.name(checker.body.result);
             checker.error(span, format!("a value of type `{name}` has to be returned"));
         }
         (CheckedPart::ParserState, _) => checker.error(span, "`return` is not allowed in parsers"),
@@ -152,9 +152,9 @@ fn for_loop(checker: &mut TypeChecker<'_>, syntax: &ForLoopSyntax) {
 }
 
 fn loop_body(checker: &mut TypeChecker<'_>, body: &StatementTree) {
-    checker.loops += 1;
+    checker.body.loops += 1;
     checker.scoped(|c| check_statement(c, body));
-    checker.loops -= 1;
+    checker.body.loops -= 1;
 }
 
 fn for_in_loop(checker: &mut TypeChecker<'_>, syntax: &ForInSyntax) {
