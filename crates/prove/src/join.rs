@@ -19,7 +19,7 @@ use crate::range::ValueRanges;
 use crate::state::{
     SymbolicByte, SymbolicFrame, SymbolicState, byte, initial_chain, initial_memory, put, where_put, whole,
 };
-use crate::term::{ADDRESS, Literal, MOST_LITERALS, Sort, TermId, TermNode, TermPool};
+use crate::term::{ADDRESS, Literal, MOST_LITERALS, Sort, TermId, TermNode, TermPool, facts};
 use crate::uninitialized::{UninitializedJoin, UninitializedStack};
 use crate::value::{PointerRegion, SymbolicValues, ValueId, ValueKind};
 
@@ -93,7 +93,7 @@ pub(crate) fn join(
     ways: PathRelation,
 ) -> JoinResult {
     let forms = ours.terms.forms();
-    let literals = [&*ours, &*theirs].map(|p| Rc::new(p.terms.implied(p.states[0].path)));
+    let literals = [&*ours, &*theirs].map(|p| Rc::new(facts::implied(&p.terms, p.states[0].path)));
     let mut join = StateJoin {
         new: TermPool::of(limit, forms),
         values: SymbolicValues::default(),
@@ -613,7 +613,7 @@ impl StateJoin<'_> {
 
     /// Numbers of bits that are zero in both terms at the top and at the bottom.
     fn bounds(&mut self, a: TermId, b: TermId, bits: u32) -> (u32, u32) {
-        let (x, y) = (self.ours.possible(a), self.theirs.possible(b));
+        let (x, y) = (facts::possible(self.ours, a), facts::possible(self.theirs, b));
         let possible = x | y;
         if possible == 0 {
             return (0, 0);
