@@ -157,7 +157,7 @@ impl ObjectWriter<'_> {
     /// A function that is kept: as the file has it, with references that follow what moved.
     fn kept(&self, id: FuncId, relocs: &mut Vec<ElfRelocation>) -> Vec<RawInsn> {
         let start = u64::from(self.starts[id.index()] * SLOT);
-        let own = self.object.image.kept_relocs.get(&id).into_iter().flatten();
+        let own = self.object.image.kept.relocs.get(&id).into_iter().flatten();
         relocs.extend(own.map(|r| ElfRelocation { offset: start + r.offset, ..*r }));
         let mut insns = opaque::bytes_of(self.object, id);
         for r in opaque::code_references(self.object, id) {
@@ -339,7 +339,7 @@ impl ObjectWriter<'_> {
             }));
             relos.extend(f.core_relos.iter().map(|c| CoreRelo { insn_off: offset(c.insn), ..c.to_btf() }));
         }
-        let strange = self.object.image.strange_cores.iter();
+        let strange = self.object.image.kept.strange_cores.iter();
         let strange = strange.filter(|(f, ..)| self.object.image.function_sections[f.index()] == section);
         let strange = strange
             .map(|(f, insn, core)| StrangeCore { insn_off: (self.starts[f.index()] + insn) * SLOT, ..*core });

@@ -34,7 +34,7 @@ pub(crate) fn read_functions(object: &mut Object) {
         }
         if let Err(what) = read_section(object, n) {
             let name = object.elf().sections[n].name.clone();
-            object.image.left_sections.push((name, what));
+            object.image.kept.sections.push((name, what));
         }
     }
 }
@@ -211,7 +211,7 @@ pub(crate) fn distribute_ext_records(object: &mut Object, ext: &BtfExt) {
     }
     for (f, insn, c) in placed(object, &ext.strange_cores, |c| c.insn_off) {
         object.keep(f, format!("CO-RE relocation of kind {} at slot {insn}", c.words[2]), false);
-        object.image.strange_cores.push((f, insn, c));
+        object.image.kept.strange_cores.push((f, insn, c));
     }
     for f in &mut object.functions {
         f.line_info.sort_by_key(|l| l.insn);
@@ -235,7 +235,7 @@ fn placed<T: Copy>(
             object.notes.push(format!(".BTF.ext has records for {name}, which has no instructions"));
             continue;
         };
-        if object.image.left_sections.iter().any(|(left, _)| *left == name) {
+        if object.image.kept.sections.iter().any(|(left, _)| *left == name) {
             object.freeze(format!(".BTF.ext has records for section {name}, which is not understood"));
         }
         for r in &list.records {

@@ -86,7 +86,8 @@ impl Object {
         let whole = self.frozen.iter().map(|why| format!("the whole object is left as it is: {why}"));
         let sections = self
             .image
-            .left_sections
+            .kept
+            .sections
             .iter()
             .map(|(name, why)| format!("section {name} is left as it is: {why}"));
         let functions = self.functions.iter().filter(|f| !f.is_gap());

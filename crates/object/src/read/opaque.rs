@@ -68,10 +68,10 @@ pub(crate) fn keep_branch_targets(object: &mut Object) {
     let mut relocations = relocations_by_function(object);
     let mut work: Vec<FuncId> = kept_functions(object).collect();
     while let Some(id) = work.pop() {
-        if object.image.kept_relocs.contains_key(&id) {
+        if object.image.kept.relocs.contains_key(&id) {
             continue;
         }
-        object.image.kept_relocs.insert(id, relocations.remove(&id).unwrap_or_default());
+        object.image.kept.relocs.insert(id, relocations.remove(&id).unwrap_or_default());
         let name = format!("function {}", object.functions[id.index()].name);
         for r in code_references(object, id) {
             work.extend(keep_inside(object, r.base, &name));
@@ -131,7 +131,7 @@ pub(crate) fn bytes_of(object: &Object, id: FuncId) -> Vec<RawInsn> {
 pub(crate) fn code_references(object: &Object, id: FuncId) -> Vec<CodeReference> {
     let section = object.image.function_sections[id.index()];
     let start = u64::from(object.functions[id.index()].start) * 8;
-    let relocs = object.image.kept_relocs.get(&id).map(Vec::as_slice).unwrap_or_default();
+    let relocs = object.image.kept.relocs.get(&id).map(Vec::as_slice).unwrap_or_default();
     let relocated: FxHashSet<u64> = relocs.iter().map(|r| r.offset / 8).collect();
     let insns = bytes_of(object, id);
     let mut found = Vec::new();
@@ -177,7 +177,7 @@ pub(crate) fn jump_tables(object: &Object, id: FuncId) -> Vec<DataReference> {
         let size = if symbol.size == 0 { end } else { symbol.size };
         Some((section, symbol.value, symbol.value.saturating_add(size).min(end)))
     };
-    let relocs = object.image.kept_relocs.get(&id).map(Vec::as_slice).unwrap_or_default();
+    let relocs = object.image.kept.relocs.get(&id).map(Vec::as_slice).unwrap_or_default();
     let mut tables: Vec<(usize, u64, u64)> = relocs.iter().filter_map(table).collect();
     tables.sort_unstable();
     let mut found = Vec::new();
