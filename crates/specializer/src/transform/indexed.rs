@@ -38,8 +38,8 @@ impl PartialEvaluator<'_> {
         match *args {
             [AbstractValue::Ptr(id, at), AbstractValue::Val(by)]
             | [AbstractValue::Val(by), AbstractValue::Ptr(id, at)] => {
-                let one = matches!(self.known[id].bytes, ValueBytes::One(_));
-                let looked_up = self.addressed.contains(&self.known[id].origin);
+                let one = matches!(self.lookups.known[id].bytes, ValueBytes::One(_));
+                let looked_up = self.addresses.addressed.contains(&self.lookups.known[id].origin);
                 (one && !looked_up && self.index(by).is_some()).then_some(AbstractValue::In(id, at, by))
             }
             [AbstractValue::In(id, at, by), AbstractValue::Const(more)]
@@ -61,13 +61,13 @@ impl PartialEvaluator<'_> {
             return None;
         };
         let index = self.index(by)?;
-        let ValueBytes::One(bytes) = &self.known[id].bytes else { return None };
+        let ValueBytes::One(bytes) = &self.lookups.known[id].bytes else { return None };
         let first = begin.checked_add(i64::from(offset))?;
         let element = |n: u64| {
             let start = first.checked_add(i64::try_from(n << index.shift).ok()?)?;
             let start = u32::try_from(start).ok()?;
             let end = start.checked_add(size.bytes())?;
-            let known = self.contents.constant(self.known[id].map, start..end);
+            let known = self.plans.contents.constant(self.lookups.known[id].map, start..end);
             known.then(|| read(bytes, start, size, sext))?
         };
         let mut runs: Vec<(u64, i64)> = Vec::new();

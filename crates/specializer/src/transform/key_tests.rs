@@ -151,7 +151,7 @@ impl PartialEvaluator<'_> {
         env: &AbstractEnv,
     ) -> Option<Block> {
         let mut out = at.out;
-        for test in self.tests.get(&inst).cloned().unwrap_or_default() {
+        for test in self.plans.tests.get(&inst).cloned().unwrap_or_default() {
             let ResolvedKeyTest { plan, lookup, word } = test;
             let known = match word {
                 _ if lookup == inst => key.piece(plan.piece),
@@ -191,14 +191,14 @@ impl PartialEvaluator<'_> {
     pub(super) fn is_dead_lookup(&self, inst: Inst, block: Block, env: &AbstractEnv) -> bool {
         // Of tables that may have changed, no more is believed.
         let nothing = AssumedResults::default();
-        let (contents, fields, assumed) = match self.late {
+        let (contents, fields, assumed) = match self.mode.late {
             true => (&UnknownContents as &dyn MapContents, &[][..], &nothing),
-            false => (self.contents, self.plan.fields.as_slice(), &self.assumed),
+            false => (self.plans.contents, self.plans.plan.fields.as_slice(), &self.assumed),
         };
         let outlook = EliminationContext {
-            module: self.module,
-            func: self.src,
-            cfg: &self.cfg,
+            module: self.original.module,
+            func: self.original.src,
+            cfg: &self.original.cfg,
             contents,
             fields,
             assumed,
@@ -206,7 +206,7 @@ impl PartialEvaluator<'_> {
         let before = |value: Value, held: &mut Vec<PossibleResults>| match env[value.index()] {
             AbstractValue::Const(constant) => PairedValue::Const(constant),
             AbstractValue::Ptr(id, at) => {
-                let known = &self.known[id];
+                let known = &self.lookups.known[id];
                 let bytes = match &known.bytes {
                     ValueBytes::One(bytes) if contents.constant(known.map, 0..bytes.len() as u32) => {
                         Some(bytes.clone())

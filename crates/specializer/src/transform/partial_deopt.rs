@@ -22,7 +22,7 @@ impl PartialEvaluator<'_> {
     /// Tests if the twin of a map is out of date, if the map is to be spared. Returns the blocks for no and
     /// yes.
     pub(super) fn emit_deopt_test(&mut self, map: Map, out: Block) -> Option<[Block; 2]> {
-        let behind = self.plan.spared.iter().find(|s| s.map == map)?.behind;
+        let behind = self.plans.plan.spared.iter().find(|s| s.map == map)?.behind;
         let token = self.token.filter(|_| self.out.insts.len() < MOST);
         let Some(token) = token else {
             self.report.unspared.insert(map);
@@ -53,7 +53,7 @@ impl PartialEvaluator<'_> {
     ) -> (Value, Block) {
         let entry = self.residual_lookup(inst, map, key, at.out);
         let [late, on, there] = std::array::from_fn(|_| self.new_block());
-        if let (Some(token), Some(guard)) = (self.token, self.plan.guard) {
+        if let (Some(token), Some(guard)) = (self.token, self.plans.plan.guard) {
             let address = self.guard_word(&guard, guard.offset, at.out);
             let now = self.value(at.out, volatile_load(0), &[address], Type::I64);
             let differs = self.both(AluOp::Xor, now, token, at.out);
@@ -66,9 +66,9 @@ impl PartialEvaluator<'_> {
         self.if_absent(entry, [BlockCall::new(absent), BlockCall::new(there)], on);
         let mut env = env.clone();
         self.define(inst, AbstractValue::Val(entry), &mut env);
-        self.late = true;
+        self.mode.late = true;
         self.region(CopyPosition { next: at.next + 1, out: late, ..at }, env);
-        self.late = false;
+        self.mode.late = false;
         (entry, there)
     }
 }

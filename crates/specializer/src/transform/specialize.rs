@@ -1,6 +1,6 @@
 //! The specialised variant: a guard, then a copy of the function for what is known, then the original.
 
-use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, KeyPiece, MapDecl, MemFlags,
     Module, Op, Prov, Size, Type, Value, Width,
@@ -11,9 +11,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::entry_cache::count_callees;
 use super::error::TransformError;
-use super::eval::{AbstractValue, MergedFields};
+use super::eval::AbstractValue;
 use super::key_tests::check_tests;
-use super::partial_eval::{AbstractEnv, CopyPosition, InnerSitePlans, PartialEvaluator};
+use super::partial_eval::{
+    AbstractEnv, AddressNeeds, CacheState, CopiedLookups, CopyMode, CopyPosition, EvaluationPlans,
+    InnerSitePlans, OriginalFunction, PartialEvaluator,
+};
 use super::plan::{
     FallbackTailCall, GuardCheck, InnerSitePlan, LookupEntry, LookupPlan, MapContents, NamedInnerMap,
     SitePlan, SpecializationPlan, TransformReport, UnknownContents,
@@ -44,41 +47,31 @@ pub fn specialize(
     // Each round finds at least one more lookup that must be made, and there are only so many.
     let (out, report) = loop {
         let mut copier = PartialEvaluator {
-            src,
-            module,
-            cfg: cfg.clone(),
-            dom: dom.clone(),
-            plan,
-            contents,
-            sites: by_inst.clone(),
-            within: within.clone(),
-            tests: tests.clone(),
+            original: OriginalFunction { src, module, cfg: cfg.clone(), dom: dom.clone() },
+            plans: EvaluationPlans {
+                plan,
+                contents,
+                sites: by_inst.clone(),
+                within: within.clone(),
+                tests: tests.clone(),
+            },
             assumed: FxHashMap::default(),
             out: shell(src),
             preds: SecondaryMap::new(),
-            known: PrimaryMap::new(),
-            merges: PrimaryMap::new(),
-            fields: MergedFields::default(),
+            lookups: CopiedLookups::default(),
             regions: Vec::new(),
-            addressed: &addressed,
-            missing: Vec::new(),
-            active: true,
+            addresses: AddressNeeds { addressed: &addressed, missing: Vec::new() },
+            mode: CopyMode { active: true, late: false, plain: false },
             report: TransformReport::default(),
             limit: plan.budget.code,
             token: None,
-            late: false,
-            plain: false,
             forced: FxHashMap::default(),
-            buckets: FxHashMap::default(),
             source: src.entry(),
-            backs: FxHashMap::default(),
-            counted: FxHashMap::default(),
-            slots: FxHashMap::default(),
-            traceless: FxHashSet::default(),
+            caching: CacheState::default(),
             loc: u32::MAX,
         };
         copier.variant();
-        let missing = std::mem::take(&mut copier.missing);
+        let missing = std::mem::take(&mut copier.addresses.missing);
         if missing.is_empty() {
             break (copier.out, copier.report);
         }
@@ -228,13 +221,13 @@ impl PartialEvaluator<'_> {
     /// Fills `out` with guard, specialised copy and original.
     fn variant(&mut self) {
         let entry = self.out.add_block();
-        let root = self.src.entry();
-        let mut env: AbstractEnv = vec![AbstractValue::None; self.src.defs.len()];
-        for &param in &self.src.blocks[root].params {
-            let value = self.out.add_param(entry, self.src.types[param]);
+        let root = self.original.src.entry();
+        let mut env: AbstractEnv = vec![AbstractValue::None; self.original.src.defs.len()];
+        for &param in &self.original.src.blocks[root].params {
+            let value = self.out.add_param(entry, self.original.src.types[param]);
             env[param.index()] = AbstractValue::Val(value);
         }
-        let plan = self.plan;
+        let plan = self.plans.plan;
         let Some(guard) = &plan.guard else {
             self.region(CopyPosition { block: root, next: 0, out: entry }, env);
             return;
@@ -245,8 +238,8 @@ impl PartialEvaluator<'_> {
         self.region(CopyPosition { block: root, next: 0, out: fast }, env.clone());
         let stale = self.stand_in(guard, now, stale);
         self.count_missed(guard, stale);
-        self.active = false;
-        self.contents = &UnknownContents;
+        self.mode.active = false;
+        self.plans.contents = &UnknownContents;
         self.region(CopyPosition { block: root, next: 0, out: stale }, env);
         // The layout decides what falls through: what is hardly ever done goes last.
         if let Some(stamp) = stamp {
@@ -259,7 +252,7 @@ impl PartialEvaluator<'_> {
     fn guard(&mut self, guard: &GuardCheck, entry: Block, fast: Block, stale: Block) -> (Value, Value) {
         let words = self.guard_word(guard, 0, entry);
         let generation = self.constant(guard.generation.into(), entry);
-        let whole = guard.sides > 1 || !self.plan.spared.is_empty();
+        let whole = guard.sides > 1 || !self.plans.plan.spared.is_empty();
         let now = if whole {
             let token = self.value(entry, volatile_load(guard.offset), &[words], Type::I64);
             self.token = Some(token);
@@ -302,7 +295,7 @@ impl PartialEvaluator<'_> {
 
     /// Counts a lookup whose key is not among the hot ones, per CPU; returns the block to continue in.
     pub(super) fn count_miss(&mut self, site: SiteId, out: Block) -> Block {
-        let Some(map) = self.plan.guard.and_then(|g| g.misses) else { return out };
+        let Some(map) = self.plans.plan.guard.and_then(|g| g.misses) else { return out };
         let (count, on) = (self.new_block(), self.new_block());
         let number = self.constant(site.0.into(), out);
         let key = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();

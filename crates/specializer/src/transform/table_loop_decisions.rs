@@ -62,7 +62,7 @@ impl PartialEvaluator<'_> {
         out: Block,
         env: &AbstractEnv,
     ) -> Option<Block> {
-        if !self.active || self.late || self.plain || too_deep(&self.regions) {
+        if !self.mode.active || self.mode.late || self.mode.plain || too_deep(&self.regions) {
             return None;
         }
         let body = self.loop_of(header);
@@ -80,8 +80,8 @@ impl PartialEvaluator<'_> {
             return None;
         }
         let general = self.new_block();
-        for &param in &self.src.blocks[header].params {
-            self.out.add_param(general, self.src.types[param]);
+        for &param in &self.original.src.blocks[header].params {
+            self.out.add_param(general, self.original.src.types[param]);
         }
         self.leads_to(header, general);
         let literals = turns.iter().map(|turn| turn.needs.iter().flat_map(BitCondition::literals).collect());
@@ -103,13 +103,14 @@ impl PartialEvaluator<'_> {
     /// Returns true if a loop may become decisions: lookups in it are planned to go through a table, or it
     /// has none.
     fn may_walk(&self, body: &FxHashSet<Block>) -> bool {
-        let insts = || body.iter().flat_map(|block| &self.src.blocks[*block].insts);
+        let insts = || body.iter().flat_map(|block| &self.original.src.blocks[*block].insts);
         let is_lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: id::MAP_LOOKUP_ELEM });
         let is_walked = self
+            .plans
             .sites
             .iter()
             .any(|(inst, site)| site.lookup == LookupPlan::Walked && insts().any(|other| other == inst));
-        is_walked || !insts().any(|inst| is_lookup(&self.src.insts[*inst].op))
+        is_walked || !insts().any(|inst| is_lookup(&self.original.src.insts[*inst].op))
     }
 
     /// Tests a bit; returns the turns left on both sides.
@@ -206,7 +207,7 @@ impl PartialEvaluator<'_> {
         let (width, size) = if bits > 32 { (Width::W64, Size::Dw) } else { (Width::W32, Size::W) };
         let operand = |of: u64| if size == Size::W { i64::from(of as u32 as i32) } else { of as i64 };
         let mut value = self.materialize(env[word.index()], out);
-        let has = self.src.types[word].int_bits().unwrap_or(64).min(size.bits());
+        let has = self.original.src.types[word].int_bits().unwrap_or(64).min(size.bits());
         if mask != u64::MAX >> (64 - has) {
             let mask = self.constant(operand(mask), out);
             value =
@@ -220,7 +221,7 @@ impl PartialEvaluator<'_> {
     /// The lowest bits of a word, as comparisons of 32 bits see them, or all of them.
     fn low(&mut self, (word, bits): (Value, u32), env: &AbstractEnv, out: Block) -> Value {
         let value = self.materialize(env[word.index()], out);
-        if bits >= 32 || self.src.types[word].int_bits().is_some_and(|has| has <= bits) {
+        if bits >= 32 || self.original.src.types[word].int_bits().is_some_and(|has| has <= bits) {
             return value;
         }
         let mask = self.constant((1 << bits) - 1, out);
@@ -240,7 +241,7 @@ impl PartialEvaluator<'_> {
         let mut all: Vec<(usize, Block, usize)> =
             sieve.starts.iter().map(|(n, (start, places))| (*n, *start, *places)).collect();
         all.sort_by_key(|(_, _, places)| std::cmp::Reverse(*places));
-        let is_shared = all.len() > COPIES + 1 && self.module.maps.keys().next().is_some();
+        let is_shared = all.len() > COPIES + 1 && self.original.module.maps.keys().next().is_some();
         let shared = if is_shared { self.counters(sieve, &all) } else { None };
         let own = if shared.is_some() { COPIES } else { all.len() };
         let rest = all.split_off(own.min(all.len()));
@@ -268,7 +269,7 @@ impl PartialEvaluator<'_> {
     fn turn(&mut self, sieve: &LoopDecisionTree<'_>, n: usize, out: Block) {
         let mut env = sieve.env.clone();
         let turn = &sieve.turns[n];
-        for (param, abs) in self.src.blocks[sieve.header].params.iter().zip(&turn.params) {
+        for (param, abs) in self.original.src.blocks[sieve.header].params.iter().zip(&turn.params) {
             env[param.index()] = *abs;
         }
         self.copied_turn(sieve.header, turn.path.iter().copied().collect(), out, env);
@@ -298,13 +299,15 @@ impl PartialEvaluator<'_> {
         turns: &[(usize, Block, usize)],
         counters: &[usize],
     ) {
-        let (Some(map), Some(&(first, ..)), Some(&origin)) =
-            (self.module.maps.keys().next(), turns.first(), self.src.blocks[sieve.header].insts.first())
-        else {
+        let (Some(map), Some(&(first, ..)), Some(&origin)) = (
+            self.original.module.maps.keys().next(),
+            turns.first(),
+            self.original.src.blocks[sieve.header].insts.first(),
+        ) else {
             return;
         };
         let head = self.new_block();
-        let merge = self.merges.push(MergePoint { head });
+        let merge = self.lookups.merges.push(MergePoint { head });
         let number = |n: usize, at: usize| match sieve.turns[n].params[at] {
             AbstractValue::Const(number) => number,
             _ => 0,
@@ -313,9 +316,9 @@ impl PartialEvaluator<'_> {
         let values = turns.iter().map(|(n, ..)| value(*n)).collect();
         // The numbers are no entry of a map: nothing but these fields is ever taken from them.
         let bytes = ValueBytes::Merged(merge, values);
-        let known = self.known.push(LookupValue { map, origin, bytes, address: ValueAddress::None });
+        let known = self.lookups.known.push(LookupValue { map, origin, bytes, address: ValueAddress::None });
         let mut env = sieve.env.clone();
-        for (at, param) in self.src.blocks[sieve.header].params.iter().enumerate() {
+        for (at, param) in self.original.src.blocks[sieve.header].params.iter().enumerate() {
             env[param.index()] =
                 match counters.iter().position(|counter| *counter == at) {
                     Some(n) => AbstractValue::Val(self.field(

@@ -201,11 +201,11 @@ impl PartialEvaluator<'_> {
     /// Goes on in a variant of what an instruction calls, if that is known and it is a tail call.
     pub(super) fn call_on(&mut self, inst: Inst, args: &[AbstractValue], out: Block) {
         // Where tables may have changed, the original's way is gone.
-        if !self.active || self.late {
+        if !self.mode.active || self.mode.late {
             return;
         }
-        let Some(array) = array(self.src, inst) else { return };
-        let Some(chained) = self.plan.chain.iter().find(|c| c.array == array) else { return };
+        let Some(array) = array(self.original.src, inst) else { return };
+        let Some(chained) = self.plans.plan.chain.iter().find(|c| c.array == array) else { return };
         let &[ctx, _, index, ..] = args else { return };
         let place = chained.place;
         let ctx = self.materialize(ctx, out);
