@@ -54,6 +54,7 @@ use super::abstract_key::AbstractKey;
 use super::cache_layout::{
     BUCKET_BITS, EntryCache, FINISHED, FINISHED_BUCKETS, SLOTS, STARTED, STARTED_BUCKETS, whole_words,
 };
+use super::decision_tree;
 use super::eval::{AbstractValue, LookupValue, LookupValueId, ValueAddress, ValueBytes};
 use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, pieces_of};
 use super::perfect_hash::RowLayout;
@@ -239,7 +240,7 @@ impl<'a> PartialEvaluator<'a> {
         match size {
             Size::Dw => value,
             Size::W => self.value(out, Op::Zext {}, &[value], Type::I32),
-            _ => self.words(&[(value, size)], out)[0].0,
+            _ => decision_tree::words(self, &[(value, size)], out)[0].0,
         }
     }
 

@@ -9,6 +9,10 @@
 //! values are never re-computed in an order that the source did not have: what the kernel's verifier learnt
 //! stays with the value it was learnt of.
 
+mod chained_calls;
+mod indexed;
+mod table_loop_decisions;
+
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
     AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, KeyPiece, Map, MemFlags, Module, Op, Prov,
@@ -26,6 +30,7 @@ use super::eval::{
 };
 use super::plan::{KeyTest, MapContents, SitePlan, SpecializationPlan, TransformReport};
 use super::site::lookup;
+use crate::transform::{GuardCheck, SiteId};
 
 /// Steps into regions within regions; beyond it lookups stay as they are.
 const DEPTH: usize = 8;
@@ -208,7 +213,7 @@ impl<'a> PartialEvaluator<'a> {
             self.bind(block, out, &entered, &mut env);
             if is_header {
                 // What goes round is not known yet.
-                out = self.emit_loop_decisions(block, out, &env).unwrap_or(out);
+                out = table_loop_decisions::emit_loop_decisions(self, block, out, &env).unwrap_or(out);
                 self.bind(block, out, &[], &mut env);
             }
             self.block(CopyPosition { block, next: 0, out }, &mut env);
@@ -315,12 +320,13 @@ impl<'a> PartialEvaluator<'a> {
             Op::MapValueAddr { map, offset } if self.mode.active && !self.mode.late => {
                 self.global(inst, *map, *offset)
             }
-            op => arithmetic(op, &args).or_else(|| self.further(op, &args).filter(|_| self.mode.active)),
+            op => arithmetic(op, &args)
+                .or_else(|| indexed::further(self, op, &args).filter(|_| self.mode.active)),
         };
         let result = data.result.expand();
         if let (Op::Load { flags, .. }, Some(result)) = (&data.op, result)
             && *flags == MemFlags::default()
-            && let Some((abs, flow)) = self.indexed(args[0], &data.op, at)
+            && let Some((abs, flow)) = indexed::indexed(self, args[0], &data.op, at)
         {
             env[result.index()] = abs;
             return flow;
@@ -329,7 +335,7 @@ impl<'a> PartialEvaluator<'a> {
             (Some(abs), Some(result)) => env[result.index()] = abs,
             _ if self.go_back(&args, at) => return BlockContinuation::Done,
             _ => {
-                self.call_on(inst, &args, at.out);
+                chained_calls::call_on(self, inst, &args, at.out);
                 let value = self.counted_residual(inst, &args, at.out);
                 if let (Some(result), Some(value)) = (result, value) {
                     env[result.index()] = AbstractValue::Val(value);
@@ -584,6 +590,37 @@ impl<'a> PartialEvaluator<'a> {
         self.out.insts[inst].loc = self.loc;
         self.out.blocks[out].insts.push(inst);
         inst
+    }
+
+    /// Counts a lookup whose key is not among the hot ones, per CPU; returns the block to continue in.
+    pub(super) fn count_miss(&mut self, site: SiteId, out: Block) -> Block {
+        let Some(map) = self.plans.plan.guard.and_then(|g| g.misses) else { return out };
+        let (count, on) = (self.new_block(), self.new_block());
+        let number = self.constant(site.0.into(), out);
+        let key = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();
+        let lookup = Op::MapLookup { map, key };
+        let address = self.value(out, lookup, &[number], Type::Ptr(Prov::MapValueOrNull(map)));
+        let zero = self.constant(0, out);
+        let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        self.emit(out, branch, &[address, zero], &[BlockCall::new(on), BlockCall::new(count)], Type::Any);
+        let load = Op::Load { size: Size::Dw, sext: false, offset: 0, flags: MemFlags::default() };
+        let before = self.value(count, load, &[address], Type::I64);
+        let one = self.constant(1, count);
+        let add = Op::Alu { op: AluOp::Add, width: Width::W64 };
+        let after = self.value(count, add, &[before, one], Type::I64);
+        let store = Op::Store { size: Size::Dw, offset: 0, flags: MemFlags::default() };
+        self.emit(count, store, &[address, after], &[], Type::Any);
+        self.emit(count, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
+        on
+    }
+
+    pub(super) fn guard_word(&mut self, guard: &GuardCheck, offset: u32, out: Block) -> Value {
+        let map = guard.map;
+        self.value(out, Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
+    }
+
+    pub(super) fn constant(&mut self, value: i64, out: Block) -> Value {
+        self.value(out, Op::Const { value }, &[], Type::I64)
     }
 }
 

@@ -14,7 +14,6 @@ use super::abstract_key::{AbstractKey, KeyKnown, KeySource, constant_pieces, key
 use super::cache_layout::whole_words;
 use super::decision_tree::DecisionCase;
 use super::eval::{AbstractValue, LookupValue, MergeId, MergedField, ValueAddress, ValueBytes, read};
-use super::lpm;
 use super::matcher::{KeyGroup, KeyMatcher, MatchMethod, full_length, groups, indices};
 use super::partial_eval::{
     AbstractEnv, BlockContinuation, CopyPosition, MergePoint, PartialEvaluator, is_single, pieces_of,
@@ -25,6 +24,7 @@ use super::plan::{LookupEntry, LookupPlan, SitePlan, SiteReport};
 use super::shadow_table::{ShadowCapacity, TrieAccess};
 use super::site::{LookupInst, LookupKey};
 use super::stack_key::{self, StoredPiece};
+use super::{decision_tree, fixed_length_prefixes, key_tests, lpm, partial_deopt};
 
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
@@ -60,7 +60,7 @@ impl PartialEvaluator<'_> {
             let key = self.key(inst, looked, at, env);
             return self.found(inst, map, found, &key, at, env);
         }
-        if self.is_dead_lookup(inst, at.block, env) {
+        if key_tests::is_dead_lookup(self, inst, at.block, env) {
             self.report.needless += 1;
             self.define(inst, AbstractValue::Const(0), env);
             return BlockContinuation::On(at.out);
@@ -84,7 +84,7 @@ impl PartialEvaluator<'_> {
             (KeyKnown::No, KeySource::Values(..) | KeySource::Stack(..)) => {
                 let may = !self.mode.plain && !too_deep(&self.regions);
                 if may {
-                    match self.tested(inst, looked, &key, at, env) {
+                    match key_tests::tested(self, inst, looked, &key, at, env) {
                         Some(out) => at.out = out,
                         None => {
                             self.define(inst, AbstractValue::Const(0), env);
@@ -460,14 +460,15 @@ impl PartialEvaluator<'_> {
                 Some(ShadowAccess::Rows(map, shape))
             }
             Some((map, ShadowCapacity::OneLength(shape, length))) if whole_words(layout) => {
-                let words = self.shortened(layout, args, (decl.key_size, length), at.out)?;
+                let words =
+                    fixed_length_prefixes::shortened(self, layout, args, (decl.key_size, length), at.out)?;
                 Some(ShadowAccess::OneLength(map, shape, words))
             }
             Some(_) => return None,
             None => None,
         };
         let matcher = KeyMatcher::new(decl, layout, args, whole, entries, self.plans.plan.budget.tests)?;
-        let asked = twin.as_ref().and_then(|_| self.emit_deopt_test(map, at.out));
+        let asked = twin.as_ref().and_then(|_| partial_deopt::emit_deopt_test(self, map, at.out));
         let at = asked.map_or(at, |[in_step, _]| CopyPosition { out: in_step, ..at });
         let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
         let groups = groups(&matcher.entries);
@@ -533,8 +534,15 @@ impl PartialEvaluator<'_> {
         let it = self.out.add_param(found, ty);
         self.emit(held, Op::Jump {}, &[], &[BlockCall::with(found, [value])], Type::Any);
         if let Some(made) = made {
-            let (entry, there) =
-                self.emit_map_lookup(inst, map, key, absent, CopyPosition { out: made, ..at }, env);
+            let (entry, there) = partial_deopt::emit_map_lookup(
+                self,
+                inst,
+                map,
+                key,
+                absent,
+                CopyPosition { out: made, ..at },
+                env,
+            );
             let entry = self.as_in_twin(twin, entry, ty, there);
             self.emit(there, Op::Jump {}, &[], &[BlockCall::with(found, [entry])], Type::Any);
         }
@@ -741,14 +749,14 @@ impl PartialEvaluator<'_> {
         let by_value: FxHashMap<Option<&[u8]>, Option<Block>> =
             groups.iter().zip(leaves).map(|(g, leaf)| (g.value, *leaf)).collect();
         let target = |entry: &LookupEntry| by_value.get(&entry.value.as_deref()).copied().flatten();
-        let words = self.words(&matcher.words, out);
+        let words = decision_tree::words(self, &matcher.words, out);
         if let MatchMethod::Prefixes = matcher.how {
             let prefixes = matcher.entries.iter().map(|e| (*e, target(e).unwrap_or(default)));
             let intervals = lpm::intervals(prefixes, default);
             let (word, size) = words[0];
             let op = Op::Swap { kind: SwapKind::ToBe, bits: size.bits() as u8 };
             let word = self.value(out, op, &[word], Type::int(size.bits()));
-            return self.intervals((word, size), &intervals, out);
+            return decision_tree::intervals(self, (word, size), &intervals, out);
         }
         let rows = matcher.entries.iter().filter_map(|e| {
             let key = matcher
@@ -761,10 +769,10 @@ impl PartialEvaluator<'_> {
         if let MatchMethod::Indices = matcher.how {
             rows.sort_by_key(|r| r.key[0]);
             let intervals = indices(&rows, default);
-            return self.intervals(words[0], &intervals, out);
+            return decision_tree::intervals(self, words[0], &intervals, out);
         }
         let mut seen = rustc_hash::FxHashSet::default();
         rows.retain(|r| seen.insert(r.key.clone()));
-        self.exact(&words, rows, out, default);
+        decision_tree::exact(self, &words, rows, out, default);
     }
 }

@@ -131,53 +131,46 @@ pub fn is_table_loop_lookup(module: &Module, site: &LookupSite) -> bool {
     body.len() > 1 && body.contains(&site.block) || func.targets(header).iter().any(|t| t.block == header)
 }
 
-impl PartialEvaluator<'_> {
-    /// The blocks of the loop with this header.
-    pub(super) fn loop_of(&self, header: Block) -> FxHashSet<Block> {
-        loop_of(&self.original.cfg, header)
-    }
-
-    /// The turns of a loop that matter, in their order. `env` describes values before the first one. `None`
-    /// if there are no such turns.
-    pub(super) fn turns(
-        &self,
-        header: Block,
-        body: &FxHashSet<Block>,
-        env: &AbstractEnv,
-    ) -> Option<Vec<LoopIteration>> {
-        let blocks = body.iter().map(|block| &self.original.src.blocks[*block]);
-        let results = |insts: &[Inst]| -> Vec<Value> {
-            insts.iter().filter_map(|inst| self.original.src.result(*inst)).collect()
-        };
-        let inside = blocks.flat_map(|b| b.params.iter().copied().chain(results(&b.insts))).collect();
-        let mut walk =
-            LoopEvaluator { copier: self, env, header, body, inside, found: Vec::new(), steps: STEPS };
-        let first: Vec<SymbolicValue> =
-            self.original.src.blocks[header].params.iter().map(|param| walk.before(*param)).collect();
-        let mut params = first.clone();
-        let mut turns = Vec::new();
-        for _ in 0..TURNS {
-            let abs = walk.abs(&params, &first)?;
-            let IterationOutcome { next, passes, needs, path, is_open } = walk.turn(&params);
-            if walk.steps == 0 {
-                break;
-            }
-            let may_pass = next.is_some() && !needs.is_empty();
-            if !passes {
-                turns.push(LoopIteration { params: abs, needs, path, may_pass, is_open });
-            }
-            match next.filter(|_| passes || may_pass) {
-                Some(next) if next == params => break,
-                Some(next) => params = next,
-                None => return Some(turns),
-            }
+/// The turns of a loop that matter, in their order. `env` describes values before the first one. `None`
+/// if there are no such turns.
+pub(super) fn turns(
+    evaluator: &PartialEvaluator<'_>,
+    header: Block,
+    body: &FxHashSet<Block>,
+    env: &AbstractEnv,
+) -> Option<Vec<LoopIteration>> {
+    let blocks = body.iter().map(|block| &evaluator.original.src.blocks[*block]);
+    let results = |insts: &[Inst]| -> Vec<Value> {
+        insts.iter().filter_map(|inst| evaluator.original.src.result(*inst)).collect()
+    };
+    let inside = blocks.flat_map(|b| b.params.iter().copied().chain(results(&b.insts))).collect();
+    let mut walk =
+        LoopEvaluator { copier: evaluator, env, header, body, inside, found: Vec::new(), steps: STEPS };
+    let first: Vec<SymbolicValue> =
+        evaluator.original.src.blocks[header].params.iter().map(|param| walk.before(*param)).collect();
+    let mut params = first.clone();
+    let mut turns = Vec::new();
+    for _ in 0..TURNS {
+        let abs = walk.abs(&params, &first)?;
+        let IterationOutcome { next, passes, needs, path, is_open } = walk.turn(&params);
+        if walk.steps == 0 {
+            break;
         }
-        // What is beyond the limits is left to the loop itself.
-        let params = walk.abs(&params, &first)?;
-        let (needs, path) = (Vec::new(), Vec::new());
-        turns.push(LoopIteration { params, needs, path, may_pass: false, is_open: true });
-        Some(turns)
+        let may_pass = next.is_some() && !needs.is_empty();
+        if !passes {
+            turns.push(LoopIteration { params: abs, needs, path, may_pass, is_open });
+        }
+        match next.filter(|_| passes || may_pass) {
+            Some(next) if next == params => break,
+            Some(next) => params = next,
+            None => return Some(turns),
+        }
     }
+    // What is beyond the limits is left to the loop itself.
+    let params = walk.abs(&params, &first)?;
+    let (needs, path) = (Vec::new(), Vec::new());
+    turns.push(LoopIteration { params, needs, path, may_pass: false, is_open: true });
+    Some(turns)
 }
 
 impl LoopEvaluator<'_, '_> {
