@@ -10,7 +10,8 @@ use millstream_p4::{SourceSpan, Symbol, TokenKind, number_literal};
 use crate::arguments::matched;
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
-use crate::lowerer::{Flow, Lowerer, OutputBuffer, PacketAccess, ParserFlow};
+use crate::instances;
+use crate::lowerer::{Flow, Lowerer, OutputBuffer, PacketAccess, ParserFlow, calls};
 use crate::pipeline::{Architecture, FieldList, OutputArea, PipelineStage, StateField};
 use crate::scope::{Binding, BlockInstance, Instance, Scope};
 use crate::types::{RecordType, RuntimeType};
@@ -120,7 +121,7 @@ fn collect_blocks<'p>(
         Some(DeclarationKind::Extern(_)) => Ok(()),
         _ => {
             let path = if path.is_empty() { type_path(l, name) } else { path };
-            let instance = l.instantiate(syntax, arguments, path, span)?;
+            let instance = instances::instantiate(l, syntax, arguments, path, span)?;
             match &*instance {
                 Instance::Block(block) => blocks.push(block.clone()),
                 _ => return refuse(span, "this is no parser or control"),
@@ -307,7 +308,7 @@ pub(crate) fn run_control<'p>(
     let flow = Flow { returns: behind, result: None, exits: behind, uses_exit: false, loops: Vec::new() };
     let outer = std::mem::replace(&mut l.flow, flow);
     let declaration = block.declaration;
-    l.called(declaration.span, |l| l.in_scope(scope, |l| l.block_body(declaration)))?;
+    l.called(declaration.span, |l| l.in_scope(scope, |l| calls::block_body(l, declaration)))?;
     l.flow = outer;
     l.emitter.jump(behind);
     l.emitter.enter(behind);

@@ -7,6 +7,7 @@ use millstream_p4::{SourceSpan, Symbol};
 use crate::arguments::{GivenArguments, argument};
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
+use crate::extern_objects;
 use crate::hashes::{self, folded_words, hash_of, random_word};
 use crate::lowerer::Lowerer;
 use crate::meters::METER_SIZE;
@@ -40,7 +41,7 @@ pub(crate) fn make_extern<'p>(
         "DirectCounter" => l.add_object(path, ObjectKind::Counter, None, 0),
         "Meter" => {
             let size = l.known_size(argument(arguments, 0, span)?)?;
-            let counts_bytes = l.is_member(argument(arguments, 1, span)?, "BYTES");
+            let counts_bytes = extern_objects::is_member(l, argument(arguments, 1, span)?, "BYTES");
             let map = l.add_array(&path, METER_SIZE, size, span)?;
             l.add_object(path, ObjectKind::Meter { counts_bytes }, Some(map), size)
         }
@@ -62,7 +63,7 @@ pub(crate) fn make_extern<'p>(
             number
         }
         "Hash" => {
-            let name = l.algorithm_name(argument(arguments, 0, span)?)?;
+            let name = extern_objects::algorithm_name(l, argument(arguments, 0, span)?)?;
             l.extern_notes.push((name, types.first().cloned().unwrap_or(WORD)));
             l.extern_notes.len() - 1
         }
@@ -128,19 +129,19 @@ pub(crate) fn call_method<'p>(
             return execute_meter(l, number, arguments, (color, length), span);
         }
         ("Register", "read") => {
-            let place = l.register_value(number, argument(arguments, 0, span)?, span)?;
+            let place = extern_objects::register_value(l, number, argument(arguments, 0, span)?, span)?;
             return Ok(match place.value_type.is_scalar() {
                 true => Operand::Scalar(l.emitter.load_scalar(&place)),
                 false => Operand::Memory(place),
             });
         }
-        ("Register", "write") => l.write_register(number, arguments, span)?,
+        ("Register", "write") => extern_objects::write_register(l, number, arguments, span)?,
         ("Hash", "get_hash") => return get_hash(l, number, arguments, span),
         ("Random", "read") => return Ok(random_in_range(l, number)),
         ("InternetChecksum", _) => return checksum_method(l, number, method, arguments, span),
         ("Digest", "pack") => {
             let data = l.operand(argument(arguments, 0, span)?, None)?;
-            l.send_event(EVENT_DIGEST, number as u64, &data, span)?;
+            extern_objects::send_event(l, EVENT_DIGEST, number as u64, &data, span)?;
         }
         _ => return refuse(span, format!("`{kind}.{method}` is not supported")),
     }
@@ -154,7 +155,7 @@ fn count_element<'p>(
     bytes: Value,
     span: SourceSpan,
 ) -> Lowered<()> {
-    let found = l.object_element(number, argument(arguments, 0, span)?, span)?;
+    let found = extern_objects::object_element(l, number, argument(arguments, 0, span)?, span)?;
     let behind = l.emitter.split(found);
     l.count(found, 0, bytes);
     l.emitter.jump(behind);
@@ -169,7 +170,7 @@ fn add_to_element<'p>(
     value: Value,
     span: SourceSpan,
 ) -> Lowered<()> {
-    let found = l.object_element(number, argument(arguments, 0, span)?, span)?;
+    let found = extern_objects::object_element(l, number, argument(arguments, 0, span)?, span)?;
     let behind = l.emitter.split(found);
     let op = Op::Atomic { op: millstream_ir::AtomicOp::Add, size: millstream_ir::Size::Dw, offset: 0 };
     l.emitter.effect(op, &[found, value]);
@@ -200,7 +201,7 @@ fn execute_meter<'p>(
         Some(length) => Some(l.scalar(length, Some(&WORD))?.words[0]),
         None => None,
     };
-    let color = l.metered(number, argument(arguments, 0, span)?, (given, units), span)?;
+    let color = extern_objects::metered(l, number, argument(arguments, 0, span)?, (given, units), span)?;
     Ok(portable_color(l, color))
 }
 
@@ -234,7 +235,7 @@ fn get_hash<'p>(
             let most = l.scalar(argument(arguments, 2, span)?, Some(&wide))?;
             let (base, most) = (l.converted(base, &wide), l.converted(most, &wide));
             let hash = hash_of(l, algorithm, &data, false, span)?;
-            l.hash_within(&base, &hash, &most)
+            extern_objects::hash_within(l, &base, &hash, &most)
         }
     };
     Ok(Operand::Scalar(l.converted(value, &result)))

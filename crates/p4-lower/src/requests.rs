@@ -6,6 +6,7 @@ use millstream_p4::expression::{ExpressionKind, ExpressionTree};
 
 use crate::arguments::{GivenArguments, argument};
 use crate::error::{Lowered, refuse};
+use crate::extern_objects;
 use crate::hashes::hash_of;
 use crate::lowerer::Lowerer;
 use crate::pipeline::FieldList;
@@ -27,7 +28,8 @@ pub(crate) fn packet_operation<'p>(
     let at = |index| argument(arguments, index, span);
     match name {
         "clone" | "clone3" | "clone_preserving_field_list" => {
-            let kind = if l.is_member(at(0)?, "I2E") { "clone_ingress" } else { "clone_egress" };
+            let kind =
+                if extern_objects::is_member(l, at(0)?, "I2E") { "clone_ingress" } else { "clone_egress" };
             let session = l.scalar(at(1)?, Some(&WORD))?;
             let list = match name {
                 "clone_preserving_field_list" => u64::from(l.known_size(at(2)?)?) + 1,
@@ -53,7 +55,7 @@ pub(crate) fn packet_operation<'p>(
             let condition = l.scalar(at(0)?, None)?;
             let behind = l.emitter.split(condition.words[0]);
             let sum = checksum(l, arguments, name.ends_with("payload"), span)?;
-            l.give(at(2)?, &Operand::Scalar(sum))?;
+            extern_objects::give(l, at(2)?, &Operand::Scalar(sum))?;
             l.emitter.jump(behind);
             l.emitter.enter(behind);
         }
@@ -101,7 +103,7 @@ fn checksum<'p>(
     span: SourceSpan,
 ) -> Lowered<Scalar> {
     let data = l.operand(argument(arguments, 1, span)?, None)?;
-    let algorithm = l.algorithm_name(argument(arguments, 3, span)?)?;
+    let algorithm = extern_objects::algorithm_name(l, argument(arguments, 3, span)?)?;
     hash_of(l, algorithm, &data, with_payload, span)
 }
 

@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
-use millstream_p4::ast::{AggregateKind, DeclarationKind, DeclarationTree};
-use millstream_p4::expression::{ExpressionTree, QualifiedName, TypeSyntax, TypeSyntaxKind};
-use millstream_p4::{NominalId, NominalKind, SourceSpan, Symbol, TypeId, ValueType};
+use millstream_p4::ast::{AggregateKind, DeclarationKind, DeclarationTree, ParameterSyntax};
+use millstream_p4::expression::{CallArgument, ExpressionTree, QualifiedName, TypeSyntax, TypeSyntaxKind};
+use millstream_p4::{NominalId, NominalKind, SourceName, SourceSpan, Symbol, TypeId, ValueType};
 
+use crate::arguments::matched;
 use crate::error::{LowerError, Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::scope::Scope;
@@ -220,5 +221,52 @@ impl<'p> Lowerer<'p> {
             }
             _ => None,
         }
+    }
+
+    /// Finds type arguments from the types of arguments.
+    pub(crate) fn infer_types(
+        &mut self,
+        names: &[SourceName],
+        parameters: &'p [ParameterSyntax],
+        arguments: &'p [CallArgument],
+        scope: &Scope<'p>,
+    ) -> Lowered<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let places = matched(parameters, arguments).unwrap_or_default();
+        let mut later = Vec::new();
+        for (parameter, argument) in parameters.iter().zip(places) {
+            let Some(value) = argument.and_then(|argument| argument.value.as_ref()) else { continue };
+            match self.type_of(value)? {
+                RuntimeType::Integer => later.push(parameter),
+                actual => infer(&parameter.declared_type, &actual, names, scope),
+            }
+        }
+        for parameter in later {
+            infer(&parameter.declared_type, &RuntimeType::Bits(32, false), names, scope);
+        }
+        Ok(())
+    }
+}
+
+/// Binds type parameters by the shape of a type.
+pub(crate) fn infer<'p>(syntax: &TypeSyntax, actual: &RuntimeType, names: &[SourceName], scope: &Scope<'p>) {
+    match (&syntax.kind, actual) {
+        (TypeSyntaxKind::Named(name), _) if names.iter().any(|n| n.text == name.name.text) => {
+            let is_known = !matches!(actual, RuntimeType::Integer | RuntimeType::Other);
+            if is_known && scope.find_type(&name.name.text).is_none() {
+                scope.bind_type(name.name.text.clone(), actual.clone());
+            }
+        }
+        (TypeSyntaxKind::Stack(element, _), RuntimeType::Stack(inner, _)) => {
+            infer(element, inner, names, scope);
+        }
+        (TypeSyntaxKind::Tuple(elements), RuntimeType::Struct(record)) => {
+            for (element, field) in elements.iter().zip(&record.fields) {
+                infer(element, &field.field_type, names, scope);
+            }
+        }
+        _ => {}
     }
 }
