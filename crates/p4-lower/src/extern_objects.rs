@@ -46,7 +46,7 @@ pub(crate) fn object_element<'p>(
 }
 
 fn register_place(l: &mut Lowerer<'_>, number: usize, element: Value, span: SourceSpan) -> Lowered<Place> {
-    match l.register_types.get(&number) {
+    match l.objects.register_types.get(&number) {
         Some(value_type) => Ok(Place::new(Address::pointer(element), value_type.clone())),
         None => refuse(span, "this is no register"),
     }

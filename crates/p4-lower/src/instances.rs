@@ -107,7 +107,7 @@ pub(crate) fn instantiate<'p>(
         _ => return refuse(span, "this type has no instances"),
     };
     let types = types.iter().map(|syntax| l.type_of_syntax(syntax)).collect::<Lowered<Vec<_>>>()?;
-    for declaration in l.globals.get(&name.name.text).cloned().unwrap_or_default() {
+    for declaration in l.source.globals.get(&name.name.text).cloned().unwrap_or_default() {
         let (parameters, names): (&'p [ParameterSyntax], &'p [SourceName]) = match &declaration.kind {
             DeclarationKind::Control(control) => match &control.body {
                 Some(body) => (&body.constructor, &control.type_parameters),
@@ -241,7 +241,7 @@ pub(crate) fn find_instance<'p>(
         };
     }
     let text = &name.name.text;
-    if let Some(made) = l.global_objects.get(text) {
+    if let Some(made) = l.objects.global_objects.get(text) {
         return Some(made.clone());
     }
     let declaration = l.global(text)?;
@@ -251,6 +251,6 @@ pub(crate) fn find_instance<'p>(
     let instance =
         l.in_scope(root, |l| instantiate(l, &syntax.object_type, &syntax.arguments, path, declaration.span));
     let instance = instance.ok()?;
-    l.global_objects.insert(text.clone(), instance.clone());
+    l.objects.global_objects.insert(text.clone(), instance.clone());
     Some(instance)
 }

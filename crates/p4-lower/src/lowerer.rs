@@ -89,27 +89,27 @@ pub(crate) struct OutputBuffer {
     pub(crate) overflow: Block,
 }
 
-pub(crate) struct Lowerer<'p> {
+/// The program that is lowered, and its declarations by name.
+pub(crate) struct LoweredSource<'p> {
     pub(crate) program: &'p CompiledProgram,
-    pub(crate) options: crate::LowerOptions,
     pub(crate) globals: FxHashMap<Symbol, Vec<&'p DeclarationTree>>,
     pub(crate) errors: FxHashMap<Symbol, u64>,
-    pub(crate) module: Module,
-    pub(crate) pipeline: Pipeline,
-    pub(crate) emitter: Emitter,
-    pub(crate) scope: Rc<Scope<'p>>,
-    pub(crate) root: Rc<Scope<'p>>,
-    pub(crate) flow: Flow,
+}
+
+/// Data of the packet in the stage that is being lowered.
+#[derive(Default)]
+pub(crate) struct StageState {
     pub(crate) parser: Option<ParserFlow>,
     pub(crate) packet: Option<PacketAccess>,
     pub(crate) output: Option<OutputBuffer>,
     /// Fields of the engine: `engine.NAME`.
     pub(crate) engine: Option<Place>,
     pub(crate) standard: Option<Place>,
-    /// Functions of the module that compute hashes, by name.
-    pub(crate) routines: FxHashMap<&'static str, Func>,
-    /// Types without type parameters.
-    pub(crate) known_types: FxHashMap<millstream_p4::TypeId, RuntimeType>,
+}
+
+/// Objects of the program, and what their methods need to know.
+#[derive(Default)]
+pub(crate) struct LoweredObjects<'p> {
     pub(crate) global_objects: FxHashMap<Symbol, Rc<crate::scope::Instance<'p>>>,
     /// Types of the values of registers, by number of the object.
     pub(crate) register_types: FxHashMap<usize, RuntimeType>,
@@ -119,11 +119,28 @@ pub(crate) struct Lowerer<'p> {
     pub(crate) random_ranges: Vec<(BigUint, BigUint, RuntimeType)>,
     /// Colors that direct meters gave, by number of the object.
     pub(crate) colors: FxHashMap<usize, Place>,
-    /// Line records, by file and line.
-    lines: FxHashMap<(Symbol, u32), u32>,
     /// Sums of incremental checksums.
     pub(crate) sums: Vec<Option<Place>>,
     pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
+}
+
+pub(crate) struct Lowerer<'p> {
+    pub(crate) source: LoweredSource<'p>,
+    pub(crate) options: crate::LowerOptions,
+    pub(crate) module: Module,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) emitter: Emitter,
+    pub(crate) scope: Rc<Scope<'p>>,
+    pub(crate) root: Rc<Scope<'p>>,
+    pub(crate) flow: Flow,
+    pub(crate) stage: StageState,
+    /// Functions of the module that compute hashes, by name.
+    pub(crate) routines: FxHashMap<&'static str, Func>,
+    /// Types without type parameters.
+    pub(crate) known_types: FxHashMap<millstream_p4::TypeId, RuntimeType>,
+    pub(crate) objects: LoweredObjects<'p>,
+    /// Line records, by file and line.
+    lines: FxHashMap<(Symbol, u32), u32>,
     pub(crate) depth: usize,
     /// Nesting of types and constants that are being resolved.
     references: usize,
@@ -149,31 +166,19 @@ impl<'p> Lowerer<'p> {
         let root = Scope::new(None);
         let block = emitter.block;
         Lowerer {
-            program,
+            source: LoweredSource { program, globals, errors },
             options: crate::LowerOptions::default(),
-            globals,
-            errors,
             module: Module::default(),
             pipeline: Pipeline { errors: names, ..Pipeline::default() },
             emitter,
             scope: root.clone(),
             root,
             flow: Flow { returns: block, result: None, exits: block, uses_exit: false, loops: Vec::new() },
-            parser: None,
-            packet: None,
-            output: None,
-            engine: None,
-            standard: None,
+            stage: StageState::default(),
+            objects: LoweredObjects::default(),
             routines: FxHashMap::default(),
             known_types: FxHashMap::default(),
-            global_objects: FxHashMap::default(),
-            register_types: FxHashMap::default(),
-            extern_notes: Vec::new(),
-            random_ranges: Vec::new(),
-            colors: FxHashMap::default(),
             lines: FxHashMap::default(),
-            sums: Vec::new(),
-            table_parts: Vec::new(),
             depth: 0,
             references: 0,
         }
@@ -241,7 +246,7 @@ impl<'p> Lowerer<'p> {
 
     /// Notes the line of the instructions that follow.
     pub(crate) fn mark_line(&mut self, span: SourceSpan) {
-        let place = self.program.sources.place(span);
+        let place = self.source.program.sources.place(span);
         let key = (Symbol::from(place.path.as_str()), place.line);
         let next = self.pipeline.lines.len() as u32;
         let record = *self.lines.entry(key).or_insert(next);
@@ -256,7 +261,7 @@ impl<'p> Lowerer<'p> {
         if !self.options.traces {
             return;
         }
-        let place = self.program.sources.place(span);
+        let place = self.source.program.sources.place(span);
         let mark = TraceMark { kind, line: SourceLine { path: place.path, line: place.line } };
         let mut trace = match self.pipeline.trace.take() {
             Some(trace) => trace,
@@ -269,7 +274,7 @@ impl<'p> Lowerer<'p> {
     }
 
     pub(crate) fn global(&self, name: &str) -> Option<&'p DeclarationTree> {
-        self.globals.get(name)?.first().copied()
+        self.source.globals.get(name)?.first().copied()
     }
 
     pub(crate) fn add_map(&mut self, name: &str, kind: u32, sizes: (u32, u32), max_entries: u32) -> Map {
@@ -325,12 +330,12 @@ impl<'p> Lowerer<'p> {
 
     pub(crate) fn packet(&self, span: SourceSpan) -> Lowered<PacketAccess> {
         let message = "the packet cannot be used here".to_owned();
-        self.packet.clone().ok_or(LowerError { span, message })
+        self.stage.packet.clone().ok_or(LowerError { span, message })
     }
 
     /// A field of the engine.
     pub(crate) fn engine_field(&self, name: &str, span: SourceSpan) -> Lowered<Place> {
-        let field = self.engine.as_ref().and_then(|engine| engine.field(name));
+        let field = self.stage.engine.as_ref().and_then(|engine| engine.field(name));
         let message = format!("this architecture does not have `{name}`");
         field.ok_or(LowerError { span, message })
     }
@@ -366,7 +371,7 @@ impl<'p> Lowerer<'p> {
 
     /// Bytes of the packet as it came.
     pub(crate) fn packet_bytes(&mut self) -> Value {
-        match &self.packet {
+        match &self.stage.packet {
             Some(packet) => {
                 let (data, end) = (packet.data, packet.end);
                 self.emitter.alu(AluOp::Sub, end, data)

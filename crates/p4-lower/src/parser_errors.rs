@@ -21,7 +21,7 @@ pub(crate) fn require(l: &mut Lowerer<'_>, truth: Value, error: &str, span: Sour
 /// Ends the block: the parser stops with an error.
 pub(crate) fn fail_parser(l: &mut Lowerer<'_>, error: &str, span: SourceSpan) -> Lowered<()> {
     l.mark(MarkKind::ParserError(error.to_owned()), span);
-    let code = l.errors.get(error).copied().unwrap_or_default();
+    let code = l.source.errors.get(error).copied().unwrap_or_default();
     let code = l.emitter.constant(code);
     stop_parser(l, code, span)
 }
@@ -29,7 +29,7 @@ pub(crate) fn fail_parser(l: &mut Lowerer<'_>, error: &str, span: SourceSpan) ->
 /// Ends the block: the parser stops with an error that is a value.
 pub(crate) fn stop_parser(l: &mut Lowerer<'_>, code: Value, span: SourceSpan) -> Lowered<()> {
     let packet = l.packet(span)?;
-    let Some(parser) = &l.parser else {
+    let Some(parser) = &l.stage.parser else {
         return refuse(span, "this is only supported in a parser");
     };
     let reject = parser.reject;

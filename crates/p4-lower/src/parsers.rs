@@ -27,7 +27,7 @@ pub(crate) fn parser_states<'p>(
     span: SourceSpan,
 ) -> Lowered<()> {
     let accept = l.emitter.new_block();
-    let reject = match &l.parser {
+    let reject = match &l.stage.parser {
         Some(outer) => outer.reject,
         None => return refuse(span, "a parser cannot be applied here"),
     };
@@ -39,7 +39,7 @@ pub(crate) fn parser_states<'p>(
     };
     l.emitter.jump(start);
     let flow = ParserFlow { states: blocks.clone(), accept, reject, steps };
-    let outer = l.parser.replace(flow);
+    let outer = l.stage.parser.replace(flow);
     for state in states {
         l.emitter.enter(blocks[&state.name.text]);
         l.mark(MarkKind::ParserState(state.name.text.to_string()), state.name.span);
@@ -49,13 +49,13 @@ pub(crate) fn parser_states<'p>(
             transition(l, state)
         })?;
     }
-    l.parser = outer;
+    l.stage.parser = outer;
     l.emitter.enter(accept);
     Ok(())
 }
 
 fn count_step(l: &mut Lowerer<'_>, span: SourceSpan) -> Lowered<()> {
-    let Some(steps) = l.parser.as_ref().and_then(|parser| parser.steps.clone()) else { return Ok(()) };
+    let Some(steps) = l.stage.parser.as_ref().and_then(|parser| parser.steps.clone()) else { return Ok(()) };
     let count = l.emitter.load_scalar(&steps);
     let next = l.emitter.alu_with(AluOp::Add, count.words[0], 1);
     l.emitter.store_scalar(&steps, &Scalar::bits(vec![next], 32));
@@ -72,7 +72,7 @@ fn transition<'p>(l: &mut Lowerer<'p>, state: &'p ParserState) -> Lowered<()> {
 }
 
 fn state_block(l: &Lowerer<'_>, name: &str, span: SourceSpan) -> Lowered<millstream_ir::Block> {
-    let found = l.parser.as_ref().and_then(|parser| match name {
+    let found = l.stage.parser.as_ref().and_then(|parser| match name {
         "accept" => Some(parser.accept),
         "reject" => Some(parser.reject),
         _ => parser.states.get(name).copied(),

@@ -59,25 +59,25 @@ pub(crate) fn make_extern<'p>(
             let map = l.add_array(&path, bytes, size, span)?;
             let kind = ObjectKind::Register { bits: value_type.width(), initial };
             let number = l.add_object(path, kind, Some(map), size);
-            l.register_types.insert(number, value_type);
+            l.objects.register_types.insert(number, value_type);
             number
         }
         "Hash" => {
             let name = extern_objects::algorithm_name(l, argument(arguments, 0, span)?)?;
-            l.extern_notes.push((name, types.first().cloned().unwrap_or(WORD)));
-            l.extern_notes.len() - 1
+            l.objects.extern_notes.push((name, types.first().cloned().unwrap_or(WORD)));
+            l.objects.extern_notes.len() - 1
         }
         "Random" => {
             let value_type = types.first().cloned().unwrap_or(WORD);
             let low = l.known_number(argument(arguments, 0, span)?)?;
             let high = l.known_number(argument(arguments, 1, span)?)?;
-            l.random_ranges.push((reduced(&low, 64), reduced(&high, 64), value_type));
-            l.random_ranges.len() - 1
+            l.objects.random_ranges.push((reduced(&low, 64), reduced(&high, 64), value_type));
+            l.objects.random_ranges.len() - 1
         }
         "InternetChecksum" => {
             let sum = l.emitter.variable(SHORT);
-            l.sums.push(Some(sum));
-            l.sums.len() - 1
+            l.objects.sums.push(Some(sum));
+            l.objects.sums.len() - 1
         }
         "Digest" => {
             let mut bits = Vec::new();
@@ -113,7 +113,7 @@ pub(crate) fn call_method<'p>(
         }
         ("DirectCounter", "count") => {}
         ("DirectMeter", "execute") if arguments.is_empty() => {
-            let Some(color) = l.colors.get(&number).cloned() else {
+            let Some(color) = l.objects.colors.get(&number).cloned() else {
                 return refuse(span, "this meter belongs to no table");
             };
             let color = l.emitter.load_scalar(&color);
@@ -222,7 +222,7 @@ fn get_hash<'p>(
     arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
-    let (algorithm, result) = l.extern_notes[number].clone();
+    let (algorithm, result) = l.objects.extern_notes[number].clone();
     let wide = RuntimeType::Bits(64, false);
     let value = match arguments.len() {
         1 => {
@@ -242,7 +242,7 @@ fn get_hash<'p>(
 }
 
 fn random_in_range(l: &mut Lowerer<'_>, number: usize) -> Operand {
-    let (low, high, value_type) = l.random_ranges[number].clone();
+    let (low, high, value_type) = l.objects.random_ranges[number].clone();
     let digit = |value: &num_bigint::BigUint| value.iter_u64_digits().next().unwrap_or(0);
     let (low, high) = (digit(&low), digit(&high));
     let word = random_word(l);
@@ -262,7 +262,7 @@ fn checksum_method<'p>(
     arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
-    let Some(sum) = l.sums[number].clone() else {
+    let Some(sum) = l.objects.sums[number].clone() else {
         return refuse(span, "a checksum that parts of the pipeline share is not supported");
     };
     match method {
@@ -341,7 +341,7 @@ pub(crate) fn call_function<'p>(
 
 /// Sets the action of a uBPF program.
 pub(crate) fn output_action(l: &mut Lowerer<'_>, action: u64, span: SourceSpan) -> Lowered<()> {
-    let place = l.standard.as_ref().and_then(|standard| standard.field("output_action"));
+    let place = l.stage.standard.as_ref().and_then(|standard| standard.field("output_action"));
     let Some(place) = place else { return refuse(span, "this is not supported here") };
     let word = l.emitter.constant(action);
     l.emitter.store_scalar(&place, &Scalar { words: vec![word], value_type: place.value_type.clone() });

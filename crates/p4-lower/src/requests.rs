@@ -70,7 +70,7 @@ fn data_list<'p>(l: &mut Lowerer<'p>, data: &'p ExpressionTree) -> Lowered<u64> 
         ExpressionKind::List(parts) => parts,
         _ => std::slice::from_ref(data),
     };
-    let state = l.engine.as_ref().map(|engine| engine.address.base);
+    let state = l.stage.engine.as_ref().map(|engine| engine.address.base);
     let mut ranges = Vec::new();
     for part in parts {
         match l.target_of(part)? {
@@ -120,7 +120,7 @@ fn verify_checksum<'p>(
     let sum = l.converted(sum, &stated.value_type);
     let equal = l.emitter.equal_words(&sum.words, &stated.words);
     let differs = l.emitter.not(equal);
-    let flag = l.standard.as_ref().and_then(|standard| standard.field("checksum_error"));
+    let flag = l.stage.standard.as_ref().and_then(|standard| standard.field("checksum_error"));
     let Some(flag) = flag else { return refuse(span, "there is no field for a wrong checksum") };
     let old = l.emitter.load_scalar(&flag);
     let new = l.emitter.either(old.words[0], differs);

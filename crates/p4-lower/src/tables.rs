@@ -44,7 +44,7 @@ fn applied<'p>(l: &mut Lowerer<'p>, declaration: &'p DeclarationTree, span: Sour
             table
         }
     };
-    let parts = l.table_parts[table].clone();
+    let parts = l.objects.table_parts[table].clone();
     let mut keys = Vec::new();
     for (expression, value_type) in &parts.keys {
         let value = l.scalar(expression, Some(value_type))?;
@@ -108,7 +108,7 @@ fn measure_entry(l: &mut Lowerer<'_>, number: usize, meter: Address) {
     let counts_bytes = matches!(l.pipeline.objects[number].kind, ObjectKind::Meter { counts_bytes: true });
     let units = metered_units(l, counts_bytes);
     let color = meters::run_meter(&mut l.emitter, meter, units, None);
-    if let Some(place) = l.colors.get(&number) {
+    if let Some(place) = l.objects.colors.get(&number) {
         l.emitter.store(place.address, Size::W, color);
     }
 }

@@ -15,7 +15,7 @@ use crate::types::{LARGEST_OBJECT, RecordType, RuntimeType};
 impl<'p> Lowerer<'p> {
     /// Type of an expression.
     pub(crate) fn type_of(&mut self, expression: &ExpressionTree) -> Lowered<RuntimeType> {
-        match self.program.facts.type_id(expression.id) {
+        match self.source.program.facts.type_id(expression.id) {
             Some(id) => self.runtime_type(id, expression.span),
             None => refuse(expression.span, "the type of this expression is not known"),
         }
@@ -46,7 +46,7 @@ impl<'p> Lowerer<'p> {
     }
 
     fn convert_kind(&mut self, id: TypeId, span: SourceSpan, is_generic: &mut bool) -> Lowered<RuntimeType> {
-        let types = &self.program.types;
+        let types = &self.source.program.types;
         Ok(match types.kind(types.shallow(id)).clone() {
             ValueType::Void => RuntimeType::Void,
             ValueType::Bool => RuntimeType::Bool,
@@ -105,7 +105,7 @@ impl<'p> Lowerer<'p> {
         arguments: Vec<RuntimeType>,
         span: SourceSpan,
     ) -> Lowered<RuntimeType> {
-        let program = self.program;
+        let program = self.source.program;
         let declared = program.types.nominal(id);
         match &declared.kind {
             NominalKind::Aggregate(kind, fields) => {
@@ -206,7 +206,7 @@ impl<'p> Lowerer<'p> {
         let is_same = |(_, nominal): &(usize, &millstream_p4::NominalType)| {
             nominal.name == declaration.name.text && nominal.span == declaration.name.span
         };
-        let found = self.program.types.nominals.iter().enumerate().find(is_same);
+        let found = self.source.program.types.nominals.iter().enumerate().find(is_same);
         let message = format!("`{}` is no type", declaration.name.text);
         found
             .map(|(index, _)| NominalId(index as u32))
@@ -215,7 +215,7 @@ impl<'p> Lowerer<'p> {
 
     /// Index of a member of an enumeration without values.
     pub(crate) fn member_index(&self, id: NominalId, member: &Symbol) -> Option<u64> {
-        match &self.program.types.nominal(id).kind {
+        match &self.source.program.types.nominal(id).kind {
             NominalKind::Enumeration(_, members) => {
                 members.iter().position(|(name, _)| name == member).map(|index| index as u64)
             }

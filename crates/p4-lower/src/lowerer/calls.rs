@@ -59,7 +59,7 @@ fn named_call<'p>(
             _ => refuse(span, format!("`{text}` cannot be called")),
         };
     }
-    let mut declarations = l.globals.get(text).cloned().unwrap_or_default();
+    let mut declarations = l.source.globals.get(text).cloned().unwrap_or_default();
     // A function may be the code of an extern with the same signature.
     declarations.sort_by_key(|declaration| !matches!(declaration.kind, DeclarationKind::Function(_)));
     for declaration in declarations {

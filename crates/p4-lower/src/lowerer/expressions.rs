@@ -24,7 +24,7 @@ pub(crate) fn scalar<'p>(
         (RuntimeType::Integer, _) => RuntimeType::Bits(64, false),
         _ => own,
     };
-    if let Some(value) = l.program.facts.constant(expression.id).cloned()
+    if let Some(value) = l.source.program.facts.constant(expression.id).cloned()
         && let Some(scalar) = l.constant_scalar(&value, &target)
     {
         return Ok(scalar);

@@ -56,7 +56,7 @@ pub(crate) fn extern_instance<'p>(
                 extern_objects::is_member(l, kind, "bytes") || extern_objects::is_member(l, kind, "BYTES");
             let number = l.add_object(path, ObjectKind::Meter { counts_bytes }, None, 0);
             let color = l.emitter.variable(WORD);
-            l.colors.insert(number, color);
+            l.objects.colors.insert(number, color);
             number
         }
         "action_selector" | "ActionSelector" => {
@@ -74,7 +74,7 @@ pub(crate) fn extern_instance<'p>(
             let initial = Default::default();
             let kind = ObjectKind::Register { bits: value_type.width(), initial };
             let number = l.add_object(path, kind, Some(map), size);
-            l.register_types.insert(number, value_type.clone());
+            l.objects.register_types.insert(number, value_type.clone());
             number
         }
         "action_profile" | "ActionProfile" => {
@@ -108,7 +108,7 @@ pub(crate) fn extern_method<'p>(
         ("direct_counter", "count") => {}
         ("meter", "execute_meter") => execute_meter(l, number, arguments, span)?,
         ("direct_meter", "read") => {
-            let Some(color) = l.colors.get(&number).cloned() else {
+            let Some(color) = l.objects.colors.get(&number).cloned() else {
                 return refuse(span, "this meter belongs to no table");
             };
             extern_objects::give(l, argument(arguments, 0, span)?, &Operand::Memory(color))?;
@@ -169,7 +169,7 @@ pub(crate) fn extern_function<'p>(
         "static_assert" => return Ok(Operand::Scalar(Scalar::truth(l.emitter.truth(true)))),
         "mark_to_drop" => {
             l.mark(MarkKind::Drop, span);
-            let Some(standard) = l.standard.clone() else {
+            let Some(standard) = l.stage.standard.clone() else {
                 return refuse(span, "`mark_to_drop` is not supported here");
             };
             if standard.field("output_action").is_some() {

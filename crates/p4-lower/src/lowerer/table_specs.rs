@@ -104,7 +104,7 @@ pub(crate) fn make_table<'p>(l: &mut Lowerer<'p>, declaration: &'p DeclarationTr
         meter: meter_name,
         selector,
     });
-    l.table_parts.push(parts);
+    l.objects.table_parts.push(parts);
     Ok(l.pipeline.tables.len() - 1)
 }
 
@@ -401,7 +401,7 @@ pub(crate) fn action_number<'p>(
     label: &'p ExpressionTree,
 ) -> Lowered<u64> {
     let Some((name, _)) = reference(label) else { return refuse(label.span, "this is no action") };
-    let parts = &l.table_parts[table];
+    let parts = &l.objects.table_parts[table];
     let same = |part: &TableActionParts<'p>| part.declaration.name.text == name.name.text;
     match parts.actions.iter().position(same) {
         Some(number) => Ok(number as u64),
