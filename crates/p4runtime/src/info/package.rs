@@ -24,8 +24,8 @@ use crate::proto::v1::Update;
 const PACKAGE_ANNOTATIONS: [&str; 2] = ["pkginfo", "platform_property"];
 
 /// Makes the P4Info of a program, and the updates that write its entries.
-pub(crate) fn build<'p>(
-    program: &'p CompiledProgram,
+pub(crate) fn build(
+    program: &CompiledProgram,
     architecture: TargetArchitecture,
 ) -> Result<(P4Info, Vec<Update>), InfoError> {
     let index = ProgramIndex::new(program);
