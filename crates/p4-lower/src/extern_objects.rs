@@ -1,17 +1,18 @@
 //! Objects that externs have in common: elements of arrays, registers, meters, hashes and events.
 
-use crate::ObjectKind;
+use millstream_ir::{AluOp, Cond, Op, Prov, Size, Type, Value, Width};
+use millstream_p4::expression::ExpressionTree;
+use millstream_p4::{ConstantValue, SourceSpan};
+
 use crate::arguments::{GivenArguments, argument};
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::meters::{self, metered_units};
+use crate::pipeline::ObjectKind;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar, Target};
 use crate::writer::byte_string;
-use millstream_ir::{AluOp, Cond, Op, Prov, Size, Type, Value, Width};
-use millstream_p4::expression::ExpressionTree;
-use millstream_p4::{ConstantValue, SourceSpan};
 
 const WORD: RuntimeType = RuntimeType::Bits(32, false);
 

@@ -1,4 +1,7 @@
 //! State of the lowering: program, module, current function, scope and targets of control flow.
+//!
+//! Constructs are lowered by functions over [`Lowerer`]. Constructs that contain each other, as expressions and
+//! calls do, reach each other by methods of [`Lowerer`], so that their modules do not import each other.
 
 pub(crate) mod calls;
 pub(crate) mod expressions;

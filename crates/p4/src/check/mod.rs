@@ -254,6 +254,7 @@ impl TypeChecker<'_> {
         }
     }
 
+    /// Checks a declaration of any kind.
     pub(crate) fn declaration(&mut self, declaration: &DeclarationTree) {
         let name = &declaration.name;
         self.annotations(&declaration.annotations);
@@ -307,6 +308,7 @@ impl TypeChecker<'_> {
         expressions::expression_as(self, expression, expected)
     }
 
+    /// Checks annotations and the expressions in them.
     pub(crate) fn annotations(&mut self, annotations: &[AnnotationTree]) {
         expressions::annotations(self, annotations)
     }

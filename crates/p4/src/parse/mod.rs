@@ -393,6 +393,7 @@ impl SyntaxParser<'_> {
         Ok(AnnotationBody::Expressions(self.list("]", Self::expression)?))
     }
 
+    /// Reads all declarations, and goes on behind those that have errors.
     pub(super) fn program(&mut self) -> Vec<DeclarationTree> {
         let mut declarations = Vec::new();
         while !self.is_end() {
@@ -414,6 +415,7 @@ impl SyntaxParser<'_> {
         declarations
     }
 
+    /// Reads a declaration of the outermost level.
     fn top_declaration(&mut self) -> Parsed<DeclarationTree> {
         let annotations = self.annotations()?;
         let word = self.token().word_or_mark().to_owned();
@@ -451,6 +453,7 @@ impl SyntaxParser<'_> {
         DeclarationTree { annotations, name, kind, span: start.to(self.last_span()) }
     }
 
+    /// Reads an expression.
     pub(crate) fn expression(&mut self) -> Parsed<ExpressionTree> {
         expressions::expression(self)
     }

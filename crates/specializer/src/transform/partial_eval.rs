@@ -30,7 +30,7 @@ use super::eval::{
 };
 use super::plan::{KeyTest, MapContents, SitePlan, SpecializationPlan, TransformReport};
 use super::site::lookup;
-use crate::transform::{GuardCheck, SiteId};
+use super::{GuardCheck, SiteId};
 
 /// Steps into regions within regions; beyond it lookups stay as they are.
 const DEPTH: usize = 8;
