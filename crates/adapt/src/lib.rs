@@ -25,4 +25,6 @@ mod watch;
 pub use run::EngineAdaptation;
 pub use session::{AdaptError, AdaptSession, AdaptStatusReader};
 pub use settings::{AdaptMode, AdaptSettings, PacketModel};
-pub use status::{AdaptState, AdaptStatus, LiveGain, TableAdvice, WithdrawalReason};
+pub use status::{
+    AdaptState, AdaptStatus, CompilationCounts, LiveGain, TableAdvice, WithdrawalCounts, WithdrawalReason,
+};

@@ -51,6 +51,39 @@ pub struct LiveGain {
     pub specialized_ns: f64,
 }
 
+/// Withdrawals of specialised code, by reason.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct WithdrawalCounts {
+    /// Withdrawals because a table was written.
+    pub withdrawn_written: u64,
+    /// Withdrawals because there was no gain.
+    pub withdrawn_no_gain: u64,
+    /// Withdrawals because the traffic has shifted.
+    pub withdrawn_shifted: u64,
+}
+
+impl WithdrawalCounts {
+    /// Counts a withdrawal.
+    pub(crate) fn count(&mut self, reason: WithdrawalReason) {
+        *match reason {
+            WithdrawalReason::TableWritten => &mut self.withdrawn_written,
+            WithdrawalReason::NoGain => &mut self.withdrawn_no_gain,
+            WithdrawalReason::TrafficShifted => &mut self.withdrawn_shifted,
+        } += 1;
+    }
+}
+
+/// Compilations of specialised code, and their time.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct CompilationCounts {
+    /// Forms that were compiled.
+    pub compiled: u64,
+    /// Forms that could not be compiled.
+    pub compile_failures: u64,
+    /// Milliseconds of the session's thread in compiling and judging.
+    pub compile_ms: f64,
+}
+
 /// Report of a session.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct AdaptStatus {
@@ -74,18 +107,12 @@ pub struct AdaptStatus {
     pub schedules_tried: u64,
     /// The schedule that was chosen, if it is not the program's.
     pub schedule: Option<String>,
-    /// Withdrawals because a table was written.
-    pub withdrawn_written: u64,
-    /// Withdrawals because there was no gain.
-    pub withdrawn_no_gain: u64,
-    /// Withdrawals because the traffic has shifted.
-    pub withdrawn_shifted: u64,
-    /// Forms that were compiled.
-    pub compiled: u64,
-    /// Forms that could not be compiled.
-    pub compile_failures: u64,
-    /// Milliseconds of the session's thread in compiling and judging.
-    pub compile_ms: f64,
+    /// Withdrawals, by reason.
+    #[serde(flatten)]
+    pub withdrawals: WithdrawalCounts,
+    /// Compilations.
+    #[serde(flatten)]
+    pub compilation: CompilationCounts,
     /// Packets on which specialised code was compared with the program.
     pub compared: u64,
     /// Packets of these on which it differed. Nothing is installed after the first one.
@@ -95,15 +122,6 @@ pub struct AdaptStatus {
 }
 
 impl AdaptStatus {
-    /// Counts a withdrawal.
-    pub(crate) fn count_withdrawal(&mut self, reason: WithdrawalReason) {
-        *match reason {
-            WithdrawalReason::TableWritten => &mut self.withdrawn_written,
-            WithdrawalReason::NoGain => &mut self.withdrawn_no_gain,
-            WithdrawalReason::TrafficShifted => &mut self.withdrawn_shifted,
-        } += 1;
-    }
-
     /// The report in lines.
     pub fn text(&self) -> String {
         let state = match self.state {
@@ -132,11 +150,18 @@ impl AdaptStatus {
         }
         out += &format!(
             "  {} swaps; withdrawn: {} for writes, {} without gain, {} for traffic\n",
-            self.swaps, self.withdrawn_written, self.withdrawn_no_gain, self.withdrawn_shifted
+            self.swaps,
+            self.withdrawals.withdrawn_written,
+            self.withdrawals.withdrawn_no_gain,
+            self.withdrawals.withdrawn_shifted
         );
         out += &format!(
             "  {} forms compiled in {:.0} ms, {} failed; {} packets compared, {} differences\n",
-            self.compiled, self.compile_ms, self.compile_failures, self.compared, self.differences
+            self.compilation.compiled,
+            self.compilation.compile_ms,
+            self.compilation.compile_failures,
+            self.compared,
+            self.differences
         );
         if self.schedules_tried > 0 {
             let chosen = self.schedule.as_deref().unwrap_or("the program's own");

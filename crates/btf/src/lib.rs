@@ -21,7 +21,6 @@
 mod build;
 mod byte_order;
 mod display;
-mod encode;
 mod error;
 mod ext;
 mod parse;
@@ -32,9 +31,9 @@ mod value;
 pub mod core;
 
 pub use build::BtfBuilder;
-pub use encode::{ValueError, parse_untyped};
 pub use error::BtfError;
 pub use ext::{BtfExt, CoreKind, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrangeCore};
 pub use parse::Btf;
 pub use query::{StructField, essential_name};
 pub use types::*;
+pub use value::{ValueError, parse_untyped};

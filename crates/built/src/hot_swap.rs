@@ -58,13 +58,13 @@ fn counterpart<'p>(
 
 /// Initial value of a number in the settings.
 fn initial(program: &ClickProgram, at: u32) -> i64 {
-    let settings = program.entries.iter().find(|entry| entry.map == SETTINGS);
+    let settings = program.code.entries.iter().find(|entry| entry.map == SETTINGS);
     settings.map_or(0, |settings| number(&settings.value, at) as i64)
 }
 
 /// Initial contents of a table.
 fn entries<'p>(program: &'p ClickProgram, map: &str) -> BTreeSet<(&'p [u8], &'p [u8])> {
-    let of = program.entries.iter().filter(|entry| entry.map == map);
+    let of = program.code.entries.iter().filter(|entry| entry.map == map);
     of.map(|entry| (entry.key.as_slice(), entry.value.as_slice())).collect()
 }
 

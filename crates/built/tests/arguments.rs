@@ -9,7 +9,7 @@ use millstream_click::{
     Ablations, ClickProgram, GraphSource, HandlerWriters, SourceSchedule, flatten, parse,
 };
 use millstream_click_elements::compile_for;
-use millstream_native::{NativeEngine, NativeOptions};
+use millstream_native::{NativeEngine, NativeOptions, ProgramFacts};
 use millstream_native_io::graph::{GraphRunStats, GraphSources, SourceFrames};
 use millstream_native_io::timed::{self, ArrivalTimes, TimedQueues, run_graph_timed};
 
@@ -38,10 +38,13 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
     let general = Ablations { time: true, ..Ablations::default() };
     let program = compile_for(&graph, &none, HandlerWriters::Scripts, general)
         .unwrap_or_else(|e| panic!("{text}: {e:?}"));
-    let options = NativeOptions { copies: program.copies, ..NativeOptions::default() };
+    let options = NativeOptions {
+        facts: ProgramFacts { copies: program.copies, ..ProgramFacts::default() },
+        ..NativeOptions::default()
+    };
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-    fill(&mut engine, &program.entries).expect("filled");
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
+    fill(&mut engine, &program.code.entries).expect("filled");
     let packets: Vec<(Vec<Vec<u8>>, u64)> = program
         .sources
         .iter()
@@ -272,9 +275,12 @@ fn there_are_buffers_for_all_copies() {
         let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");
         let program = millstream_click_elements::compile(&graph).expect("compiled");
         assert_eq!(program.copies, 23);
-        let options = NativeOptions { copies: program.copies, ..NativeOptions::default() };
-        let mut engine =
-            NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+        let options = NativeOptions {
+            facts: ProgramFacts { copies: program.copies, ..ProgramFacts::default() },
+            ..NativeOptions::default()
+        };
+        let mut engine = NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options)
+            .expect("compiled");
         let feeds = [SourceFrames { frames: &frames, count: 64 }];
         millstream_native_io::graph::run_graph(&mut engine, &feeds, 0, batch, |_| Ok(())).expect("memory");
         assert_eq!(handlers::read(&program, &mut engine, "d.count").expect("a handler"), "1536");

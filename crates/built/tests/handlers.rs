@@ -24,11 +24,14 @@ impl Bed {
         let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
         let program =
             compile_for(&graph, &none, writers, Ablations::default()).unwrap_or_else(|e| panic!("{e:?}"));
-        let engine =
-            NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
+        let engine = NativeEngine::of_module(
+            program.code.module.clone(),
+            program.code.entry,
+            &NativeOptions::default(),
+        );
         let mut engine = engine.expect("compiled");
         engine.set_clock(ClockSource::Fixed(1000 * SECOND));
-        fill(&mut engine, &program.entries).expect("room");
+        fill(&mut engine, &program.code.entries).expect("room");
         Bed { program, engine }
     }
 
@@ -224,7 +227,7 @@ fn settings_are_loaded_where_somebody_may_write_them_and_constants_elsewhere() {
 
     let fixed = Bed::by(text, HandlerWriters::Scripts);
     let loads =
-        |bed: &Bed| bed.program.module.maps.values().any(|map| map.name == millstream_click::SETTINGS);
+        |bed: &Bed| bed.program.code.module.maps.values().any(|map| map.name == millstream_click::SETTINGS);
     assert!(loads(&bed) && !loads(&fixed), "what nobody writes is in the code");
     let mut fixed = fixed;
     assert_eq!(fixed.read("s.switch"), "1");

@@ -21,8 +21,11 @@ impl Bed {
     fn new(text: &str) -> Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-        let engine =
-            NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
+        let engine = NativeEngine::of_module(
+            program.code.module.clone(),
+            program.code.entry,
+            &NativeOptions::default(),
+        );
         let scripts = ScriptRunner::new(&program);
         Bed { program, engine: engine.expect("compiled"), scripts, out: Vec::new(), errors: Vec::new() }
     }

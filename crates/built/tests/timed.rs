@@ -30,11 +30,11 @@ fn compiled(text: &str) -> (ClickProgram, NativeEngine) {
     let none = |_: &str, _: Option<&str>| Err(String::new());
     let program =
         compile_for(&graph, &none, HandlerWriters::Anybody, general).unwrap_or_else(|e| panic!("{e:?}"));
-    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &NativeOptions::default())
             .expect("compiled");
-    fill(&mut engine, &program.entries).expect("filled");
+    fill(&mut engine, &program.code.entries).expect("filled");
     (program, engine)
 }
 

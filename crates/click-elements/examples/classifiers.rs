@@ -115,7 +115,7 @@ fn engine(config: &FirewallConfig, variant: ClassifierVariant) -> Result<NativeE
     };
     let program = program(config, variant)?;
     let options = NativeOptions { classifiers, ..NativeOptions::default() };
-    NativeEngine::of_module(program.module, program.entry, &options).map_err(|e| e.to_string())
+    NativeEngine::of_module(program.code.module, program.code.entry, &options).map_err(|e| e.to_string())
 }
 
 /// Nanoseconds a packet: the median of the batches.

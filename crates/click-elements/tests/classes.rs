@@ -49,8 +49,8 @@ fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<Left>, NativeEng
     let options =
         NativeOptions { schedule: schedule.parse().expect("a schedule"), ..NativeOptions::default() };
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-    for entry in &program.entries {
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
+    for entry in &program.code.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let mut sent = Vec::new();

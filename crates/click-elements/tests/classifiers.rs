@@ -28,13 +28,13 @@ type Sent = Vec<(usize, Vec<u8>)>;
 fn program(text: &str) -> ClickProgram {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
     program
 }
 
 fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Sent {
     let mut machine = MachineState::new(ContextKind::Xdp);
-    let interpreter = IrInterpreter::new(&program.module, &mut machine);
+    let interpreter = IrInterpreter::new(&program.code.module, &mut machine);
     let sent = common::sent(program, &interpreter, &mut machine, frames);
     sent.into_iter().map(|(port, data)| (port as usize, data)).collect()
 }
@@ -47,7 +47,7 @@ fn native(
 ) -> Result<Sent, NativeError> {
     let classifiers = template.map(|template| ("f".to_owned(), template)).into_iter().collect();
     let options = NativeOptions { classifiers, ..NativeOptions::default() };
-    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options)?;
+    let mut engine = NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options)?;
     let mut sent = Vec::new();
     let feeds = [SourceFrames { frames, count: frames.len() as u64 }];
     run_graph(&mut engine, &feeds, program.targets.len(), 32, |p| {
@@ -199,7 +199,7 @@ fn random_filters_send_what_a_chain_of_single_rules_sends() {
         let rules: Vec<_> =
             (0..count).map(|_| (random.action(), random.rule(1 + round as u32 % 3))).collect();
         let (one, chain) = both("MarkIPHeader(0) ->", &rules);
-        assert!(!one.module.tables.is_empty(), "no table of {rules:?}");
+        assert!(!one.code.module.tables.is_empty(), "no table of {rules:?}");
         let frames: Vec<Vec<u8>> = (0..300).map(|_| random.packet()).collect();
         sent += agree(&one, &chain, &frames);
         all += frames.len();
@@ -227,7 +227,7 @@ fn rules_without_few_alternatives_stay_between_tables() {
         ),
     );
     let (one, chain) = both("MarkIPHeader(0) ->", &rules);
-    let names: Vec<&str> = one.module.tables.values().map(|table| table.name.as_str()).collect();
+    let names: Vec<&str> = one.code.module.tables.values().map(|table| table.name.as_str()).collect();
     assert_eq!(names, ["f", "f.2"]);
     let mut random = Random(Rng::new(9));
     let frames: Vec<Vec<u8>> = (0..500).map(|_| random.packet()).collect();
@@ -269,7 +269,7 @@ fn random_patterns_of_bytes_send_what_a_chain_sends() {
             targets(),
             patterns.join(", ")
         ));
-        assert!(!one.module.tables.is_empty(), "no table of {patterns:?}");
+        assert!(!one.code.module.tables.is_empty(), "no table of {patterns:?}");
         let chained = |(at, pattern): (usize, &String)| {
             format!("c{at} :: Classifier({pattern}, -); c{at}[0] -> d{}; c{at}[1] -> c{};", to[at], at + 1)
         };

@@ -38,11 +38,11 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Outcome {
 fn run_with(text: &str, frames: &[Vec<u8>], passes: bool) -> Outcome {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
     let options = NativeOptions { passes, ..NativeOptions::default() };
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-    for entry in &program.entries {
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
+    for entry in &program.code.entries {
         let map = engine.map(&entry.map).expect("the map");
         assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
     }
@@ -378,7 +378,7 @@ fn routed(graph: &Graph) -> Vec<(u32, [u8; 4])> {
         let (bits, address) = key.split_at(4);
         (u32::from_le_bytes(bits.try_into().unwrap()), address.try_into().unwrap())
     };
-    program.entries.iter().map(|entry| key(&entry.key)).collect()
+    program.code.entries.iter().map(|entry| key(&entry.key)).collect()
 }
 
 #[test]

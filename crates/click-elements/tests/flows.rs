@@ -88,7 +88,7 @@ fn the_array_is_as_large_as_said() {
         let text = format!("FromDevice(a) -> WorkPackage({work}) -> Queue -> ToDevice(b)");
         let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");
         let program = compile(&graph).expect("compiled");
-        let array = program.module.maps.values().find(|map| map.name.ends_with(".work"));
+        let array = program.code.module.maps.values().find(|map| map.name.ends_with(".work"));
         array.map(|map| u64::from(map.max_entries) * u64::from(map.value_size))
     };
     assert_eq!([bytes("S 4, N 1"), bytes("S 0.5, N 1"), bytes("N 1")], [Some(4 << 20), Some(1 << 19), None]);

@@ -52,9 +52,9 @@ fn verdicts_of_tc_choose_outputs() {
         Ok(program(76))
     };
     let program = compile_with(&graph, &read).unwrap_or_else(|e| panic!("{e:?}"));
-    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &NativeOptions::default())
             .expect("compiled");
     // OK, SHOT, PIPE, REDIRECT, UNSPEC, one that is none, and an empty packet.
     let frames: Vec<Vec<u8>> =
@@ -91,7 +91,7 @@ fn what_elements_put_into_rings_and_traces_is_counted_and_not_kept() {
     let graph = flatten(&parse(CONF).expect("parsed"), &[]).expect("flattened");
     let program = compile_with(&graph, &|_, _| Ok(tracing())).unwrap_or_else(|e| panic!("{e:?}"));
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &NativeOptions::default())
             .expect("compiled");
     let frames = [vec![65, 1]];
     let feeds = [SourceFrames { frames: &frames, count: 10 }];

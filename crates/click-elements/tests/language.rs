@@ -173,7 +173,7 @@ fn understood(text: &str) {
     let flat = graph.to_string();
     assert!(parse(&flat).is_ok(), "{flat}");
     if let Ok(program) = compile(&graph) {
-        assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+        assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
     }
 }
 

@@ -5,7 +5,7 @@ use millstream_click_elements::compile;
 
 fn layout(text: &str) -> MetadataUsage {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
-    compile(&graph).unwrap_or_else(|e| panic!("{e:?}")).layout
+    compile(&graph).unwrap_or_else(|e| panic!("{e:?}")).code.layout
 }
 
 fn annotation<'l>(layout: &'l MetadataUsage, name: &str) -> &'l AnnotationUsage {

@@ -127,9 +127,9 @@ fn native(program: &ClickProgram, frames: &[Vec<u8>], schedule: &str) -> Outcome
         ..NativeOptions::default()
     };
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
     engine.set_clock(ClockSource::Fixed(NOW));
-    for entry in &program.entries {
+    for entry in &program.code.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let mut sent = Vec::new();
@@ -158,13 +158,13 @@ fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Outcome {
     let mut machine = MachineState::new(ContextKind::Xdp);
     // Ports that are drawn are the same.
     (machine.env.time, machine.env.tick, machine.env.seed) = (NOW, 0, NativeOptions::default().seed);
-    let interpreter = IrInterpreter::new(&program.module, &mut machine);
-    let names: Vec<(String, _)> = (0..program.module.maps.len())
+    let interpreter = IrInterpreter::new(&program.code.module, &mut machine);
+    let names: Vec<(String, _)> = (0..program.code.module.maps.len())
         .map(|at| Map::from_u32(at as u32))
-        .map(|map| (program.module.maps[map].name.clone(), interpreter.map(map).expect("a map")))
+        .map(|map| (program.code.module.maps[map].name.clone(), interpreter.map(map).expect("a map")))
         .collect();
     let id = |name: &str| names.iter().find(|(known, _)| known == name).expect("the map").1;
-    for entry in &program.entries {
+    for entry in &program.code.entries {
         machine.maps.set(id(&entry.map), &entry.key, &entry.value, 0).expect("room");
     }
     let sent = common::sent(program, &interpreter, &mut machine, frames);

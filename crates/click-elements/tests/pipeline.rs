@@ -49,7 +49,7 @@ fn staged(graph: &Graph) -> ClickProgram {
 fn engine(program: &ClickProgram, workers: u32, batch: u32) -> NativeEngine {
     let schedule = format!("batch={batch}").parse().expect("a schedule");
     let options = NativeOptions { workers, schedule, ..NativeOptions::default() };
-    NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled")
+    NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled")
 }
 
 /// Numbers of elements by where they are, over all workers.

@@ -16,7 +16,7 @@ const NOW: u64 = 1_000_020_000;
 fn program(text: &str) -> ClickProgram {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
     program
 }
 
@@ -28,12 +28,12 @@ fn text(program: &ClickProgram, record: &[u8]) -> Option<String> {
 
 fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<String> {
     let mut machine = MachineState::new(ContextKind::Xdp);
-    let interpreter = IrInterpreter::new(&program.module, &mut machine);
+    let interpreter = IrInterpreter::new(&program.code.module, &mut machine);
     let mut all = Vec::new();
     for frame in frames {
         machine.reset(frame);
         machine.set_context_field(12, 1);
-        interpreter.run_context(&mut machine, program.entry).unwrap_or_else(|fault| panic!("{fault}"));
+        interpreter.run_context(&mut machine, program.code.entry).unwrap_or_else(|fault| panic!("{fault}"));
         all.extend(machine.env.events.drain(..).filter_map(|event| match event {
             SideEffect::Perf { data, .. } => text(program, &data),
             _ => None,
@@ -48,9 +48,9 @@ fn native(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<String> {
         ..NativeOptions::default()
     };
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
     engine.set_clock(ClockSource::Fixed(NOW));
-    for entry in &program.entries {
+    for entry in &program.code.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let records: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();

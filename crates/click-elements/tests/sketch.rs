@@ -28,7 +28,8 @@ fn made(element: &str, workers: u32, schedule: &str) -> (ClickProgram, NativeEng
     }
     let schedule = schedule.parse().expect("a schedule");
     let options = NativeOptions { workers, schedule, ..NativeOptions::default() };
-    let engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let engine =
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
     let sketch = program.handlers.iter().find_map(|h| match &h.access {
         HandlerAccess::Estimate(sketch) => Some(sketch.clone()),
         _ => None,

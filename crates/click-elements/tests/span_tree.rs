@@ -76,8 +76,8 @@ impl Bridge {
 
     fn by(address: &str, ports: usize, options: &NativeOptions) -> Bridge {
         let program = compiled(&text(address, ports)).unwrap_or_else(|e| panic!("{e:?}"));
-        assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
-        let engine = NativeEngine::of_module(program.module.clone(), program.entry, options);
+        assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
+        let engine = NativeEngine::of_module(program.code.module.clone(), program.code.entry, options);
         Bridge { program, engine: engine.expect("compiled"), ports }
     }
 
@@ -523,7 +523,7 @@ fn what_does_not_fit_is_refused_with_a_place() {
 fn without_a_clock_ports_stay_blocked_and_a_warning_says_so() {
     let graph = flatten(&parse(&text("0:2:3:4:5:6", 2)).expect("parsed"), &[]).expect("flattened");
     let program = millstream_click_elements::compile(&graph).expect("compiled");
-    assert!(program.warnings.iter().any(|w| w.message.contains("its ports stay blocked")));
+    assert!(program.code.warnings.iter().any(|w| w.message.contains("its ports stay blocked")));
     assert!(matches!(program.sources[source(&program, None)], GraphSource::Constant(_, Some(0))));
 }
 
@@ -560,8 +560,8 @@ proptest! {
         let program = bridge.program.clone();
         let mut machine = MachineState::new(ContextKind::Xdp);
         machine.env.tick = 0;
-        let interpreter = IrInterpreter::new(&program.module, &mut machine);
-        let (tree, _) = program.module.maps.iter().find(|(_, map)| map.name == "st.tree").expect("the map");
+        let interpreter = IrInterpreter::new(&program.code.module, &mut machine);
+        let (tree, _) = program.code.module.maps.iter().find(|(_, map)| map.name == "st.tree").expect("the map");
         let tree: Map = tree;
         let tree = interpreter.map(tree).expect("a map");
         let mut time = START;
@@ -580,7 +580,7 @@ proptest! {
             machine.env.time = time;
             machine.reset(&frame);
             machine.set_context_field(12, source(&program, port) as u32 + 1);
-            let done = interpreter.run_context(&mut machine, program.entry);
+            let done = interpreter.run_context(&mut machine, program.code.entry);
             done.unwrap_or_else(|fault| panic!("{fault}: {frame:02x?}"));
             let native = bridge.engine.map("st.tree").expect("the map").get(&[0; 4]).expect("one value");
             let (_, interpreted) = machine.maps.entries(tree).remove(0);

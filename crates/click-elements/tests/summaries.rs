@@ -28,12 +28,12 @@ fn frames(source: &GraphSource) -> Vec<Vec<u8>> {
 fn lines(text: &str) -> (Vec<String>, usize) {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &NativeOptions::default())
             .expect("compiled");
     engine.set_clock(ClockSource::Fixed(1_000_000_000));
-    for entry in &program.entries {
+    for entry in &program.code.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let found: Arc<Mutex<Vec<String>>> = Arc::default();

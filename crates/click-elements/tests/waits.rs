@@ -172,9 +172,9 @@ fn program(text: &str, general: Ablations) -> ClickProgram {
 
 fn sent(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &NativeOptions::default())
             .unwrap_or_else(|e| panic!("{e}"));
-    for entry in &program.entries {
+    for entry in &program.code.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let mut sent = Vec::new();
@@ -207,7 +207,7 @@ proptest! {
         expected.sort();
         for annotations in [false, true] {
             let program = program(&grown.text, Ablations { annotations, ..Ablations::default() });
-            prop_assert!(program.layout.kept <= 40);
+            prop_assert!(program.code.layout.kept <= 40);
             let found = sent(&program, &frames);
             prop_assert!(found == expected, "{} of {} packets\n{}", found.len(), expected.len(), grown.text);
         }

@@ -73,7 +73,7 @@ fn workers_give_every_flow_a_port_of_its_own_and_find_it_again() {
     let program = program.for_workers().expect("no element is for one worker");
     let options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
     let server = [198, 51, 100, 7];
     let there: Vec<Vec<u8>> = (0..FLOWS).map(|n| frame([[10, 0, 0, 5], server], [5000 + n, 53])).collect();
     let nothing = SourceFrames { frames: &[], count: 0 };
@@ -119,7 +119,7 @@ fn a_worker_that_fails_ends_the_run_of_all_and_nobody_waits_for_it() {
     let program = program("FromDevice(in) -> ToDPDKDevice(out)").for_workers().expect("for all");
     let options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
     let mut engine =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
     let frames: Vec<Vec<u8>> = (0..FLOWS).map(|n| frame([[10, 0, 0, 5]; 2], [n, 53])).collect();
     let feeds = [SourceFrames { frames: &frames, count: u64::MAX }];
     let asked = AtomicU32::new(0);

@@ -401,7 +401,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
 
     /// The address of bytes of the element's state.
     fn state(&mut self, offset: u32) -> Value {
-        let map = self.compiler.state;
+        let map = self.compiler.state_layout.map;
         self.cell(map, offset)
     }
 
@@ -811,14 +811,14 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         change: impl FnOnce(&mut Self, PacketValues) -> PacketValues,
     ) {
         self.publish(packet);
-        self.compiler.flow.record_copy(target);
+        self.compiler.wiring.flow.record_copy(target);
         let copy = self.value(Op::ClonePacket {}, &[packet.handle], Type::Ptr(Prov::Ctx));
         let zero = self.int(0);
         let (held, none, on) = (self.block(), self.block(), self.block());
         self.branch(Cond::Eq, copy, zero, none, held);
         self.switch_to_block(none);
         let offset = self.compiler.drop_counter(self.element, "no_buffer");
-        let uncloned = self.compiler.uncloned;
+        let uncloned = self.compiler.state_layout.uncloned;
         let one = self.int(1);
         self.count(offset, one);
         self.count(uncloned, one);
@@ -843,14 +843,14 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
     /// Address of a packet's saved annotations: at the beginning of its buffer, in front of the headroom.
     fn kept_at(&mut self, handle: Value) -> Value {
         let room = self.bound(handle, 8, Type::Ptr(Prov::Packet));
-        let bytes = i64::from(self.compiler.kept.bytes);
+        let bytes = i64::from(self.compiler.waiting.kept.bytes);
         self.at(room, -bytes)
     }
 
     /// Writes annotations down, those that are kept and that `is_kept` says. Gives the place.
     fn keep(&mut self, packet: PacketValues, is_kept: impl Fn(&MetadataLayout, usize) -> bool) -> Value {
         let base = self.kept_at(packet.handle);
-        let kept = self.compiler.kept.clone();
+        let kept = self.compiler.waiting.kept.clone();
         for &(note, size, offset) in kept.notes.iter().filter(|(note, ..)| is_kept(&kept, *note)) {
             let value = match note {
                 NETWORK => self.sub(packet.notes[note], packet.data),
@@ -863,17 +863,17 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
 
     /// Writes down where a packet goes on that is to wait, and the annotations that are looked at there.
     fn keep_for(&mut self, target: ElementPort, packet: PacketValues) {
-        self.compiler.held.push((target, packet.notes));
+        self.compiler.waiting.held.push((target, packet.notes));
         let base = self.keep(packet, |kept, note| kept.is_live_at(target, note));
         let number = i64::from(self.compiler.resume_point(target));
-        let (number, (size, offset)) = (self.cursor().iconst(number), self.compiler.kept.number);
+        let (number, (size, offset)) = (self.cursor().iconst(number), self.compiler.waiting.kept.number);
         self.store(size, base, offset, number);
     }
 
     /// Ends with the packet for the stage behind queues, where it goes on at an input.
     pub fn send_to_stage(&mut self, target: ElementPort, packet: PacketValues) {
-        let output = self.compiler.queues;
-        self.compiler.passing_on.insert(self.element);
+        let output = self.compiler.boundary.queues;
+        self.compiler.boundary.passing_on.insert(self.element);
         self.leave_for(output, target, packet);
     }
 
@@ -921,7 +921,7 @@ impl<'c, 'g> ElementBuilder<'c, 'g> {
         let zero = self.int(0);
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
-        let kept = self.compiler.kept.clone();
+        let kept = self.compiler.waiting.kept.clone();
         let base = self.kept_at(handle);
         let number = self.load(kept.number.0, base, kept.number.1);
         // Annotations that are never read may have any value.

@@ -24,7 +24,7 @@ use crate::graph_compiler::{ByName, GraphCompiler};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SettingValue, SourceReadiness};
 use crate::layout::{self, MetadataLayout};
 use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
-use crate::program::{ClickProgram, DropCounter, ElementInfo, GraphSource};
+use crate::program::{ClickCode, ClickProgram, DropCounter, ElementInfo, GraphSource};
 use crate::queueing::{ElementQueue, QueueingNetwork, TimingParameter};
 use crate::resolve::{self, PushPullResolver};
 use crate::script::{ScriptCall, ScriptKind, ScriptStep};
@@ -34,7 +34,7 @@ pub(crate) mod published;
 pub(crate) mod setup;
 
 use published::PublishedValues;
-use setup::SharedSetup;
+use setup::{PortSetup, ScriptSetup, SharedSetup};
 
 /// Handlers that code may write, by their whole names; none if no code writes any.
 fn writable(handlers: &[Handler], calls: &[ScriptCall]) -> ByName<HandlerAccess> {
@@ -76,18 +76,12 @@ pub fn compile(
     let SharedSetup {
         module,
         state_bytes,
-        sources,
-        gates,
-        targets,
+        ports: PortSetup { gates, sources, targets, unframed },
         mut handlers,
         mut entries,
         warnings,
         common,
-        unframed,
-        scripts,
-        printers,
-        ends,
-        calls,
+        scripting: ScriptSetup { scripts, printers, ends, calls },
         values,
         declared,
         mut alone,
@@ -111,26 +105,33 @@ pub fn compile(
     compiler.number(&mut waits);
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
-    let drops = std::mem::take(&mut compiler.drops);
+    let drops = std::mem::take(&mut compiler.state_layout.drops);
     let drop = |((element, reason), offset): ((usize, _), _)| DropCounter {
         element: graph.elements.get(element).map_or_else(String::new, |e| e.name.clone()),
         reason: Cow::Borrowed(reason),
         offset,
     };
-    let uncloned = compiler.uncloned;
-    let copies = compiler.flow.copy_bound(&compiler.outputs, sources.iter().map(|(port, _)| *port));
-    let stages = 1 + resolve::longest_chain(graph, &compiler.returns, &compiler.passing_on);
+    let uncloned = compiler.state_layout.uncloned;
+    let copies =
+        compiler.wiring.flow.copy_bound(&compiler.wiring.outputs, sources.iter().map(|(port, _)| *port));
+    let stages = 1 + resolve::longest_chain(graph, &compiler.wiring.returns, &compiler.boundary.passing_on);
     let (module, entry) = compiler.finish();
     Ok(ClickProgram {
-        module,
-        entry,
+        code: ClickCode {
+            module,
+            entry,
+            entries,
+            warnings,
+            layout,
+            alone,
+            elements: graph.elements.iter().map(named).collect(),
+        },
         sources: sources.into_iter().map(|(_, source)| source).collect(),
         targets,
         gates,
         drops: drops.into_iter().map(drop).chain(waits.lanes.iter().filter_map(overflow)).collect(),
         waits,
         handlers,
-        entries,
         scripts,
         printers,
         ends,
@@ -140,10 +141,6 @@ pub fn compile(
         common,
         uncloned,
         stages,
-        warnings,
-        layout,
-        alone,
-        elements: graph.elements.iter().map(named).collect(),
     })
 }
 
@@ -185,7 +182,7 @@ fn readiness(graph: &Graph, handlers: &[Handler], places: &[usize], waits: &Queu
 
 /// Checks that the annotations of queued packets have room in their buffers.
 fn known_room(graph: &Graph, compiler: &GraphCompiler<'_>) -> Result<(), Vec<Error>> {
-    let (bytes, most) = (compiler.kept.bytes, layout::RESERVED);
+    let (bytes, most) = (compiler.waiting.kept.bytes, layout::RESERVED);
     if bytes <= most {
         return Ok(());
     }
@@ -197,8 +194,8 @@ fn known_room(graph: &Graph, compiler: &GraphCompiler<'_>) -> Result<(), Vec<Err
 /// Checks that the handlers that code writes exist.
 fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
     let mut errors = Vec::new();
-    for call in &shared.calls {
-        let Some(script) = shared.scripts.get(call.script) else { continue };
+    for call in &shared.scripting.calls {
+        let Some(script) = shared.scripting.scripts.get(call.script) else { continue };
         let first = script.steps.first().filter(|_| script.kind != ScriptKind::Packet);
         let Some(ScriptStep::Write(text, _)) = first else { continue };
         let name = text.split_whitespace().next().unwrap_or_default();
@@ -291,12 +288,12 @@ fn written<'g>(
     let returns = resolve::back_edges(graph);
     let mut first =
         GraphCompiler::new(graph, returns.clone(), module.clone(), state_bytes).with_ablations(general);
-    (first.values, first.queues) = (values, targets as u32);
-    (first.lanes, first.writable) = (lanes, writable);
+    (first.values, first.boundary.queues) = (values, targets as u32);
+    (first.waiting.lanes, first.writable) = (lanes, writable);
     write_function(&mut first, behaviours, sources);
     let resumed: Vec<(ElementPort, Block)> =
-        first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
-    let mut kept = layout::live_annotations(&first.func, &resumed, &first.held);
+        first.waiting.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
+    let mut kept = layout::live_annotations(&first.func, &resumed, &first.waiting.held);
     if general.annotations {
         let is_live = |note: &usize| kept.notes.iter().any(|(live, ..)| live == note);
         let all: Vec<usize> = (0..NOTES).filter(|note| *note < USUAL_NOTES || is_live(note)).collect();
@@ -306,8 +303,8 @@ fn written<'g>(
         return first;
     }
     let mut second = GraphCompiler::new(graph, returns, module, state_bytes).with_ablations(general);
-    (second.kept, second.values) = (kept, first.values);
-    (second.queues, second.lanes) = (first.queues, first.lanes);
+    (second.waiting.kept, second.values) = (kept, first.values);
+    (second.boundary.queues, second.waiting.lanes) = (first.boundary.queues, first.waiting.lanes);
     second.writable = first.writable;
     write_function(&mut second, behaviours, sources);
     second
@@ -324,7 +321,7 @@ fn write_function(
         while let Some(port) = compiler.open.pop() {
             write_element(compiler, behaviours[port.element].as_ref(), port);
         }
-        let Some(port) = compiler.resumptions.get(resumable).copied() else { break };
+        let Some(port) = compiler.waiting.resumptions.get(resumable).copied() else { break };
         compiler.block_of(port);
         resumable += 1;
     }
@@ -362,7 +359,7 @@ fn write_entry(compiler: &mut GraphCompiler<'_>, sources: &[(ElementPort, GraphS
             if code.compiler.goes_on() {
                 let number = code.int(sources.len() as i64 + 1);
                 let (here, next) = (code.block(), code.block());
-                code.compiler.passed_on = Some(here);
+                code.compiler.boundary.passed_on = Some(here);
                 code.branch(Cond::Eq, ingress, number, here, next);
                 code.switch_to_block(next);
             }
@@ -375,7 +372,7 @@ fn write_element(compiler: &mut GraphCompiler<'_>, behaviour: &dyn ElementCodege
     let block = compiler.blocks[&port];
     let packet = PacketValues::of(&compiler.func.blocks[block].params.clone());
     let before = compiler.func.insts.len();
-    compiler.flow.at(port);
+    compiler.wiring.flow.at(port);
     behaviour.build(&mut ElementBuilder::new(compiler, port.element, block), port.port, packet);
     compiler.func.insts.values_mut().skip(before).for_each(|data| data.loc = port.element as u32);
 }
@@ -384,11 +381,11 @@ fn write_element(compiler: &mut GraphCompiler<'_>, behaviour: &dyn ElementCodege
 fn write_finish(compiler: &mut GraphCompiler<'_>) {
     let finish = compiler.finish;
     let none = compiler.graph.elements.len();
-    if let Some(block) = compiler.passed_on {
+    if let Some(block) = compiler.boundary.passed_on {
         let handle = compiler.func.blocks[compiler.func.entry()].params[0];
         ElementBuilder::new(compiler, none, block).resume(handle);
     }
-    if compiler.resumptions.is_empty() {
+    if compiler.waiting.resumptions.is_empty() {
         ElementBuilder::new(compiler, none, finish).emit_return();
         return;
     }
@@ -419,7 +416,7 @@ impl ElementBuilder<'_, '_> {
     /// Ends with a packet that was held or passed on where it goes on.
     fn resume(&mut self, handle: Value) {
         let (number, packet) = self.resumed(handle);
-        let all = self.compiler.resumptions.clone();
+        let all = self.compiler.waiting.resumptions.clone();
         for (at, port) in all.iter().enumerate() {
             let block = self.compiler.block_of(*port);
             let at = self.int(at as i64);

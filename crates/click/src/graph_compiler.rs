@@ -26,48 +26,68 @@ const REMEMBERED: &str = "click.numbers";
 /// Declarations of elements, by the name of the element they are about.
 pub(crate) type ByName<T> = FxHashMap<String, T>;
 
-/// State of the compilation.
-pub(crate) struct GraphCompiler<'g> {
-    pub(crate) graph: &'g Graph,
-    /// Inputs that outputs are connected to: several only where these pull.
-    pub(crate) outputs: FxHashMap<ElementPort, Vec<ElementPort>>,
-    /// Offsets in the state of the turns of pullers.
-    pub(crate) turns: FxHashMap<ElementPort, u32>,
-    /// Outputs that lead back to an element on the way to them.
-    pub(crate) returns: FxHashSet<ElementPort>,
-    pub(crate) func: Function,
-    pub(crate) module: Module,
-    pub(crate) state: Map,
-    /// The array of settings, if any may be written.
-    pub(crate) settings: Option<Map>,
-    pub(crate) uncloned: u32,
-    /// Block at which the processing of a packet ends.
-    pub(crate) finish: Block,
-    pub(crate) state_bytes: u32,
-    pub(crate) blocks: FxHashMap<ElementPort, Block>,
-    pub(crate) open: Vec<ElementPort>,
-    pub(crate) drops: BTreeMap<(usize, &'static str), u32>,
+/// Packets that wait, and the inputs at which they go on.
+pub(crate) struct WaitingPackets {
     /// Inputs at which held packets go on, by number.
     pub(crate) resumptions: Vec<ElementPort>,
     /// Annotations that are kept while a packet waits.
     pub(crate) kept: MetadataLayout,
     /// Held packets: the input each goes on at, and its annotations.
     pub(crate) held: Vec<HeldPacket>,
-    /// Values that elements publish.
-    pub(crate) values: PublishedValues,
-    pub(crate) general: Ablations,
+    /// Inputs that packets wait at, in the order of the outputs that they wait behind.
+    pub(crate) lanes: Vec<ElementPort>,
+}
+
+/// Passing of packets from one stage to the next.
+pub(crate) struct StageBoundary {
     /// The output that leads queued packets to the next stage, if there are stages; and the elements that
     /// pass packets on there.
     pub(crate) queues: u32,
     pub(crate) passing_on: FxHashSet<usize>,
     /// Block at which these packets come in again.
     pub(crate) passed_on: Option<Block>,
-    /// Inputs that packets wait at, in the order of the outputs that they wait behind.
-    pub(crate) lanes: Vec<ElementPort>,
-    /// Numbers that general code reads from memory.
-    pub(crate) numbers: AblationConstants,
+}
+
+/// The state of the elements, and where in it the counts are.
+pub(crate) struct StateLayout {
+    pub(crate) map: Map,
+    pub(crate) bytes: u32,
+    pub(crate) uncloned: u32,
+    pub(crate) drops: BTreeMap<(usize, &'static str), u32>,
+}
+
+/// Connections of elements.
+pub(crate) struct GraphWiring {
+    /// Inputs that outputs are connected to: several only where these pull.
+    pub(crate) outputs: FxHashMap<ElementPort, Vec<ElementPort>>,
+    /// Outputs that lead back to an element on the way to them.
+    pub(crate) returns: FxHashSet<ElementPort>,
     /// Inputs to which packets of each input are copied.
     pub(crate) flow: CopyGraph,
+}
+
+/// State of the compilation.
+pub(crate) struct GraphCompiler<'g> {
+    pub(crate) graph: &'g Graph,
+    pub(crate) wiring: GraphWiring,
+    /// Offsets in the state of the turns of pullers.
+    pub(crate) turns: FxHashMap<ElementPort, u32>,
+    pub(crate) func: Function,
+    pub(crate) module: Module,
+    pub(crate) state_layout: StateLayout,
+    /// The array of settings, if any may be written.
+    pub(crate) settings: Option<Map>,
+    /// Block at which the processing of a packet ends.
+    pub(crate) finish: Block,
+    pub(crate) blocks: FxHashMap<ElementPort, Block>,
+    pub(crate) open: Vec<ElementPort>,
+    pub(crate) waiting: WaitingPackets,
+    /// Values that elements publish.
+    pub(crate) values: PublishedValues,
+    pub(crate) general: Ablations,
+    pub(crate) boundary: StageBoundary,
+    /// Numbers that general code reads from memory.
+    pub(crate) numbers: AblationConstants,
     /// Handlers that code writes by itself, by their whole names: settings, and numbers of the state that
     /// become zero.
     pub(crate) writable: ByName<HandlerAccess>,
@@ -100,31 +120,31 @@ impl<'g> GraphCompiler<'g> {
         let settings = module.maps.iter().find(|(_, map)| map.name == SETTINGS).map(|(map, _)| map);
         GraphCompiler {
             graph,
-            outputs,
+            wiring: GraphWiring { outputs, returns, flow: CopyGraph::default() },
             turns: FxHashMap::default(),
-            returns,
             func,
             module,
-            state,
+            state_layout: StateLayout {
+                map: state,
+                bytes: state_bytes + 8,
+                uncloned: state_bytes,
+                drops: BTreeMap::new(),
+            },
             settings,
-            uncloned: state_bytes,
             finish,
-            state_bytes: state_bytes + 8,
             blocks: FxHashMap::default(),
             open: Vec::new(),
-            drops: BTreeMap::new(),
-            resumptions: Vec::new(),
-            kept: MetadataLayout::nothing(),
-            held: Vec::new(),
+            waiting: WaitingPackets {
+                resumptions: Vec::new(),
+                kept: MetadataLayout::nothing(),
+                held: Vec::new(),
+                lanes: Vec::new(),
+            },
             values: PublishedValues::default(),
             general: Ablations::default(),
-            queues: 0,
-            passing_on: FxHashSet::default(),
-            passed_on: None,
-            lanes: Vec::new(),
+            boundary: StageBoundary { queues: 0, passing_on: FxHashSet::default(), passed_on: None },
             numbers: AblationConstants::default(),
             writable: FxHashMap::default(),
-            flow: CopyGraph::default(),
         }
     }
 
@@ -133,32 +153,37 @@ impl<'g> GraphCompiler<'g> {
         let mut inputs: Vec<(&ElementPort, &Block)> = self.blocks.iter().collect();
         inputs.sort_unstable();
         let inputs: Vec<Block> = inputs.into_iter().map(|(_, block)| *block).collect();
-        layout::layout(&self.func, &inputs, &self.kept, &self.resumptions)
+        layout::layout(&self.func, &inputs, &self.waiting.kept, &self.waiting.resumptions)
     }
 
     /// Names the places of lanes in the code, and the annotations it keeps of packets that wait there. (A
     /// place that no packet reaches has no name.)
     pub(crate) fn number(&self, waits: &mut QueueingNetwork) {
         let part = |(size, at): (Size, i32)| ByteRange { at: at as u32, bytes: size.bytes() };
-        for (lane, input) in waits.lanes.iter_mut().zip(&self.lanes) {
-            let known = self.resumptions.iter().position(|port| port == input);
+        for (lane, input) in waits.lanes.iter_mut().zip(&self.waiting.lanes) {
+            let known = self.waiting.resumptions.iter().position(|port| port == input);
             lane.number = known.unwrap_or_default() as u32;
-            lane.numbered = part(self.kept.number);
-            let notes = self.kept.notes.iter().filter(|(note, ..)| self.kept.is_live_at(*input, *note));
+            lane.numbered = part(self.waiting.kept.number);
+            let notes = self
+                .waiting
+                .kept
+                .notes
+                .iter()
+                .filter(|(note, ..)| self.waiting.kept.is_live_at(*input, *note));
             lane.notes = notes.map(|&(note, size, at)| (note, part((size, at)))).collect();
         }
-        waits.kept = self.kept.bytes;
+        waits.kept = self.waiting.kept.bytes;
     }
 
     /// The output behind which packets wait at an input, if they do.
     pub(crate) fn lane(&self, input: ElementPort) -> Option<u32> {
-        let lane = self.lanes.iter().position(|port| *port == input)?;
-        Some(self.queues + lane as u32)
+        let lane = self.waiting.lanes.iter().position(|port| *port == input)?;
+        Some(self.boundary.queues + lane as u32)
     }
 
     /// Returns true if packets that have left come in again.
     pub(crate) fn goes_on(&self) -> bool {
-        self.general.stages || !self.lanes.is_empty()
+        self.general.stages || !self.waiting.lanes.is_empty()
     }
 
     /// An element's name.
@@ -168,13 +193,13 @@ impl<'g> GraphCompiler<'g> {
 
     /// The input that an output is connected to, or the first of several that pull from it.
     pub(crate) fn target(&self, from: ElementPort) -> Option<ElementPort> {
-        self.outputs.get(&from)?.first().copied()
+        self.wiring.outputs.get(&from)?.first().copied()
     }
 
     /// The inputs that pull from an output, and the offset of their turn; none if there is only one.
     pub(crate) fn pullers(&mut self, from: ElementPort) -> Option<(Vec<ElementPort>, u32)> {
-        let pullers = self.outputs.get(&from).filter(|all| all.len() > 1)?.clone();
-        let state_bytes = &mut self.state_bytes;
+        let pullers = self.wiring.outputs.get(&from).filter(|all| all.len() > 1)?.clone();
+        let state_bytes = &mut self.state_layout.bytes;
         let turn = *self.turns.entry(from).or_insert_with(|| {
             *state_bytes += 8;
             *state_bytes - 8
@@ -184,7 +209,7 @@ impl<'g> GraphCompiler<'g> {
 
     /// Returns true if an output leads back to an element on the way to it.
     pub(crate) fn is_back_edge(&self, from: ElementPort) -> bool {
-        self.returns.contains(&from)
+        self.wiring.returns.contains(&from)
     }
 
     /// The block of an element's input.
@@ -203,18 +228,18 @@ impl<'g> GraphCompiler<'g> {
 
     /// Offset of the counter of an element's drops for a reason.
     pub(crate) fn drop_counter(&mut self, element: usize, reason: &'static str) -> u32 {
-        *self.drops.entry((element, reason)).or_insert_with(|| {
-            self.state_bytes += 8;
-            self.state_bytes - 8
+        *self.state_layout.drops.entry((element, reason)).or_insert_with(|| {
+            self.state_layout.bytes += 8;
+            self.state_layout.bytes - 8
         })
     }
 
     /// The number of the place where a held packet goes on.
     pub(crate) fn resume_point(&mut self, port: ElementPort) -> u32 {
-        let known = self.resumptions.iter().position(|p| *p == port);
+        let known = self.waiting.resumptions.iter().position(|p| *p == port);
         let at = known.unwrap_or_else(|| {
-            self.resumptions.push(port);
-            self.resumptions.len() - 1
+            self.waiting.resumptions.push(port);
+            self.waiting.resumptions.len() - 1
         });
         at as u32
     }
@@ -233,7 +258,8 @@ impl<'g> GraphCompiler<'g> {
             self.numbers.dispatch = Some(block);
         }
         if general.arguments || general.graph {
-            let map = MapDecl { name: REMEMBERED.to_owned(), ..self.module.maps[self.state].clone() };
+            let map =
+                MapDecl { name: REMEMBERED.to_owned(), ..self.module.maps[self.state_layout.map].clone() };
             self.numbers.remembered = Some(self.module.maps.push(map));
         }
         self
@@ -277,7 +303,7 @@ impl<'g> GraphCompiler<'g> {
 
     /// The module with the function.
     pub(crate) fn finish(mut self) -> (Module, Func) {
-        self.module.maps[self.state].value_size = self.state_bytes;
+        self.module.maps[self.state_layout.map].value_size = self.state_layout.bytes;
         let entry = self.module.funcs.push(self.func);
         (self.module, entry)
     }

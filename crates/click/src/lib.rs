@@ -69,8 +69,8 @@ pub use printing::{
     IpForm, NO_NETWORK, PRINTS, PacketPrinter, PayloadFormat, PrintForm, WORDS, chatter, printed,
 };
 pub use program::{
-    CaptureOptions, ClickProgram, DropCounter, ElementInfo, GraphSink, GraphSource, InitialEntry, NO_INPUT,
-    QUEUE, STATE, SourceControl, SourceEnd,
+    CaptureOptions, ClickCode, ClickProgram, DropCounter, ElementInfo, GraphSink, GraphSource, InitialEntry,
+    NO_INPUT, QUEUE, STATE, SourceControl, SourceEnd,
 };
 pub use queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED,

@@ -124,16 +124,47 @@ pub struct DropCounter {
     pub offset: u32,
 }
 
+/// Code of a program, and what is known of it only while it is compiled.
+#[derive(Clone, Debug)]
+pub struct ClickCode {
+    /// The IR.
+    pub module: Module,
+    /// Its function. The argument is a packet's descriptor, in which the ingress is the number of the input.
+    pub entry: Func,
+    /// Initial entries of tables.
+    pub entries: Vec<InitialEntry>,
+    /// Warnings: arguments that are read but have no effect.
+    pub warnings: Vec<Error>,
+    /// Data that it keeps of a packet beside its bytes.
+    pub layout: MetadataUsage,
+    /// Why one worker must run it all.
+    pub alone: Vec<Error>,
+    /// The elements; instructions name them as their source lines.
+    pub elements: Vec<ElementInfo>,
+}
+
+impl Default for ClickCode {
+    /// Code that exists already.
+    fn default() -> ClickCode {
+        ClickCode {
+            module: Module::default(),
+            entry: first(),
+            entries: Vec::new(),
+            warnings: Vec::new(),
+            layout: MetadataUsage::default(),
+            alone: Vec::new(),
+            elements: Vec::new(),
+        }
+    }
+}
+
 /// A compiled configuration. In the form that `serde` writes, it describes a program whose code exists
 /// already: without the IR, entries of tables, and warnings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClickProgram {
-    /// The IR.
+    /// The code, which exists already where `serde` has written the program.
     #[serde(skip)]
-    pub module: Module,
-    /// Its function. The argument is a packet's descriptor, in which the ingress is the number of the input.
-    #[serde(skip, default = "first")]
-    pub entry: Func,
+    pub code: ClickCode,
     /// Sources of packets; ingress 1 is the first.
     pub sources: Vec<GraphSource>,
     /// Destinations of packets; output 0 is the first.
@@ -148,9 +179,6 @@ pub struct ClickProgram {
     pub drops: Vec<DropCounter>,
     /// Handlers.
     pub handlers: Vec<Handler>,
-    /// Initial entries of tables.
-    #[serde(skip)]
-    pub entries: Vec<InitialEntry>,
     /// Scripts that run between batches.
     pub scripts: Vec<Script>,
     /// Actions when sources have sent all their packets.
@@ -167,21 +195,9 @@ pub struct ClickProgram {
     pub common: Vec<(String, u32)>,
     /// Offset of the count of copies that failed.
     pub uncloned: u32,
-    /// Warnings: arguments that are read but have no effect.
-    #[serde(skip)]
-    pub warnings: Vec<Error>,
-    /// Data that it keeps of a packet beside its bytes.
-    #[serde(skip)]
-    pub layout: MetadataUsage,
     /// Packets that wait for their time: the outputs behind all others lead to lanes, and packets that are
     /// due come in by a source behind all others.
     pub waits: QueueingNetwork,
-    /// Why one worker must run it all.
-    #[serde(skip)]
-    pub alone: Vec<Error>,
-    /// The elements; instructions name them as their source lines.
-    #[serde(skip)]
-    pub elements: Vec<ElementInfo>,
 }
 
 /// An element that code stems from.
@@ -201,15 +217,15 @@ impl ClickProgram {
     /// # Errors
     /// If an element is for one worker only.
     pub fn for_workers(mut self) -> Result<ClickProgram, Vec<Error>> {
-        if !self.alone.is_empty() {
-            return Err(self.alone);
+        if !self.code.alone.is_empty() {
+            return Err(self.code.alone);
         }
         let sketches = self.handlers.iter().filter_map(|handler| match &handler.access {
             HandlerAccess::Estimate(sketch) => Some([&sketch.counters, &sketch.candidates]),
             _ => None,
         });
         let own: Vec<&str> = sketches.flatten().map(String::as_str).chain([STATE]).collect();
-        for map in self.module.maps.values_mut().filter(|map| own.contains(&map.name.as_str())) {
+        for map in self.code.module.maps.values_mut().filter(|map| own.contains(&map.name.as_str())) {
             map.kind = MapType::PERCPU_ARRAY.0;
         }
         Ok(self)

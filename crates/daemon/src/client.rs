@@ -243,10 +243,10 @@ fn table(status: &DaemonStatus, columns: usize) -> String {
 
 /// A program's status, in several lines.
 fn block(p: &ProgramStatus) -> String {
-    let on = if p.interfaces.is_empty() {
+    let on = if p.attachment.interfaces.is_empty() {
         String::new()
     } else {
-        format!(" on {}", interfaces_text(&p.interfaces))
+        format!(" on {}", interfaces_text(&p.attachment.interfaces))
     };
     let what = p.program.as_deref().map_or(String::new(), |program| format!(": {program}"));
     let mut out = format!("\n{} ({}){what}{on}\n", p.name, p.state.name());
@@ -254,17 +254,17 @@ fn block(p: &ProgramStatus) -> String {
         out += &format!("  {reason}\n");
         p.advice.iter().for_each(|line| out += &format!("    {line}\n"));
     }
-    if !p.missing.is_empty() && !p.interfaces.is_empty() {
-        out += &format!("  missing interfaces: {}\n", p.missing.join(", "));
+    if !p.attachment.missing.is_empty() && !p.attachment.interfaces.is_empty() {
+        out += &format!("  missing interfaces: {}\n", p.attachment.missing.join(", "));
     }
     if p.guard.is_some() {
         out += &format!("  {}\n  {}\n", packet_rates(p), generation_counts(p));
-        let lists = [("may specialise on maps", p.watched.join(", "))];
+        let lists = [("may specialise on maps", p.maps.watched.join(", "))];
         for (what, maps) in lists.iter().filter(|(_, maps)| !maps.is_empty()) {
             out += &format!("  {what}: {maps}\n");
         }
         p.chain.iter().for_each(|slot| out += &format!("  calls {slot}\n"));
-        p.refused.iter().for_each(|(map, why)| out += &format!("  not on map {map}: {why}\n"));
+        p.maps.refused.iter().for_each(|(map, why)| out += &format!("  not on map {map}: {why}\n"));
     }
     out
 }
@@ -272,16 +272,17 @@ fn block(p: &ProgramStatus) -> String {
 /// Packets, and the time of each.
 pub(crate) fn packet_rates(p: &ProgramStatus) -> String {
     let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
-    let share = |fast: u64| format!(" ({:.1} % specialised)", 100.0 * fast as f64 / p.packets.max(1) as f64);
-    let gain = p.original_ns.zip(p.current_ns).filter(|(b, n)| *b > 0.0 && b != n);
+    let share =
+        |fast: u64| format!(" ({:.1} % specialised)", 100.0 * fast as f64 / p.traffic.packets.max(1) as f64);
+    let gain = p.times.original_ns.zip(p.times.current_ns).filter(|(b, n)| *b > 0.0 && b != n);
     let gain = gain.map_or(String::new(), |(b, n)| format!(" ({:+.0} %)", 100.0 * (n / b - 1.0)));
     format!(
         "{:.3} Mpps, {} packets{}; {} -> {} ns per packet{gain}",
-        p.pps / 1e6,
-        p.packets,
-        p.specialised.map_or(String::new(), share),
-        ns(p.original_ns),
-        ns(p.current_ns),
+        p.traffic.pps / 1e6,
+        p.traffic.packets,
+        p.traffic.specialised.map_or(String::new(), share),
+        ns(p.times.original_ns),
+        ns(p.times.current_ns),
     )
 }
 
@@ -350,6 +351,7 @@ mod tests {
     use millstream_specialize::live::details::{SlotDetails, SlotTarget};
 
     use super::*;
+    use crate::protocol::{MapUseStatus, PacketTimes, TrafficStatus};
 
     #[test]
     fn moments_and_lengths_of_time() {
@@ -397,15 +399,19 @@ mod tests {
             name: "edge".into(),
             state: ProgramState::Running,
             guard: Some(GuardState::Valid),
-            packets: 12_345_678_901,
-            specialised: Some(12_000_000_000),
-            original_ns: Some(1234.5),
-            current_ns: Some(321.0),
-            watched: (0..20).map(|n| format!("a_map_with_a_name_{n}")).collect(),
-            refused: vec![(
-                "a_map".into(),
-                "a reason that takes many words to tell, as reasons do ".repeat(3),
-            )],
+            traffic: TrafficStatus {
+                packets: 12_345_678_901,
+                specialised: Some(12_000_000_000),
+                ..TrafficStatus::default()
+            },
+            times: PacketTimes { original_ns: Some(1234.5), current_ns: Some(321.0) },
+            maps: MapUseStatus {
+                watched: (0..20).map(|n| format!("a_map_with_a_name_{n}")).collect(),
+                refused: vec![(
+                    "a_map".into(),
+                    "a reason that takes many words to tell, as reasons do ".repeat(3),
+                )],
+            },
             ..ProgramStatus::default()
         };
         let status = DaemonStatus { programs: vec![program], ..DaemonStatus::default() };

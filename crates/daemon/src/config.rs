@@ -94,7 +94,7 @@ impl ProgramConfig {
         if let Some(which) = self.adopt {
             (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
         }
-        settings.interval = self.interval;
+        settings.pace.interval = self.interval;
         settings.twins = self.twins;
         settings.count = self.count;
         settings.exclude.clone_from(&self.exclude);
@@ -324,7 +324,7 @@ mod tests {
         let settings = edge.settings(&[4, 5]);
         assert_eq!((settings.adopt, settings.exclude), (vec![4, 5], vec!["stats".to_owned()]));
         assert_eq!(settings.approximate, BTreeSet::from(["sessions".to_owned()]));
-        assert_eq!((settings.interval, settings.twins), (Duration::from_millis(500), false));
+        assert_eq!((settings.pace.interval, settings.twins), (Duration::from_millis(500), false));
         assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", DetachPolicy::Restored, None));
         assert_ne!(edge.pins, other.pins);
     }

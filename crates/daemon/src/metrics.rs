@@ -133,7 +133,7 @@ const METRICS: &[ProgramMetric] = &[
         Some(f64::from(u8::from(p.state == ProgramState::Running)))
     }),
     level("millstream_interfaces", "Interfaces that the program is attached to", |p| {
-        Some(p.interfaces.len() as f64)
+        Some(p.attachment.interfaces.len() as f64)
     }),
     level("millstream_generation", "Number of the active generation; 0: the original program", |p| {
         Some(f64::from(p.generation))
@@ -144,16 +144,19 @@ const METRICS: &[ProgramMetric] = &[
     count("millstream_guard_revocations", "Writes that invalidated specialised code", |p| {
         p.guard.map(|_| p.writes)
     }),
-    count("millstream_packets_specialised", "Packets that specialised code handled", |p| p.specialised),
+    count("millstream_packets_specialised", "Packets that specialised code handled", |p| {
+        p.traffic.specialised
+    }),
     time("millstream_original_packet", "Time per packet of the original program, when last measured", |p| {
-        p.original_ns
+        p.times.original_ns
     }),
     time("millstream_current_packet", "Time per packet of the attached program, when last measured", |p| {
-        p.current_ns
+        p.times.current_ns
     }),
     level("millstream_gain_ratio", "Fraction of the original program's time that is saved", |p| {
-        p.original_ns
-            .zip(p.current_ns)
+        p.times
+            .original_ns
+            .zip(p.times.current_ns)
             .filter(|(before, _)| *before > 0.0)
             .map(|(before, now)| 1.0 - now / before)
     }),
@@ -192,9 +195,12 @@ fn interfaces_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]
     let help = "1 while the program is attached to the interface, 0 while it waits for it";
     let mut family = encoder.encode_descriptor("millstream_interface_up", help, None, Gauge)?;
     for program in programs {
-        let on =
-            program.interfaces.iter().map(|at| (&at.interface, at.mode.as_deref().unwrap_or_default(), 1));
-        let missing = program.missing.iter().map(|name| (name, "", 0));
+        let on = program
+            .attachment
+            .interfaces
+            .iter()
+            .map(|at| (&at.interface, at.mode.as_deref().unwrap_or_default(), 1));
+        let missing = program.attachment.missing.iter().map(|name| (name, "", 0));
         for (interface, mode, up) in on.chain(missing) {
             let labels =
                 [("program", program.name.as_str()), ("interface", interface.as_str()), ("mode", mode)];
@@ -205,7 +211,7 @@ fn interfaces_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]
         "Packets received on the interface since the program was attached; for TC egress, packets sent";
     let mut family = encoder.encode_descriptor("millstream_packets", help, None, Counter)?;
     for program in programs.iter().filter(|program| program.guard.is_some()) {
-        for (interface, packets) in &program.received {
+        for (interface, packets) in &program.traffic.received {
             let labels = [("program", program.name.as_str()), ("interface", interface.as_str())];
             ConstCounter::new(*packets).encode(family.encode_family(&labels)?)?;
         }
@@ -234,6 +240,7 @@ mod tests {
 
     use super::*;
     use crate::histograms::DurationHistograms;
+    use crate::protocol::{AttachmentStatus, PacketTimes, TrafficStatus};
 
     /// All metrics of some programs.
     #[derive(Debug)]
@@ -266,12 +273,13 @@ mod tests {
         ProgramStatus {
             name: "edge".into(),
             guard: Some(GuardState::Valid),
-            interfaces: vec![at("eth0")],
-            missing: vec!["eth1".into()],
-            received: vec![("eth0".into(), 7), ("eth1".into(), 3)],
-            specialised: Some(5),
-            original_ns: Some(150.0),
-            current_ns: Some(60.0),
+            attachment: AttachmentStatus { interfaces: vec![at("eth0")], missing: vec!["eth1".into()] },
+            traffic: TrafficStatus {
+                received: vec![("eth0".into(), 7), ("eth1".into(), 3)],
+                specialised: Some(5),
+                ..TrafficStatus::default()
+            },
+            times: PacketTimes { original_ns: Some(150.0), current_ns: Some(60.0) },
             ..ProgramStatus::default()
         }
     }

@@ -158,6 +158,47 @@ impl ProgramState {
     }
 }
 
+/// Interfaces of a program.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct AttachmentStatus {
+    /// The interfaces that it is attached to.
+    pub interfaces: Vec<AttachedInterface>,
+    /// Configured interfaces that it is not attached to.
+    pub missing: Vec<String>,
+}
+
+/// Maps of a program, by the use that code may make of them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct MapUseStatus {
+    /// Maps that code may be specialised on.
+    pub watched: Vec<String>,
+    /// Maps that code may not be specialised on, with reasons.
+    pub refused: Vec<(String, String)>,
+}
+
+/// Packets of a program.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct TrafficStatus {
+    /// Packets per second.
+    pub pps: f64,
+    /// Packets since the session began.
+    pub packets: u64,
+    /// The same by interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received: Vec<(String, u64)>,
+    /// Packets handled by specialised code, where they are counted.
+    pub specialised: Option<u64>,
+}
+
+/// Times per packet of a program.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PacketTimes {
+    /// Time per packet of the original.
+    pub original_ns: Option<f64>,
+    /// Time per packet of the running code.
+    pub current_ns: Option<f64>,
+}
+
 /// Status of a program. Field names end with the unit of times.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ProgramStatus {
@@ -175,31 +216,22 @@ pub struct ProgramStatus {
     pub advice: Vec<String>,
     /// The program, once it was loaded.
     pub program: Option<String>,
-    /// The interfaces that it is attached to.
-    pub interfaces: Vec<AttachedInterface>,
-    /// Configured interfaces that it is not attached to.
-    pub missing: Vec<String>,
-    /// Maps that code may be specialised on.
-    pub watched: Vec<String>,
-    /// Maps that code may not be specialised on, with reasons.
-    pub refused: Vec<(String, String)>,
+    /// Its interfaces.
+    #[serde(flatten)]
+    pub attachment: AttachmentStatus,
+    /// Its maps.
+    #[serde(flatten)]
+    pub maps: MapUseStatus,
     /// Generation of the running code; 0: the original.
     pub generation: u32,
     /// State of its guard.
     pub guard: Option<GuardState>,
-    /// Packets per second.
-    pub pps: f64,
-    /// Packets since the session began.
-    pub packets: u64,
-    /// The same by interface.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub received: Vec<(String, u64)>,
-    /// Packets handled by specialised code, where they are counted.
-    pub specialised: Option<u64>,
-    /// Time per packet of the original.
-    pub original_ns: Option<f64>,
-    /// Time per packet of the running code.
-    pub current_ns: Option<f64>,
+    /// Its packets.
+    #[serde(flatten)]
+    pub traffic: TrafficStatus,
+    /// Its times per packet.
+    #[serde(flatten)]
+    pub times: PacketTimes,
     /// Writes to maps that the guard has seen.
     pub writes: u64,
     /// Exchanges of the running code.

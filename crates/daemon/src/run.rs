@@ -156,7 +156,7 @@ pub(crate) fn index(dev: &str) -> Result<u32, miette::Report> {
 
 fn session(args: &RunArgs, compiler: &VariantCompiler, interfaces: &[u32]) -> Result<(), LiveError> {
     let mut settings = SessionSettings::new(pins(args));
-    settings.interval = Duration::from_millis(args.interval.max(10));
+    settings.pace.interval = Duration::from_millis(args.interval.max(10));
     settings.mode = args.mode.into();
     settings.egress = args.egress;
     settings.exclude.clone_from(&args.exclude);

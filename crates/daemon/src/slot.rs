@@ -13,7 +13,7 @@ use millstream_specialize::report::AttachedInterface;
 
 use super::config::ProgramConfig;
 use super::histograms::DurationHistograms;
-use super::protocol::{HistoryEvent, HistoryRecord, ProgramState, ProgramStatus};
+use super::protocol::{AttachmentStatus, HistoryEvent, HistoryRecord, ProgramState, ProgramStatus};
 
 /// Records kept per program.
 const KEPT: usize = 1000;
@@ -84,7 +84,7 @@ impl ManagedProgram {
         let status = ProgramStatus {
             name: entry.name.clone(),
             object: entry.object.display().to_string(),
-            missing: entry.interfaces.clone(),
+            attachment: AttachmentStatus { missing: entry.interfaces.clone(), ..AttachmentStatus::default() },
             ..ProgramStatus::default()
         };
         let slot = ManagedProgram {
@@ -146,9 +146,9 @@ impl ManagedProgram {
         status.counts.failures += u64::from(state == ProgramState::Failed);
         status.counts.rollbacks += u64::from(state == ProgramState::RolledBack);
         if matches!(state, ProgramState::Failed | ProgramState::Stopped) {
-            (status.generation, status.guard, status.pps) = (0, None, 0.0);
-            status.interfaces.clear();
-            status.missing.clone_from(&self.entry.interfaces);
+            (status.generation, status.guard, status.traffic.pps) = (0, None, 0.0);
+            status.attachment.interfaces.clear();
+            status.attachment.missing.clone_from(&self.entry.interfaces);
         }
         drop(status);
         let why = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
@@ -179,7 +179,7 @@ impl ManagedProgram {
 
     /// Missing interfaces that exist now.
     pub(super) fn returned_interfaces(&self) -> Vec<u32> {
-        let missing = self.state().missing.clone();
+        let missing = self.state().attachment.missing.clone();
         missing.iter().filter_map(|name| interface_index(name).ok()).collect()
     }
 
@@ -194,10 +194,10 @@ impl ManagedProgram {
         let status = &mut *status;
         match report {
             SessionReport::Attached { program, interfaces, watched, refused, .. } => {
-                status.missing = self.missing(interfaces);
-                status.interfaces.clone_from(interfaces);
+                status.attachment.missing = self.missing(interfaces);
+                status.attachment.interfaces.clone_from(interfaces);
                 status.program = Some(program.clone());
-                (status.watched, status.refused) = (watched.clone(), refused.clone());
+                (status.maps.watched, status.maps.refused) = (watched.clone(), refused.clone());
             }
             SessionReport::Specialised { generation, .. } => {
                 status.counts.installs += 1;
@@ -210,8 +210,8 @@ impl ManagedProgram {
                 status.generation = 0;
             }
             SessionReport::Moved { interfaces } => {
-                status.missing = self.missing(interfaces);
-                status.interfaces.clone_from(interfaces);
+                status.attachment.missing = self.missing(interfaces);
+                status.attachment.interfaces.clone_from(interfaces);
             }
             SessionReport::Dropped { .. } => status.counts.dropped += 1,
             SessionReport::Status {
@@ -227,9 +227,10 @@ impl ManagedProgram {
                 swaps,
                 chain,
             } => {
-                (status.pps, status.packets, status.specialised) = (*pps, *packets, *specialised);
-                status.received.clone_from(received);
-                (status.original_ns, status.current_ns) = (*before_ns, *now_ns);
+                (status.traffic.pps, status.traffic.packets, status.traffic.specialised) =
+                    (*pps, *packets, *specialised);
+                status.traffic.received.clone_from(received);
+                (status.times.original_ns, status.times.current_ns) = (*before_ns, *now_ns);
                 (status.generation, status.guard) = (*generation, Some(*guard));
                 (status.writes, status.swaps) = (*writes, *swaps);
                 status.chain.clone_from(chain);

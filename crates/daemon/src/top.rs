@@ -272,7 +272,8 @@ impl TopView {
     fn programs(&self, frame: &mut Frame<'_>, area: Rect) {
         const STATE: u16 = 11;
         const OTHERS: [u16; 5] = [7, 14, 6, 4, 7];
-        let places = |p: &ProgramStatus| p.interfaces.iter().map(place).collect::<Vec<_>>().join(", ");
+        let places =
+            |p: &ProgramStatus| p.attachment.interfaces.iter().map(place).collect::<Vec<_>>().join(", ");
         // Borders, and a space between columns.
         let room = area.width.saturating_sub(STATE + OTHERS.iter().sum::<u16>() + 2 + 7);
         let longest =
@@ -284,15 +285,15 @@ impl TopView {
         let interfaces = usize::from(room).saturating_sub(name);
         let row = |p: &ProgramStatus| {
             let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
-            let gain = p.original_ns.zip(p.current_ns).filter(|(before, _)| *before > 0.0);
+            let gain = p.times.original_ns.zip(p.times.current_ns).filter(|(before, _)| *before > 0.0);
             let gain =
                 gain.map_or(String::new(), |(before, now)| format!("{:+.0} %", 100.0 * (now / before - 1.0)));
             let cells = [
                 cut(&p.name, name),
                 p.state.name().to_owned(),
                 cut(&places(p), interfaces),
-                format!("{:.3}", p.pps / 1e6),
-                format!("{}->{}", ns(p.original_ns), ns(p.current_ns)),
+                format!("{:.3}", p.traffic.pps / 1e6),
+                format!("{}->{}", ns(p.times.original_ns), ns(p.times.current_ns)),
                 gain,
                 p.generation.to_string(),
                 p.guard.map_or("off".to_owned(), |g| g.to_string()),
@@ -315,11 +316,11 @@ impl TopView {
     /// Rates of the selected program, and its variant's cost.
     fn pace(&self, columns: u16) -> Vec<Line<'static>> {
         let Some(p) = self.selected() else { return vec![Line::from("no program")] };
-        let share = p.specialised.map_or(String::new(), |fast| {
+        let share = p.traffic.specialised.map_or(String::new(), |fast| {
             format!(
                 "; {:.1} % of {} packets specialised",
-                100.0 * fast as f64 / p.packets.max(1) as f64,
-                p.packets
+                100.0 * fast as f64 / p.traffic.packets.max(1) as f64,
+                p.traffic.packets
             )
         });
         let c = &p.counts;
@@ -441,21 +442,27 @@ mod tests {
     use millstream_specialize::report::{AttachedInterface, GuardState};
 
     use super::*;
+    use crate::protocol::{AttachmentStatus, PacketTimes, TrafficStatus};
 
     fn view() -> TopView {
         let program = ProgramStatus {
             name: "edge".into(),
             state: ProgramState::Running,
-            interfaces: vec![AttachedInterface {
-                ifindex: 2,
-                interface: "eth0".into(),
-                mode: Some("native".into()),
-            }],
-            pps: 1_500_000.0,
-            packets: 1_000,
-            specialised: Some(900),
-            original_ns: Some(100.0),
-            current_ns: Some(25.0),
+            attachment: AttachmentStatus {
+                interfaces: vec![AttachedInterface {
+                    ifindex: 2,
+                    interface: "eth0".into(),
+                    mode: Some("native".into()),
+                }],
+                ..AttachmentStatus::default()
+            },
+            traffic: TrafficStatus {
+                pps: 1_500_000.0,
+                packets: 1_000,
+                specialised: Some(900),
+                ..TrafficStatus::default()
+            },
+            times: PacketTimes { original_ns: Some(100.0), current_ns: Some(25.0) },
             generation: 3,
             guard: Some(GuardState::Valid),
             ..ProgramStatus::default()

@@ -198,17 +198,18 @@ fn a_configuration_in_c_sends_what_it_sends_here_and_has_its_handlers() {
     let payload = |image: &NativeImage| ProgramPayload {
         kind: PayloadKind::Click { configuration: "test.click".into(), program: Box::new(program.clone()) },
         image: image.clone(),
-        entries: program.entries.clone(),
+        entries: program.code.entries.clone(),
     };
     let make = |linkage: &ExportOptions<'_>| {
-        NativeEngine::link_module(program.module.clone(), program.entry, &options, linkage).expect("made")
+        NativeEngine::link_module(program.code.module.clone(), program.code.entry, &options, linkage)
+            .expect("made")
     };
     let linked = Linked::new("graph", true, make, &payload);
     let mut frames = frames(3 * BATCH);
     frames[5] = vec![1; 4000];
     let mut here =
-        NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-    millstream_built::fill(&mut here, &program.entries).expect("they fit");
+        NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options).expect("compiled");
+    millstream_built::fill(&mut here, &program.code.entries).expect("they fit");
     let mut sent: Vec<Vec<String>> = vec![Vec::new(); 3];
     let feeds = [SourceFrames { frames: &frames, count: frames.len() as u64 }];
     let ran = run_graph(&mut here, &feeds, 2, 1, |p| {

@@ -73,7 +73,7 @@ pub(crate) unsafe fn plan(
         settings.mode = XdpMode::Generic;
     }
     if options.milliseconds > 0 {
-        settings.interval = Duration::from_millis(options.milliseconds.max(10).into());
+        settings.pace.interval = Duration::from_millis(options.milliseconds.max(10).into());
     }
     settings.which = match options.adopt {
         0 | 1 => AdoptionScope::Same,

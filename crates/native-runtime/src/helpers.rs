@@ -305,7 +305,7 @@ extern "C" fn cpu(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64
 
 extern "C" fn trace(w: *mut Worker, format: u64, len: u64, _: u64, _: u64, _: u64) -> u64 {
     let text = bytes(format, len as u32 as usize).split(|b| *b == 0).next().unwrap_or_default();
-    worker(w).events.push(ProgramEvent::Trace(String::from_utf8_lossy(text).into_owned()));
+    worker(w).stream.events.push(ProgramEvent::Trace(String::from_utf8_lossy(text).into_owned()));
     text.len() as u64
 }
 
@@ -402,19 +402,20 @@ extern "C" fn store_bytes(w: *mut Worker, _: u64, offset: u64, from: u64, len: u
 
 fn record(w: *mut Worker, m: u64, data: Vec<u8>) {
     let map = with(m, |map| map.name().to_owned());
-    let listener = worker(w).listener.clone().filter(|listener| listener.map == map);
+    let listener = worker(w).stream.listener.clone().filter(|listener| listener.map == map);
     match listener {
         Some(listener) => (listener.take)(&data, arrived(w)),
-        None => worker(w).events.push(ProgramEvent::Record { map, data }),
+        None => worker(w).stream.events.push(ProgramEvent::Record { map, data }),
     }
 }
 
 /// Arrival time of the current packet, or of the original of a copy; the worker's clock if unknown.
 fn arrived(w: *mut Worker) -> u64 {
     let worker = worker(w);
-    let at = (worker.current as usize).wrapping_sub(worker.first) / worker.layout.stride();
-    let origin = if at < worker.capacity { at } else { packet(w).get(DescriptorField::Origin) as usize };
-    let known = worker.arrivals.get(origin).and_then(|arrival| arrival.time);
+    let at = (worker.current as usize).wrapping_sub(worker.stream.first) / worker.layout.stride();
+    let origin =
+        if at < worker.stream.capacity { at } else { packet(w).get(DescriptorField::Origin) as usize };
+    let known = worker.stream.arrivals.get(origin).and_then(|arrival| arrival.time);
     known.unwrap_or_else(|| now(worker, libc::CLOCK_REALTIME))
 }
 
@@ -450,13 +451,13 @@ extern "C" fn ringbuf_reserve(w: *mut Worker, m: u64, len: u64, flags: u64, _: u
     // Words, so that the record is aligned as the kernel's are.
     let mut record = vec![0u8; len as usize].into_boxed_slice();
     let address = record.as_mut_ptr() as u64;
-    worker(w).records.push((m, record));
+    worker(w).stream.records.push((m, record));
     address
 }
 
 /// Takes a reserved record back.
 fn reserved(w: *mut Worker, address: u64) -> Option<(u64, Box<[u8]>)> {
-    let records = &mut worker(w).records;
+    let records = &mut worker(w).stream.records;
     let at = records.iter().position(|(_, record)| record.as_ptr() as u64 == address)?;
     Some(records.swap_remove(at))
 }
@@ -478,12 +479,12 @@ extern "C" fn ringbuf_discard(w: *mut Worker, address: u64, _: u64, _: u64, _: u
 /// A copy of a packet, or null where there is no buffer left.
 extern "C" fn clone_packet(w: *mut Worker, original: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     let worker = worker(w);
-    if worker.spares == 0 {
+    if worker.copies.spares == 0 {
         return 0;
     }
-    worker.spares -= 1;
-    let address = worker.spare;
-    worker.spare = worker.spare.wrapping_add(worker.layout.words());
+    worker.copies.spares -= 1;
+    let address = worker.copies.spare;
+    worker.copies.spare = worker.copies.spare.wrapping_add(worker.layout.words());
     // Both are descriptors of the batch; the spare one is nobody else's.
     let (mut copy, original) = (descriptor(worker, address), descriptor(worker, original as *mut u32));
     let (from, to, len) = copy.become_copy(&original);

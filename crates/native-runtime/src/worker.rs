@@ -47,6 +47,32 @@ pub enum ClockSource {
     Fixed(u64),
 }
 
+/// Descriptors for copies of packets.
+#[derive(Debug)]
+pub struct CopyPool {
+    /// The next descriptor for a copy.
+    pub spare: *mut u32,
+    /// Number of descriptors left for copies.
+    pub spares: u64,
+}
+
+/// Records of programs, and what their listener gets with them.
+#[derive(Debug, Default)]
+pub struct RecordStream {
+    /// Records of the current batch that nobody has taken yet.
+    pub events: Vec<ProgramEvent>,
+    /// Records reserved in ring buffers and not yet submitted, with the address of their map.
+    pub records: Vec<(u64, Box<[u8]>)>,
+    /// Called with each record, if there is one.
+    pub listener: Option<RecordListener>,
+    /// For the listener: metadata of the batch's packets.
+    pub arrivals: Vec<ArrivalMetadata>,
+    /// For the listener: address of the packets' descriptors.
+    pub first: usize,
+    /// For the listener: maximum number of packets without copies.
+    pub capacity: usize,
+}
+
 /// A worker. Native code knows its first fields by offset.
 #[repr(C)]
 #[derive(Debug)]
@@ -65,10 +91,8 @@ pub struct Worker {
     pub sent_len: u64,
     /// Number of held packets, in all queues.
     pub(crate) held: u64,
-    /// The next descriptor for a copy.
-    pub spare: *mut u32,
-    /// Number of descriptors left for copies.
-    pub spares: u64,
+    /// Descriptors for copies.
+    pub copies: CopyPool,
     /// Addresses of the first byte of the packet that a pipeline has, and of its end.
     pub bounds: [u64; 2],
     /// The interface or source of all packets of the batch; 0 if there are several.
@@ -81,20 +105,10 @@ pub struct Worker {
     pub clock: ClockSource,
     /// State of the random numbers.
     pub seed: u64,
-    /// Records of the current batch that nobody has taken yet.
-    pub events: Vec<ProgramEvent>,
-    /// Records reserved in ring buffers and not yet submitted, with the address of their map.
-    pub records: Vec<(u64, Box<[u8]>)>,
+    /// Records of programs.
+    pub stream: RecordStream,
     /// Bytes of a packet's buffer.
     pub buffer: u32,
-    /// Called with each record, if there is one.
-    pub listener: Option<RecordListener>,
-    /// For the listener: metadata of the batch's packets.
-    pub arrivals: Vec<ArrivalMetadata>,
-    /// For the listener: address of the packets' descriptors.
-    pub first: usize,
-    /// For the listener: maximum number of packets without copies.
-    pub capacity: usize,
 }
 
 /// Offset of [`Worker::current`].
@@ -126,21 +140,15 @@ impl Worker {
             sent: std::ptr::null_mut(),
             sent_len: 0,
             held: 0,
-            spare: std::ptr::null_mut(),
-            spares: 0,
+            copies: CopyPool { spare: std::ptr::null_mut(), spares: 0 },
             bounds: [0; 2],
             ingress: 0,
             queues: BTreeMap::new(),
             layout,
             clock: ClockSource::default(),
             seed: seed.max(1),
-            events: Vec::new(),
-            records: Vec::new(),
+            stream: RecordStream::default(),
             buffer: BUFFER as u32,
-            listener: None,
-            arrivals: Vec::new(),
-            first: 0,
-            capacity: 0,
         }
     }
 

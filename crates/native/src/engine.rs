@@ -55,6 +55,18 @@ const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<mem
     instcombine<no-verify-fixpoint>,jump-threading,simplifycfg,gvn,instcombine<no-verify-fixpoint>,\
     loop-mssa(licm),dse,simplifycfg)";
 
+/// Facts about a program that its code does not say.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramFacts {
+    /// Prefixes that tries will hold, by name, if known.
+    pub prefixes: Vec<(String, PrefixStats)>,
+    /// Maximum number of copies that a packet of a graph becomes, for which room is reserved; 0 if unknown.
+    pub copies: u32,
+    /// Names of the source places in instructions' line records, for crash reports; those of objects are
+    /// known without this.
+    pub places: Vec<String>,
+}
+
 /// Options of compilation.
 #[derive(Clone, Debug)]
 pub struct NativeOptions {
@@ -76,8 +88,8 @@ pub struct NativeOptions {
     pub tries: Vec<(String, LpmTemplate)>,
     /// Pinned templates of classifiers (match tables), by name.
     pub classifiers: Vec<(String, ClassifierTemplate)>,
-    /// Prefixes that tries will hold, by name, if known.
-    pub prefixes: Vec<(String, PrefixStats)>,
+    /// Facts about the program that its code does not say.
+    pub facts: ProgramFacts,
     /// Arrays, by name, whose values are in shared memory. They do not get their initial contents.
     pub lent: Vec<(String, ExternalMemory)>,
     /// Layout of packets' descriptors.
@@ -88,13 +100,17 @@ pub struct NativeOptions {
     pub seed: u64,
     /// Target processor.
     pub cpu: CodegenCpu,
-    /// Maximum number of copies that a packet of a graph becomes, for which room is reserved; 0 if unknown.
-    pub copies: u32,
-    /// Names of the source places in instructions' line records, for crash reports; those of objects are
-    /// known without this.
-    pub places: Vec<String>,
     /// More code for the same maps, for which what it needs is kept.
     pub variants: VariantSupport,
+}
+
+impl NativeOptions {
+    /// The same for a program with these source places.
+    fn with_places(&self, places: Vec<String>) -> NativeOptions {
+        let mut options = self.clone();
+        options.facts.places = places;
+        options
+    }
 }
 
 impl Default for NativeOptions {
@@ -109,14 +125,12 @@ impl Default for NativeOptions {
             tables: Vec::new(),
             tries: Vec::new(),
             classifiers: Vec::new(),
-            prefixes: Vec::new(),
+            facts: ProgramFacts::default(),
             lent: Vec::new(),
             descriptors: LayoutPolicy::default(),
             workers: 1,
             seed: 1,
             cpu: CodegenCpu::default(),
-            copies: 0,
-            places: Vec::new(),
             variants: VariantSupport::None,
         }
     }
@@ -235,7 +249,7 @@ impl WorkerState {
 
     /// Takes the records that programs have put into rings since the last call.
     pub fn take_events(&mut self) -> Vec<ProgramEvent> {
-        std::mem::take(&mut self.worker.events)
+        std::mem::take(&mut self.worker.stream.events)
     }
 }
 
@@ -257,7 +271,7 @@ impl NativeEngine {
         let entry = choose(object, program)?;
         let lifted = lift_program(object, entry)?;
         let lift = start.elapsed();
-        let options = &NativeOptions { places: places(object, &lifted), ..options.clone() };
+        let options = &options.with_places(places(object, &lifted));
         let mut engine = NativeEngine::of_module(lifted.module, entry, options)?;
         engine.timings.lift = lift;
         let initial = image::initial(object, &reached_order(object));
@@ -279,7 +293,7 @@ impl NativeEngine {
     ) -> Result<NativeImage, NativeError> {
         let entry = choose(object, program)?;
         let lifted = lift_program(object, entry)?;
-        let options = &NativeOptions { places: places(object, &lifted), ..options.clone() };
+        let options = &options.with_places(places(object, &lifted));
         let mut image = NativeEngine::build_module(lifted.module, entry, options)?;
         image.initial.extend(image::initial(object, &reached_order(object)));
         Ok(image)
@@ -473,7 +487,7 @@ impl NativeEngine {
     pub fn worker_state(&self, number: u32) -> WorkerState {
         let mut lane = WorkerState::new(number, self.seed, self.layout, &self.board);
         lane.worker.clock = self.lane.worker.clock;
-        lane.worker.listener.clone_from(&self.listener);
+        lane.worker.stream.listener.clone_from(&self.listener);
         lane
     }
 
@@ -521,7 +535,7 @@ impl NativeEngine {
     /// Registers a listener for the records of a map as workers make them, for this worker and those that
     /// begin from now on.
     pub fn listen(&mut self, listener: RecordListener) {
-        self.lane.worker.listener = Some(listener.clone());
+        self.lane.worker.stream.listener = Some(listener.clone());
         self.listener = Some(listener);
     }
 
@@ -583,7 +597,7 @@ impl NativeEngine {
         }
         let (own, others) = (&mut self.lane.worker, &mut other.lane.worker);
         (own.clock, own.seed) = (others.clock, others.seed);
-        own.events.append(&mut others.events);
+        own.stream.events.append(&mut others.stream.events);
         self.board = Arc::clone(&other.board);
         self.lane.board = Arc::clone(&other.board);
         self.sampler = Arc::clone(&other.sampler);
@@ -677,7 +691,7 @@ fn run(
     lane.worker.ingress = batch.ingress();
     code.1.iter().for_each(|slot| slot.sampler().sample(batch, lane.worker.number));
     run_packets(code, maps, epochs, lane, batch.packets_mut());
-    lane.worker.records.clear();
+    lane.worker.stream.records.clear();
 }
 
 fn run_graph(
@@ -691,18 +705,18 @@ fn run_graph(
     lane.worker.ingress = batch.ingress();
     lane.worker.buffer = batch.buffer() as u32;
     code.1.iter().for_each(|slot| slot.sampler().sample(batch, lane.worker.number));
-    if lane.worker.listener.is_some() {
-        lane.worker.arrivals.clear();
-        lane.worker.arrivals.extend_from_slice(batch.arrivals());
-        lane.worker.capacity = batch.capacity();
+    if lane.worker.stream.listener.is_some() {
+        lane.worker.stream.arrivals.clear();
+        lane.worker.stream.arrivals.extend_from_slice(batch.arrivals());
+        lane.worker.stream.capacity = batch.capacity();
     }
     let (packets, (copies, room), sent) = batch.parts();
-    lane.worker.first = packets.as_ptr() as usize;
+    lane.worker.stream.first = packets.as_ptr() as usize;
     let room = room as u64;
-    (lane.worker.spare, lane.worker.spares) = (copies.as_mut_ptr(), room);
+    (lane.worker.copies.spare, lane.worker.copies.spares) = (copies.as_mut_ptr(), room);
     (lane.worker.sent, lane.worker.sent_len) = (sent.as_mut_ptr(), 0);
     run_packets(code, maps, epochs, lane, packets);
-    let copied = room - lane.worker.spares;
+    let copied = room - lane.worker.copies.spares;
     batch.set_done(lane.worker.sent_len as usize, copied as usize);
 }
 

@@ -29,8 +29,8 @@ pub use classifier::ClassifierTemplate;
 pub use crash::{AltSignalStack, report_crashes};
 pub use engine::{
     CodeSlot, CompileTimings, CopiedContents, ExportOptions, InstallError, LlvmIrText, NativeEngine,
-    NativeOptions, PacketSampler, SampledPacket, StageEngine, StageError, StageMemory, TrialTimes,
-    VariantBuilder, VariantCode, VariantOptions, VariantSupport, WorkerState,
+    NativeOptions, PacketSampler, ProgramFacts, SampledPacket, StageEngine, StageError, StageMemory,
+    TrialTimes, VariantBuilder, VariantCode, VariantOptions, VariantSupport, WorkerState,
 };
 pub use error::NativeError;
 pub use image::table::{ExportTable, LinkedCode};

@@ -33,6 +33,21 @@ use crate::superopt::{self, CommonOptArgs, OptLevel};
 
 type Result<T, E = miette::Report> = std::result::Result<T, E>;
 
+/// Flags about the kernels that the result is for.
+#[derive(clap::Args, Debug)]
+pub struct TargetArgs {
+    /// Target kernels: all from the oldest that can load the object (`any`), those of one version (`5.10`,
+    /// `6.1`, `6.12`, `6.18`, `7.2`; another version counts as the last of these before it), or this
+    /// machine's, with maps as large as the object says (`here`)
+    #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
+    kernels: TargetKernels,
+    /// Instruction set version that may be used, `v1` to `v4`; `auto` tries all that the target kernels have
+    /// and takes the one with fewest slots. By default that of the object, with `--for here` that of the
+    /// kernel
+    #[arg(long, visible_alias = "isa", value_name = "VERSION")]
+    instruction_set: Option<InstructionSet>,
+}
+
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
 pub struct OptArgs {
@@ -58,16 +73,8 @@ pub struct OptArgs {
     /// Stop after this many rewrites
     #[arg(long, value_name = "N")]
     fuel: Option<u64>,
-    /// Target kernels: all from the oldest that can load the object (`any`), those of one version (`5.10`,
-    /// `6.1`, `6.12`, `6.18`, `7.2`; another version counts as the last of these before it), or this
-    /// machine's, with maps as large as the object says (`here`)
-    #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
-    kernels: TargetKernels,
-    /// Instruction set version that may be used, `v1` to `v4`; `auto` tries all that the target kernels have
-    /// and takes the one with fewest slots. By default that of the object, with `--for here` that of the
-    /// kernel
-    #[arg(long, visible_alias = "isa", value_name = "VERSION")]
-    instruction_set: Option<InstructionSet>,
+    #[command(flatten)]
+    target: TargetArgs,
     /// Goal of the optimization: few slots (`size`), time (`latency`), short code that costs no time
     /// (`balanced`), or few instructions for the verifier (`verify`): it tries forms in this kernel, or in a
     /// model of the verifier where the kernel cannot be asked
@@ -103,7 +110,7 @@ impl OptArgs {
     /// Privileges that the command needs.
     pub fn needs(&self) -> RequiredPrivileges {
         let asks = self.stats || self.repair || self.goal == OptimizationGoal::Verify;
-        self.common.needs(asks || self.kernels == TargetKernels::Here)
+        self.common.needs(asks || self.target.kernels == TargetKernels::Here)
     }
 }
 
@@ -193,7 +200,7 @@ pub fn run(mut args: OptArgs) -> Result<ExitCode> {
     }
     match &args.costs {
         Some(path) => install(path)?,
-        None if args.kernels == TargetKernels::Here => {
+        None if args.target.kernels == TargetKernels::Here => {
             CycleTable::install(CycleTable::of_mitigations(&mitigations()).clone());
         }
         None => {}
@@ -206,9 +213,9 @@ pub fn run(mut args: OptArgs) -> Result<ExitCode> {
     }
     let team = crate::rules::prove_rule_files(&args.rules, &args.common.solving)?;
     let rules: CustomRuleSet = team.terms.clone();
-    if args.instruction_set == Some(InstructionSet::Auto) {
+    if args.target.instruction_set == Some(InstructionSet::Auto) {
         let smallest = millstream_opt::smallest_instruction_set(&object, &options(&args, &rules));
-        args.instruction_set = Some(InstructionSet::Version(smallest.into_diagnostic()?));
+        args.target.instruction_set = Some(InstructionSet::Version(smallest.into_diagnostic()?));
     }
     let args = &args;
     if args.common.searching.level == OptLevel::Super {
@@ -306,9 +313,9 @@ fn options(args: &OptArgs, rules: &CustomRuleSet) -> OptimizeOptions {
     OptimizeOptions {
         rules: rules.clone(),
         passes: args.passes.clone(),
-        isa: args.instruction_set.map_or(0, InstructionSet::version),
-        host: args.kernels.host(),
-        kernels: args.kernels.range(),
+        isa: args.target.instruction_set.map_or(0, InstructionSet::version),
+        host: args.target.kernels.host(),
+        kernels: args.target.kernels.range(),
         fuel: args.fuel,
         goal: args.goal,
         keep_longer: args.keep_longer,

@@ -6,6 +6,17 @@ use millstream_btf::{StrOff, StrangeCore};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
+/// Parts that are not understood and written as they were read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptParts {
+    /// Relocations of functions that are left as they are, by function; offsets are in bytes from its start.
+    pub(crate) relocs: FxHashMap<FuncId, Vec<ElfRelocation>>,
+    /// CO-RE relocations of kinds that are not known, by function and instruction, as the file has them.
+    pub(crate) strange_cores: Vec<(FuncId, u32, StrangeCore)>,
+    /// Sections of instructions that have no known function, by name, and why.
+    pub(crate) sections: Vec<(String, String)>,
+}
+
 /// The file and where in it the described things are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObjectImage {
@@ -28,12 +39,7 @@ pub(crate) struct ObjectImage {
     pub(crate) maps_by_place: FxHashMap<(usize, u64), MapId>,
     /// The map of each undefined symbol that is one.
     pub(crate) extern_maps: FxHashMap<usize, MapId>,
-    /// Relocations of functions that are left as they are, by function; offsets are in bytes from its start.
-    pub(crate) kept_relocs: FxHashMap<FuncId, Vec<ElfRelocation>>,
-    /// CO-RE relocations of kinds that are not known, by function and instruction, as the file has them.
-    pub(crate) strange_cores: Vec<(FuncId, u32, StrangeCore)>,
-    /// Sections of instructions that have no known function, by name, and why.
-    pub(crate) left_sections: Vec<(String, String)>,
+    pub(crate) kept: KeptParts,
     /// References to jump tables, by function and instruction.
     pub(crate) table_references: FxHashMap<FuncId, BTreeMap<u32, TableReference>>,
     /// Functions whose addresses are in data.

@@ -48,6 +48,7 @@
 //! Architecture Invariant: this crate describes; it neither opens files nor calls the kernel. Input is
 //! hostile until read: memory is bounded by a small multiple of the input's size.
 
+mod codes;
 mod edit;
 mod elf;
 mod error;
@@ -60,7 +61,6 @@ mod loaded;
 mod model;
 mod raw_form;
 mod read;
-mod remove;
 mod section;
 mod write;
 

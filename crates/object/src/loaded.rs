@@ -3,6 +3,7 @@
 //!
 //! Such a program has no file: an object of it can be changed and linked, and not written.
 
+use crate::codes::{CALL, LD_IMM64, PSEUDO_BTF_ID, PSEUDO_CALL, PSEUDO_FUNC, PSEUDO_KFUNC_CALL};
 use crate::error::ObjectError;
 use crate::ids::{ExternId, FuncId, RelocKind};
 use crate::image::ObjectImage;
@@ -11,9 +12,7 @@ use crate::model::{
     EntryProgram, Extern, ExternKind, LineInfo, Linkage, Object, ObjectFunction, ObjectMap, Reloc,
     SettledBytes,
 };
-use crate::read::relocs::{
-    CALL, LD_IMM64, PSEUDO_BTF_ID, PSEUDO_CALL, PSEUDO_FUNC, PSEUDO_KFUNC_CALL, normalise, pseudo,
-};
+use crate::read::relocs::{normalise, pseudo};
 use crate::section::SectionKind;
 use millstream_btf::{Btf, FuncLinkage, TypeId, TypeKind};
 use millstream_isa::RawInsn;

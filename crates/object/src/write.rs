@@ -5,13 +5,15 @@
 //! functions and data, the section's symbol and an offset for static ones, no relocation for static functions
 //! of the same section.
 
+use crate::codes::{CALL, LD_IMM64, PSEUDO_CALL, R_64_32, R_64_64};
 use crate::elf::{Elf, ElfRelocation, SHT_GROUP, STT_SECTION};
 use crate::error::ObjectError;
 use crate::ids::{FuncId, MapId, RelocKind};
 use crate::image::SymbolReference;
 use crate::model::{Linkage, Object, ObjectFunction};
-use crate::read::opaque::CodePlace;
-use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, R_64_32, R_64_64};
+use crate::read::functions;
+use crate::read::opaque::{self, CodePlace};
+use crate::{LinkedProgram, link};
 use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff, StrangeCore};
 use millstream_isa::RawInsn;
 use rustc_hash::FxHashSet;
@@ -58,6 +60,11 @@ impl Object {
         };
         self.image.function_sections.iter().zip(&self.functions).map(place).collect()
     }
+
+    /// Links the program whose function is `program`.
+    pub fn link(&self, program: FuncId) -> Result<LinkedProgram, ObjectError> {
+        link::link(self, program)
+    }
 }
 
 struct ObjectWriter<'a> {
@@ -95,9 +102,9 @@ impl ObjectWriter<'_> {
             if s.kind() == STT_SECTION {
                 continue;
             }
-            let function = self.object.function_at(section, s.value / u64::from(SLOT));
+            let function = functions::function_at(self.object, section, s.value / u64::from(SLOT));
             let present = function.filter(|f| !self.object.functions[f.index()].removed);
-            let inside = self.object.function_around(section, s.value / u64::from(SLOT));
+            let inside = functions::function_around(self.object, section, s.value / u64::from(SLOT));
             let inside = inside.is_some_and(|f| self.object.functions[f.index()].kept.is_some());
             let place = self.moved((section, s.value));
             let had_size = s.size > 0;
@@ -118,7 +125,7 @@ impl ObjectWriter<'_> {
     /// of others.
     fn moved(&self, (section, byte): CodePlace) -> u64 {
         let slot = byte / u64::from(SLOT);
-        let Some(id) = self.object.function_around(section, slot) else { return byte };
+        let Some(id) = functions::function_around(self.object, section, slot) else { return byte };
         let f = &self.object.functions[id.index()];
         let stays = f.kept.is_some() || u64::from(f.start) == slot;
         let by = (i64::from(self.starts[id.index()]) - i64::from(f.start)) * i64::from(SLOT);
@@ -133,9 +140,9 @@ impl ObjectWriter<'_> {
 
     /// Data may hold addresses of functions, and of instructions in functions that are kept.
     fn move_addresses_in_data(&mut self) {
-        let kept = self.object.kept_functions().flat_map(|id| self.object.jump_tables(id));
+        let kept = opaque::kept_functions(self.object).flat_map(|id| opaque::jump_tables(self.object, id));
         let mut done = FxHashSet::default();
-        for r in self.object.data_references().into_iter().chain(kept) {
+        for r in opaque::data_references(self.object).into_iter().chain(kept) {
             if !done.insert((r.section, r.offset)) {
                 continue;
             }
@@ -150,10 +157,10 @@ impl ObjectWriter<'_> {
     /// A function that is kept: as the file has it, with references that follow what moved.
     fn kept(&self, id: FuncId, relocs: &mut Vec<ElfRelocation>) -> Vec<RawInsn> {
         let start = u64::from(self.starts[id.index()] * SLOT);
-        let own = self.object.image.kept_relocs.get(&id).into_iter().flatten();
+        let own = self.object.image.kept.relocs.get(&id).into_iter().flatten();
         relocs.extend(own.map(|r| ElfRelocation { offset: start + r.offset, ..*r }));
-        let mut insns = self.object.bytes_of(id);
-        for r in self.object.code_references(id) {
+        let mut insns = opaque::bytes_of(self.object, id);
+        for r in opaque::code_references(self.object, id) {
             let by = self.stretch(r.base, r.target) / r.unit;
             if let Some(insn) = insns.get_mut(r.insn) {
                 insn.imm = insn.imm.wrapping_add(by as i32);
@@ -332,7 +339,7 @@ impl ObjectWriter<'_> {
             }));
             relos.extend(f.core_relos.iter().map(|c| CoreRelo { insn_off: offset(c.insn), ..c.to_btf() }));
         }
-        let strange = self.object.image.strange_cores.iter();
+        let strange = self.object.image.kept.strange_cores.iter();
         let strange = strange.filter(|(f, ..)| self.object.image.function_sections[f.index()] == section);
         let strange = strange
             .map(|(f, insn, core)| StrangeCore { insn_off: (self.starts[f.index()] + insn) * SLOT, ..*core });

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use millstream_ir::{AluOp, Cond, Size, Value};
 
-use crate::emitter::Emitter;
+use crate::emitter::{Address, Emitter};
 use crate::error::Lowered;
 use crate::lowerer::Lowerer;
-use crate::types::{PREFIX, RecordType, RuntimeType};
+use crate::types::{PREFIX, RecordType, RuntimeType, element_size};
 use crate::values::{Operand, Place, Scalar, Target, chunks};
 
 /// Tells if aggregates can be copied byte by byte.
@@ -174,5 +174,11 @@ impl Lowerer<'_> {
         let kept = e.bitwise(AluOp::And, &whole.words, &keep);
         let words = e.bitwise(AluOp::Or, &kept, &new);
         e.store_scalar(place, &Scalar { words, value_type: whole.value_type });
+    }
+
+    /// Address of an element whose index is not known, and not above the number of elements.
+    pub(crate) fn element_address(&mut self, stack: &Place, index: Value, element: &RuntimeType) -> Address {
+        let bytes = self.emitter.alu_with(AluOp::Mul, index, u64::from(element_size(element)));
+        self.emitter.moved(stack.address.plus(PREFIX), bytes)
     }
 }

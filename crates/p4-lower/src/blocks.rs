@@ -10,7 +10,8 @@ use millstream_p4::{SourceSpan, Symbol, TokenKind, number_literal};
 use crate::arguments::matched;
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
-use crate::lowerer::{Flow, Lowerer, OutputBuffer, PacketAccess, ParserFlow};
+use crate::instances;
+use crate::lowerer::{Flow, Lowerer, OutputBuffer, PacketAccess, ParserFlow, calls};
 use crate::pipeline::{Architecture, FieldList, OutputArea, PipelineStage, StateField};
 use crate::scope::{Binding, BlockInstance, Instance, Scope};
 use crate::types::{RecordType, RuntimeType};
@@ -120,7 +121,7 @@ fn collect_blocks<'p>(
         Some(DeclarationKind::Extern(_)) => Ok(()),
         _ => {
             let path = if path.is_empty() { type_path(l, name) } else { path };
-            let instance = l.instantiate(syntax, arguments, path, span)?;
+            let instance = instances::instantiate(l, syntax, arguments, path, span)?;
             match &*instance {
                 Instance::Block(block) => blocks.push(block.clone()),
                 _ => return refuse(span, "this is no parser or control"),
@@ -189,7 +190,7 @@ fn describe_state(l: &mut Lowerer<'_>, state: &RuntimeType) {
 fn field_lists(l: &mut Lowerer<'_>, value_type: &RuntimeType, start: u32) {
     let RuntimeType::Struct(record) = value_type else { return };
     let Some(nominal) = record.nominal else { return };
-    let name = l.program.types.nominal(nominal).name.clone();
+    let name = l.source.program.types.nominal(nominal).name.clone();
     let Some(DeclarationKind::Aggregate(aggregate)) = l.global(&name).map(|d| &d.kind) else {
         return;
     };
@@ -250,9 +251,9 @@ pub(crate) fn stage<'p>(
     let Some(error) = error else {
         return refuse(SourceSpan::default(), "no field for the error of the parser");
     };
-    l.engine = Some(engine);
-    l.standard = field(&["standard_metadata"]);
-    l.packet = Some(PacketAccess { data, end, cursor, error });
+    l.stage.engine = Some(engine);
+    l.stage.standard = field(&["standard_metadata"]);
+    l.stage.packet = Some(PacketAccess { data, end, cursor, error });
     body(l, &places)?;
     l.emitter.jump(leave);
     l.emitter.enter(leave);
@@ -262,8 +263,8 @@ pub(crate) fn stage<'p>(
     let function = std::mem::replace(&mut l.emitter, none).finish();
     let func = l.module.funcs.push(function);
     // Their memory was the function's.
-    l.colors.clear();
-    l.sums.fill(None);
+    l.objects.colors.clear();
+    l.objects.sums.fill(None);
     l.pipeline.stages.push(PipelineStage { name: name.to_owned(), func });
     Ok(())
 }
@@ -281,7 +282,7 @@ fn bind_state<'p>(
         let value_type = l.in_scope(scope.clone(), |l| l.type_of_syntax(&parameter.declared_type))?;
         let binding = match value_type {
             RuntimeType::Object(id, _) => {
-                let is_input = &*l.program.types.nominal(id).name == "packet_in";
+                let is_input = &*l.source.program.types.nominal(id).name == "packet_in";
                 let instance = if is_input { Instance::PacketIn } else { Instance::PacketOut };
                 Binding::Instance(Rc::new(instance))
             }
@@ -307,7 +308,7 @@ pub(crate) fn run_control<'p>(
     let flow = Flow { returns: behind, result: None, exits: behind, uses_exit: false, loops: Vec::new() };
     let outer = std::mem::replace(&mut l.flow, flow);
     let declaration = block.declaration;
-    l.called(declaration.span, |l| l.in_scope(scope, |l| l.block_body(declaration)))?;
+    l.called(declaration.span, |l| l.in_scope(scope, |l| calls::block_body(l, declaration)))?;
     l.flow = outer;
     l.emitter.jump(behind);
     l.emitter.enter(behind);
@@ -326,9 +327,9 @@ pub(crate) fn run_parser<'p>(
     let reject = l.emitter.new_block();
     let accept = l.emitter.block;
     let flow = ParserFlow { states: Default::default(), accept, reject, steps: None };
-    l.parser = Some(flow);
+    l.stage.parser = Some(flow);
     run_control(l, block, state, names)?;
-    l.parser = None;
+    l.stage.parser = None;
     let behind = l.emitter.new_block();
     l.emitter.jump(behind);
     l.emitter.enter(reject);
@@ -369,9 +370,9 @@ pub(crate) fn run_deparser<'p>(
     let kept = cuts.then(|| l.emitter.variable(RuntimeType::Bits(32, false)));
     let output =
         OutputBuffer { bytes: bytes.clone(), length: length.clone(), capacity, kept: kept.clone(), overflow };
-    l.output = Some(output);
+    l.stage.output = Some(output);
     run_control(l, block, state, names)?;
-    l.output = None;
+    l.stage.output = None;
     let written = l.emitter.load_scalar(&length);
     let copied = l.emitter.load_scalar(kept.as_ref().unwrap_or(&length));
     match l.options.keeps_output {

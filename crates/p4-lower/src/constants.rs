@@ -33,7 +33,7 @@ fn signed(value: &BigInt, value_type: &RuntimeType) -> BigInt {
 impl<'p> Lowerer<'p> {
     /// The value of an expression, if it is known.
     pub(crate) fn known(&mut self, expression: &'p ExpressionTree) -> Option<ConstantValue> {
-        if let Some(value) = self.program.facts.constant(expression.id) {
+        if let Some(value) = self.source.program.facts.constant(expression.id) {
             return Some(value.clone());
         }
         match &expression.kind {
@@ -136,7 +136,7 @@ impl<'p> Lowerer<'p> {
             Some(ConstantValue::Boolean(value)) => Ok(u8::from(value).into()),
             Some(ConstantValue::Member(id, name)) => Ok(self.member_number(id, &name)),
             Some(ConstantValue::ErrorCode(name)) => {
-                Ok(self.errors.get(&name).copied().unwrap_or_default().into())
+                Ok(self.source.errors.get(&name).copied().unwrap_or_default().into())
             }
             _ => refuse(expression.span, "this value has to be known when the program is compiled"),
         }
@@ -153,7 +153,7 @@ impl<'p> Lowerer<'p> {
 
     /// Number of a member of an enumeration: its value, or its index.
     pub(crate) fn member_number(&self, id: millstream_p4::NominalId, name: &millstream_p4::Symbol) -> BigInt {
-        if let NominalKind::Enumeration(Some(_), members) = &self.program.types.nominal(id).kind
+        if let NominalKind::Enumeration(Some(_), members) = &self.source.program.types.nominal(id).kind
             && let Some((_, Some(ConstantValue::Number(value)))) = members.iter().find(|(n, _)| n == name)
         {
             return value.clone();
@@ -167,7 +167,7 @@ impl<'p> Lowerer<'p> {
             ConstantValue::Number(number) => number.clone(),
             ConstantValue::Boolean(value) => u8::from(*value).into(),
             ConstantValue::Member(id, name) => self.member_number(*id, name),
-            ConstantValue::ErrorCode(name) => self.errors.get(name).copied()?.into(),
+            ConstantValue::ErrorCode(name) => self.source.errors.get(name).copied()?.into(),
             _ => return None,
         };
         let width = to.width()?;

@@ -60,7 +60,7 @@ pub(crate) fn hash_of(
         "csum16" => {
             let func = routine(l, "p4.sum16", || words16("p4.sum16", AluOp::Add));
             let sum = joined_words(l, func, &parts, AluOp::Add);
-            let sum = l.emitter.folded_sum(sum);
+            let sum = folded_sum(&mut l.emitter, sum);
             l.emitter.alu_with(AluOp::Xor, sum, 0xffff)
         }
         "xor16" => {
@@ -84,7 +84,7 @@ pub(crate) fn folded_words(l: &mut Lowerer<'_>, operand: &Operand, span: SourceS
     let start = l.emitter.pointer(start);
     let func = routine(l, "p4.sum16", || words16("p4.sum16", AluOp::Add));
     let sum = joined_words(l, func, &[(start, length)], AluOp::Add);
-    Ok(l.emitter.folded_sum(sum))
+    Ok(folded_sum(&mut l.emitter, sum))
 }
 
 pub(crate) fn random_word(l: &mut Lowerer<'_>) -> Scalar {
@@ -164,7 +164,7 @@ fn joined_words(l: &mut Lowerer<'_>, func: Func, parts: &[(Value, Value)], op: A
         if let Some(before) = length {
             let e = &mut l.emitter;
             if op == AluOp::Add {
-                words = e.folded_sum(words);
+                words = folded_sum(e, words);
             }
             let swapped = e.swapped(words, Size::H);
             let odd = e.and(before, 1);
@@ -176,14 +176,12 @@ fn joined_words(l: &mut Lowerer<'_>, func: Func, parts: &[(Value, Value)], op: A
     result.unwrap_or(zero)
 }
 
-impl Emitter {
-    /// Folds a sum of 16-bit words into 16 bits.
-    pub(crate) fn folded_sum(&mut self, mut sum: Value) -> Value {
-        for _ in 0..4 {
-            let high = self.alu_with(AluOp::Rsh, sum, 16);
-            let low = self.and(sum, 0xffff);
-            sum = self.alu(AluOp::Add, high, low);
-        }
-        sum
+/// Folds a sum of 16-bit words into 16 bits.
+pub(crate) fn folded_sum(emitter: &mut Emitter, mut sum: Value) -> Value {
+    for _ in 0..4 {
+        let high = emitter.alu_with(AluOp::Rsh, sum, 16);
+        let low = emitter.and(sum, 0xffff);
+        sum = emitter.alu(AluOp::Add, high, low);
     }
+    sum
 }

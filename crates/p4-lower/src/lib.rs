@@ -14,12 +14,10 @@
 mod aggregates;
 mod arguments;
 mod blocks;
-mod calls;
 mod constants;
 mod emitter;
 mod error;
-mod expressions;
-mod externs;
+mod extern_objects;
 mod filters;
 mod hashes;
 mod instances;
@@ -30,6 +28,7 @@ mod meters;
 mod methods;
 mod operators;
 mod packets;
+mod parser_errors;
 mod parsers;
 mod pipeline;
 mod portable;
@@ -37,8 +36,6 @@ mod psa;
 mod requests;
 mod routines;
 mod scope;
-mod statements;
-mod table_specs;
 mod tables;
 mod type_names;
 mod types;
@@ -51,10 +48,10 @@ use millstream_ir::Module;
 use millstream_p4::CompiledProgram;
 
 pub use error::LowerError;
+pub use lowerer::table_specs::PRIORITY_MAP;
 pub use meters::meter_layout;
 pub use parsers::MOST_STEPS;
 pub use pipeline::*;
-pub use table_specs::PRIORITY_MAP;
 
 /// A program as code, and its description.
 #[derive(Clone, Debug)]

@@ -13,48 +13,46 @@ const MASK: u64 = 0xffff_ffff;
 /// Bytes of a block.
 const BLOCK: u64 = 12;
 
-impl Emitter {
-    fn rotated(&mut self, word: Value, by: u64) -> Value {
-        let up = self.alu_with(AluOp::Lsh, word, by);
-        let down = self.alu_with(AluOp::Rsh, word, 32 - by);
-        let both = self.alu(AluOp::Or, up, down);
-        self.and(both, MASK)
-    }
+fn rotated(emitter: &mut Emitter, word: Value, by: u64) -> Value {
+    let up = emitter.alu_with(AluOp::Lsh, word, by);
+    let down = emitter.alu_with(AluOp::Rsh, word, 32 - by);
+    let both = emitter.alu(AluOp::Or, up, down);
+    emitter.and(both, MASK)
+}
 
-    fn short_sum(&mut self, a: Value, b: Value) -> Value {
-        let sum = self.alu(AluOp::Add, a, b);
-        self.and(sum, MASK)
-    }
+fn short_sum(emitter: &mut Emitter, a: Value, b: Value) -> Value {
+    let sum = emitter.alu(AluOp::Add, a, b);
+    emitter.and(sum, MASK)
+}
 
-    fn short_difference(&mut self, a: Value, b: Value) -> Value {
-        let difference = self.alu(AluOp::Sub, a, b);
-        self.and(difference, MASK)
-    }
+fn short_difference(emitter: &mut Emitter, a: Value, b: Value) -> Value {
+    let difference = emitter.alu(AluOp::Sub, a, b);
+    emitter.and(difference, MASK)
+}
 
-    /// `mix` of the original.
-    fn mixed(&mut self, words: [Value; 3]) -> [Value; 3] {
-        let mut words = words;
-        for (round, by) in [4, 6, 8, 16, 19, 4].into_iter().enumerate() {
-            let (x, y, z) = (round % 3, (round + 1) % 3, (round + 2) % 3);
-            let difference = self.short_difference(words[x], words[z]);
-            let turned = self.rotated(words[z], by);
-            words[x] = self.alu(AluOp::Xor, difference, turned);
-            words[z] = self.short_sum(words[z], words[y]);
-        }
-        words
+/// `mix` of the original.
+fn mixed(emitter: &mut Emitter, words: [Value; 3]) -> [Value; 3] {
+    let mut words = words;
+    for (round, by) in [4, 6, 8, 16, 19, 4].into_iter().enumerate() {
+        let (x, y, z) = (round % 3, (round + 1) % 3, (round + 2) % 3);
+        let difference = short_difference(emitter, words[x], words[z]);
+        let turned = rotated(emitter, words[z], by);
+        words[x] = emitter.alu(AluOp::Xor, difference, turned);
+        words[z] = short_sum(emitter, words[z], words[y]);
     }
+    words
+}
 
-    /// `final` of the original; gives its last word.
-    fn finished_words(&mut self, words: [Value; 3]) -> Value {
-        let mut words = words;
-        for (round, by) in [14, 11, 25, 16, 4, 14, 24].into_iter().enumerate() {
-            let (x, y) = ((round + 2) % 3, (round + 1) % 3);
-            let joined = self.alu(AluOp::Xor, words[x], words[y]);
-            let turned = self.rotated(words[y], by);
-            words[x] = self.short_difference(joined, turned);
-        }
-        words[2]
+/// `final` of the original; gives its last word.
+fn finished_words(emitter: &mut Emitter, words: [Value; 3]) -> Value {
+    let mut words = words;
+    for (round, by) in [14, 11, 25, 16, 4, 14, 24].into_iter().enumerate() {
+        let (x, y) = ((round + 2) % 3, (round + 1) % 3);
+        let joined = emitter.alu(AluOp::Xor, words[x], words[y]);
+        let turned = rotated(emitter, words[y], by);
+        words[x] = short_difference(emitter, joined, turned);
     }
+    words[2]
 }
 
 /// The function; its state is not used.
@@ -80,7 +78,7 @@ pub(crate) fn lookup3(name: &str) -> Function {
     let word = e.alu_with(AluOp::Rsh, place, 2);
     let mut added = words;
     for (index, to) in added.iter_mut().enumerate() {
-        let sum = e.short_sum(*to, part);
+        let sum = short_sum(&mut e, *to, part);
         let is_this = e.compare_with(Cond::Eq, word, index as u64);
         *to = e.select(is_this, sum, *to);
     }
@@ -88,11 +86,11 @@ pub(crate) fn lookup3(name: &str) -> Function {
     let is_full = e.compare_with(Cond::Eq, place, BLOCK - 1);
     let goes_on = e.compare(Cond::Lt, next, length);
     let mixes = e.both(is_full, goes_on);
-    let mixed = e.mixed(added);
+    let mixed = mixed(&mut e, added);
     let kept = [0, 1, 2].map(|index| e.select(mixes, mixed[index], added[index]));
     e.jump_with(head, &[next, kept[0], kept[1], kept[2]]);
     e.enter(behind);
-    let last = e.finished_words(words);
+    let last = finished_words(&mut e, words);
     let is_empty = e.compare_with(Cond::Eq, length, 0);
     let result = e.select(is_empty, words[2], last);
     e.effect(Op::Return {}, &[result]);

@@ -1,19 +1,33 @@
 //! State of the lowering: program, module, current function, scope and targets of control flow.
+//!
+//! Constructs are lowered by functions over [`Lowerer`]. Constructs that contain each other, as expressions and
+//! calls do, reach each other by methods of [`Lowerer`], so that their modules do not import each other.
+
+pub(crate) mod calls;
+pub(crate) mod expressions;
+pub(crate) mod externs;
+pub(crate) mod statements;
+pub(crate) mod table_specs;
 
 use std::rc::Rc;
 
-use millstream_ir::{Block, Func, Map, MapDecl, Module, Value};
-use millstream_p4::ast::{DeclarationKind, DeclarationTree};
+use millstream_ir::{
+    AluOp, AtomicOp, Block, Func, KeyLayout, KeyPiece, Map, MapDecl, Module, Op, Prov, Size, Type, Value,
+};
+use millstream_p4::ast::{BlockSyntax, DeclarationKind, DeclarationTree, ParameterSyntax, StatementTree};
+use millstream_p4::expression::{CallArgument, ExpressionTree, TypeSyntax};
 use millstream_p4::{CompiledProgram, SourceSpan, Symbol};
 use num_bigint::BigUint;
 use rustc_hash::FxHashMap;
 
+use crate::arguments::GivenArguments;
 use crate::emitter::Emitter;
 use crate::error::{LowerError, Lowered, refuse};
+use crate::lowerer::calls::CopyOuts;
 use crate::pipeline::{MarkKind, ObjectKind, ObjectSpec, Pipeline, SourceLine, TraceMark, TraceMarks};
-use crate::scope::Scope;
+use crate::scope::{BlockInstance, Instance, Scope};
 use crate::types::RuntimeType;
-use crate::values::{Place, Scalar};
+use crate::values::{Operand, Place, Scalar, Target};
 
 /// Most instructions of a function.
 const MOST_INSTRUCTIONS: usize = 1_000_000;
@@ -78,27 +92,27 @@ pub(crate) struct OutputBuffer {
     pub(crate) overflow: Block,
 }
 
-pub(crate) struct Lowerer<'p> {
+/// The program that is lowered, and its declarations by name.
+pub(crate) struct LoweredSource<'p> {
     pub(crate) program: &'p CompiledProgram,
-    pub(crate) options: crate::LowerOptions,
     pub(crate) globals: FxHashMap<Symbol, Vec<&'p DeclarationTree>>,
     pub(crate) errors: FxHashMap<Symbol, u64>,
-    pub(crate) module: Module,
-    pub(crate) pipeline: Pipeline,
-    pub(crate) emitter: Emitter,
-    pub(crate) scope: Rc<Scope<'p>>,
-    pub(crate) root: Rc<Scope<'p>>,
-    pub(crate) flow: Flow,
+}
+
+/// Data of the packet in the stage that is being lowered.
+#[derive(Default)]
+pub(crate) struct StageState {
     pub(crate) parser: Option<ParserFlow>,
     pub(crate) packet: Option<PacketAccess>,
     pub(crate) output: Option<OutputBuffer>,
     /// Fields of the engine: `engine.NAME`.
     pub(crate) engine: Option<Place>,
     pub(crate) standard: Option<Place>,
-    /// Functions of the module that compute hashes, by name.
-    pub(crate) routines: FxHashMap<&'static str, Func>,
-    /// Types without type parameters.
-    pub(crate) known_types: FxHashMap<millstream_p4::TypeId, RuntimeType>,
+}
+
+/// Objects of the program, and what their methods need to know.
+#[derive(Default)]
+pub(crate) struct LoweredObjects<'p> {
     pub(crate) global_objects: FxHashMap<Symbol, Rc<crate::scope::Instance<'p>>>,
     /// Types of the values of registers, by number of the object.
     pub(crate) register_types: FxHashMap<usize, RuntimeType>,
@@ -108,11 +122,28 @@ pub(crate) struct Lowerer<'p> {
     pub(crate) random_ranges: Vec<(BigUint, BigUint, RuntimeType)>,
     /// Colors that direct meters gave, by number of the object.
     pub(crate) colors: FxHashMap<usize, Place>,
-    /// Line records, by file and line.
-    lines: FxHashMap<(Symbol, u32), u32>,
     /// Sums of incremental checksums.
     pub(crate) sums: Vec<Option<Place>>,
     pub(crate) table_parts: Vec<crate::scope::TableParts<'p>>,
+}
+
+pub(crate) struct Lowerer<'p> {
+    pub(crate) source: LoweredSource<'p>,
+    pub(crate) options: crate::LowerOptions,
+    pub(crate) module: Module,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) emitter: Emitter,
+    pub(crate) scope: Rc<Scope<'p>>,
+    pub(crate) root: Rc<Scope<'p>>,
+    pub(crate) flow: Flow,
+    pub(crate) stage: StageState,
+    /// Functions of the module that compute hashes, by name.
+    pub(crate) routines: FxHashMap<&'static str, Func>,
+    /// Types without type parameters.
+    pub(crate) known_types: FxHashMap<millstream_p4::TypeId, RuntimeType>,
+    pub(crate) objects: LoweredObjects<'p>,
+    /// Line records, by file and line.
+    lines: FxHashMap<(Symbol, u32), u32>,
     pub(crate) depth: usize,
     /// Nesting of types and constants that are being resolved.
     references: usize,
@@ -138,31 +169,19 @@ impl<'p> Lowerer<'p> {
         let root = Scope::new(None);
         let block = emitter.block;
         Lowerer {
-            program,
+            source: LoweredSource { program, globals, errors },
             options: crate::LowerOptions::default(),
-            globals,
-            errors,
             module: Module::default(),
             pipeline: Pipeline { errors: names, ..Pipeline::default() },
             emitter,
             scope: root.clone(),
             root,
             flow: Flow { returns: block, result: None, exits: block, uses_exit: false, loops: Vec::new() },
-            parser: None,
-            packet: None,
-            output: None,
-            engine: None,
-            standard: None,
+            stage: StageState::default(),
+            objects: LoweredObjects::default(),
             routines: FxHashMap::default(),
             known_types: FxHashMap::default(),
-            global_objects: FxHashMap::default(),
-            register_types: FxHashMap::default(),
-            extern_notes: Vec::new(),
-            random_ranges: Vec::new(),
-            colors: FxHashMap::default(),
             lines: FxHashMap::default(),
-            sums: Vec::new(),
-            table_parts: Vec::new(),
             depth: 0,
             references: 0,
         }
@@ -230,7 +249,7 @@ impl<'p> Lowerer<'p> {
 
     /// Notes the line of the instructions that follow.
     pub(crate) fn mark_line(&mut self, span: SourceSpan) {
-        let place = self.program.sources.place(span);
+        let place = self.source.program.sources.place(span);
         let key = (Symbol::from(place.path.as_str()), place.line);
         let next = self.pipeline.lines.len() as u32;
         let record = *self.lines.entry(key).or_insert(next);
@@ -245,7 +264,7 @@ impl<'p> Lowerer<'p> {
         if !self.options.traces {
             return;
         }
-        let place = self.program.sources.place(span);
+        let place = self.source.program.sources.place(span);
         let mark = TraceMark { kind, line: SourceLine { path: place.path, line: place.line } };
         let mut trace = match self.pipeline.trace.take() {
             Some(trace) => trace,
@@ -258,7 +277,7 @@ impl<'p> Lowerer<'p> {
     }
 
     pub(crate) fn global(&self, name: &str) -> Option<&'p DeclarationTree> {
-        self.globals.get(name)?.first().copied()
+        self.source.globals.get(name)?.first().copied()
     }
 
     pub(crate) fn add_map(&mut self, name: &str, kind: u32, sizes: (u32, u32), max_entries: u32) -> Map {
@@ -314,12 +333,12 @@ impl<'p> Lowerer<'p> {
 
     pub(crate) fn packet(&self, span: SourceSpan) -> Lowered<PacketAccess> {
         let message = "the packet cannot be used here".to_owned();
-        self.packet.clone().ok_or(LowerError { span, message })
+        self.stage.packet.clone().ok_or(LowerError { span, message })
     }
 
     /// A field of the engine.
     pub(crate) fn engine_field(&self, name: &str, span: SourceSpan) -> Lowered<Place> {
-        let field = self.engine.as_ref().and_then(|engine| engine.field(name));
+        let field = self.stage.engine.as_ref().and_then(|engine| engine.field(name));
         let message = format!("this architecture does not have `{name}`");
         field.ok_or(LowerError { span, message })
     }
@@ -336,5 +355,150 @@ impl<'p> Lowerer<'p> {
         let words = self.emitter.masked(vec![word], width);
         let words = self.emitter.resized(&words, width.min(64), width, false);
         Scalar::bits(words, width)
+    }
+
+    /// Looks up an element of an array; its index is 0 if none is given.
+    pub(crate) fn array_element(&mut self, map: Map, index: Option<Value>) -> Value {
+        let index = index.unwrap_or_else(|| self.emitter.constant(0));
+        let key: KeyLayout = std::iter::once(KeyPiece { offset: 0, size: Size::W }).collect();
+        self.emitter.value(Op::MapLookup { map, key }, &[index], Type::Ptr(Prov::MapValueOrNull(map)))
+    }
+
+    /// Adds a packet and its bytes to a counter.
+    pub(crate) fn count(&mut self, base: Value, offset: i32, bytes: Value) {
+        let one = self.emitter.constant(1);
+        let add = |offset| Op::Atomic { op: AtomicOp::Add, size: Size::Dw, offset };
+        self.emitter.effect(add(offset), &[base, one]);
+        self.emitter.effect(add(offset + 8), &[base, bytes]);
+    }
+
+    /// Bytes of the packet as it came.
+    pub(crate) fn packet_bytes(&mut self) -> Value {
+        match &self.stage.packet {
+            Some(packet) => {
+                let (data, end) = (packet.data, packet.end);
+                self.emitter.alu(AluOp::Sub, end, data)
+            }
+            None => self.emitter.constant(0),
+        }
+    }
+
+    /// Lowers a call.
+    pub(crate) fn call(
+        &mut self,
+        function: &'p ExpressionTree,
+        types: &'p [TypeSyntax],
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+        hint: Option<&RuntimeType>,
+    ) -> Lowered<Operand> {
+        calls::call(self, function, types, arguments, span, hint)
+    }
+
+    /// Binds parameters: by reference where no other argument can overlap, else by copies.
+    pub(crate) fn bind_parameters(
+        &mut self,
+        parameters: &'p [ParameterSyntax],
+        arguments: &'p [CallArgument],
+        scope: &Rc<Scope<'p>>,
+        by_reference: bool,
+        span: SourceSpan,
+    ) -> Lowered<CopyOuts> {
+        calls::bind_parameters(self, parameters, arguments, scope, by_reference, span)
+    }
+
+    /// Lowers a body in place of a call.
+    pub(crate) fn inlined(
+        &mut self,
+        scope: Rc<Scope<'p>>,
+        copies: CopyOuts,
+        result: Option<Place>,
+        span: SourceSpan,
+        body: impl FnOnce(&mut Lowerer<'p>) -> Lowered<()>,
+    ) -> Lowered<Operand> {
+        calls::inlined(self, scope, copies, result, span, body)
+    }
+
+    /// Applies a parser or control.
+    pub(crate) fn apply_block(
+        &mut self,
+        block: &Rc<BlockInstance<'p>>,
+        arguments: &'p [CallArgument],
+        span: SourceSpan,
+    ) -> Lowered<Operand> {
+        calls::apply_block(self, block, arguments, span)
+    }
+
+    /// Lowers an expression whose value is a scalar. A number without a width takes the type of `hint`.
+    pub(crate) fn scalar(
+        &mut self,
+        expression: &'p ExpressionTree,
+        hint: Option<&RuntimeType>,
+    ) -> Lowered<Scalar> {
+        expressions::scalar(self, expression, hint)
+    }
+
+    /// Lowers an expression of any type.
+    pub(crate) fn operand(
+        &mut self,
+        expression: &'p ExpressionTree,
+        hint: Option<&RuntimeType>,
+    ) -> Lowered<Operand> {
+        expressions::operand(self, expression, hint)
+    }
+
+    /// Lowers an expression to an object in memory.
+    pub(crate) fn memory(
+        &mut self,
+        expression: &'p ExpressionTree,
+        hint: Option<&RuntimeType>,
+    ) -> Lowered<Place> {
+        expressions::memory(self, expression, hint)
+    }
+
+    /// Lowers an expression into an object that it does not read.
+    pub(crate) fn lower_into(&mut self, expression: &'p ExpressionTree, place: &Place) -> Lowered<()> {
+        expressions::lower_into(self, expression, place)
+    }
+
+    /// Finds the object that an expression names; constants have none.
+    pub(crate) fn target_of(&mut self, expression: &'p ExpressionTree) -> Lowered<Option<Target>> {
+        expressions::target_of(self, expression)
+    }
+
+    /// Makes an instance of an extern.
+    pub(crate) fn extern_instance(
+        &mut self,
+        kind: &Symbol,
+        types: Vec<RuntimeType>,
+        arguments: &GivenArguments<'p>,
+        path: String,
+        span: SourceSpan,
+    ) -> Lowered<Rc<Instance<'p>>> {
+        externs::extern_instance(self, kind, types, arguments, path, span)
+    }
+
+    /// Lowers the statements of a block.
+    pub(crate) fn block(&mut self, block: &'p BlockSyntax) -> Lowered<()> {
+        statements::lower_block(self, block)
+    }
+
+    pub(crate) fn statements(&mut self, statements: &'p [StatementTree]) -> Lowered<()> {
+        statements::statements(self, statements)
+    }
+
+    /// Declares a variable, constant, instance, action or table.
+    pub(crate) fn declare(&mut self, declaration: &'p DeclarationTree) -> Lowered<()> {
+        statements::declare(self, declaration)
+    }
+
+    /// Makes a value set; its key is the value's scalars, each at its alignment.
+    pub(crate) fn value_set(
+        &mut self,
+        syntax: &'p TypeSyntax,
+        size: &'p ExpressionTree,
+        name: String,
+    ) -> Lowered<std::rc::Rc<Instance<'p>>> {
+        table_specs::value_set(self, syntax, size, name)
     }
 }

@@ -39,71 +39,72 @@ const GREEN: u64 = 0;
 const YELLOW: u64 = 1;
 const RED: u64 = 2;
 
-impl Emitter {
-    /// Runs a meter on a number of units; gives the color, which is never better than one that is given.
-    pub(crate) fn run_meter(&mut self, meter: Address, units: Value, given: Option<Value>) -> Value {
-        let e = self;
-        let now = e.helper(TIME_HELPER, &[]);
-        let peak = e.load(meter.plus(PEAK_RATE), Size::Dw);
-        let (works, behind) = (e.new_block(), e.new_block());
-        let color = e.parameter(behind, Type::I64);
-        let idle = e.new_block();
-        e.branch_if(peak, works, idle);
-        e.enter(idle);
-        let green = e.constant(GREEN);
-        e.jump_with(behind, &[given.unwrap_or(green)]);
-        e.enter(works);
-        let last = e.load(meter.plus(LAST_TIME), Size::Dw);
-        let elapsed = e.alu(AluOp::Sub, now, last);
-        e.store(meter.plus(LAST_TIME), Size::Dw, now);
-        let cost = e.alu_with(AluOp::Mul, units, TOKEN_SCALE);
-        let high = e.refilled(meter, elapsed, (PEAK_RATE, PEAK_BURST, PEAK_TOKENS));
-        let low = e.refilled(meter, elapsed, (COMMITTED_RATE, COMMITTED_BURST, COMMITTED_TOKENS));
-        let mut over_peak = e.compare(Cond::Lt, high, cost);
-        let mut over_committed = e.compare(Cond::Lt, low, cost);
-        if let Some(color) = given {
-            let (is_red, is_yellow) =
-                (e.compare_with(Cond::Eq, color, RED), e.compare_with(Cond::Eq, color, YELLOW));
-            over_peak = e.either(over_peak, is_red);
-            over_committed = e.either(over_committed, is_yellow);
-        }
-        let high_left = e.alu(AluOp::Sub, high, cost);
-        let high_left = e.select(over_peak, high, high_left);
-        let keeps = e.either(over_peak, over_committed);
-        let low_left = e.alu(AluOp::Sub, low, cost);
-        let low_left = e.select(keeps, low, low_left);
-        e.store(meter.plus(PEAK_TOKENS), Size::Dw, high_left);
-        e.store(meter.plus(COMMITTED_TOKENS), Size::Dw, low_left);
-        let (yellow, red) = (e.constant(YELLOW), e.constant(RED));
-        let green = e.constant(GREEN);
-        let within = e.select(over_committed, yellow, green);
-        let result = e.select(over_peak, red, within);
-        e.jump_with(behind, &[result]);
-        e.enter(behind);
-        color
+/// Runs a meter on a number of units; gives the color, which is never better than one that is given.
+pub(crate) fn run_meter(emitter: &mut Emitter, meter: Address, units: Value, given: Option<Value>) -> Value {
+    let e = emitter;
+    let now = e.helper(TIME_HELPER, &[]);
+    let peak = e.load(meter.plus(PEAK_RATE), Size::Dw);
+    let (works, behind) = (e.new_block(), e.new_block());
+    let color = e.parameter(behind, Type::I64);
+    let idle = e.new_block();
+    e.branch_if(peak, works, idle);
+    e.enter(idle);
+    let green = e.constant(GREEN);
+    e.jump_with(behind, &[given.unwrap_or(green)]);
+    e.enter(works);
+    let last = e.load(meter.plus(LAST_TIME), Size::Dw);
+    let elapsed = e.alu(AluOp::Sub, now, last);
+    e.store(meter.plus(LAST_TIME), Size::Dw, now);
+    let cost = e.alu_with(AluOp::Mul, units, TOKEN_SCALE);
+    let high = refilled(e, meter, elapsed, (PEAK_RATE, PEAK_BURST, PEAK_TOKENS));
+    let low = refilled(e, meter, elapsed, (COMMITTED_RATE, COMMITTED_BURST, COMMITTED_TOKENS));
+    let mut over_peak = e.compare(Cond::Lt, high, cost);
+    let mut over_committed = e.compare(Cond::Lt, low, cost);
+    if let Some(color) = given {
+        let (is_red, is_yellow) =
+            (e.compare_with(Cond::Eq, color, RED), e.compare_with(Cond::Eq, color, YELLOW));
+        over_peak = e.either(over_peak, is_red);
+        over_committed = e.either(over_committed, is_yellow);
     }
+    let high_left = e.alu(AluOp::Sub, high, cost);
+    let high_left = e.select(over_peak, high, high_left);
+    let keeps = e.either(over_peak, over_committed);
+    let low_left = e.alu(AluOp::Sub, low, cost);
+    let low_left = e.select(keeps, low, low_left);
+    e.store(meter.plus(PEAK_TOKENS), Size::Dw, high_left);
+    e.store(meter.plus(COMMITTED_TOKENS), Size::Dw, low_left);
+    let (yellow, red) = (e.constant(YELLOW), e.constant(RED));
+    let green = e.constant(GREEN);
+    let within = e.select(over_committed, yellow, green);
+    let result = e.select(over_peak, red, within);
+    e.jump_with(behind, &[result]);
+    e.enter(behind);
+    color
 }
 
-impl Emitter {
-    /// Tokens of a bucket after some nanoseconds.
-    fn refilled(&mut self, meter: Address, elapsed: Value, (rate, burst, tokens): (u32, u32, u32)) -> Value {
-        let rate = self.load(meter.plus(rate), Size::Dw);
-        let burst = self.load(meter.plus(burst), Size::Dw);
-        let tokens = self.load(meter.plus(tokens), Size::Dw);
-        let most = self.alu_with(AluOp::Mul, burst, TOKEN_SCALE);
-        // The time is cut so that the product stays below 2^63; no bucket is that large.
-        let limit = self.constant(1 << 63);
-        let is_zero = self.compare_with(Cond::Eq, rate, 0);
-        let one = self.constant(1);
-        let divisor = self.select(is_zero, one, rate);
-        let longest = self.value(Op::Alu { op: AluOp::Div, width: Width::W64 }, &[limit, divisor], Type::I64);
-        let is_long = self.compare(Cond::Gt, elapsed, longest);
-        let elapsed = self.select(is_long, longest, elapsed);
-        let gained = self.alu(AluOp::Mul, elapsed, rate);
-        let sum = self.alu(AluOp::Add, tokens, gained);
-        let is_over = self.compare(Cond::Gt, sum, most);
-        self.select(is_over, most, sum)
-    }
+/// Tokens of a bucket after some nanoseconds.
+fn refilled(
+    emitter: &mut Emitter,
+    meter: Address,
+    elapsed: Value,
+    (rate, burst, tokens): (u32, u32, u32),
+) -> Value {
+    let rate = emitter.load(meter.plus(rate), Size::Dw);
+    let burst = emitter.load(meter.plus(burst), Size::Dw);
+    let tokens = emitter.load(meter.plus(tokens), Size::Dw);
+    let most = emitter.alu_with(AluOp::Mul, burst, TOKEN_SCALE);
+    // The time is cut so that the product stays below 2^63; no bucket is that large.
+    let limit = emitter.constant(1 << 63);
+    let is_zero = emitter.compare_with(Cond::Eq, rate, 0);
+    let one = emitter.constant(1);
+    let divisor = emitter.select(is_zero, one, rate);
+    let longest = emitter.value(Op::Alu { op: AluOp::Div, width: Width::W64 }, &[limit, divisor], Type::I64);
+    let is_long = emitter.compare(Cond::Gt, elapsed, longest);
+    let elapsed = emitter.select(is_long, longest, elapsed);
+    let gained = emitter.alu(AluOp::Mul, elapsed, rate);
+    let sum = emitter.alu(AluOp::Add, tokens, gained);
+    let is_over = emitter.compare(Cond::Gt, sum, most);
+    emitter.select(is_over, most, sum)
 }
 
 /// Units of the packet for a meter of bytes or packets.

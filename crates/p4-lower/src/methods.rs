@@ -7,11 +7,12 @@ use millstream_p4::{SourceName, SourceSpan};
 
 use crate::arguments::{GivenArguments, argument, ordered};
 use crate::error::{Lowered, refuse};
-use crate::lowerer::Lowerer;
+use crate::lowerer::{Lowerer, externs};
 use crate::scope::{Binding, Instance};
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar};
 use crate::writer::emit_call;
+use crate::{instances, packets, tables};
 
 pub(crate) fn method_call<'p>(
     l: &mut Lowerer<'p>,
@@ -25,13 +26,13 @@ pub(crate) fn method_call<'p>(
         && !name.is_global
         && let Some((Binding::Table(declaration), found)) = l.scope.find(&name.name.text)
     {
-        return l.apply_table(declaration, found, arguments, span);
+        return tables::apply_table(l, declaration, found, arguments, span);
     }
-    if let Some(instance) = l.find_instance(base) {
+    if let Some(instance) = instances::find_instance(l, base) {
         return match &*instance {
             Instance::PacketIn => {
                 let values = method_arguments(l, "packet_in", &member.text, arguments, span)?;
-                l.packet_method(&member.text, types, &values, span)
+                packets::packet_method(l, &member.text, types, &values, span)
             }
             Instance::PacketOut => {
                 let values = method_arguments(l, "packet_out", &member.text, arguments, span)?;
@@ -40,14 +41,14 @@ pub(crate) fn method_call<'p>(
             Instance::Block(block) => l.apply_block(block, arguments, span),
             Instance::Extern(kind, number) => {
                 let values = method_arguments(l, kind, &member.text, arguments, span)?;
-                l.extern_method(kind, *number, &member.text, &values, span)
+                externs::extern_method(l, kind, *number, &member.text, &values, span)
             }
             Instance::ValueSet(_) => refuse(span, "a value set has no methods"),
         };
     }
     let place = l.memory(base, None)?;
     if &*member.text == "setValid" {
-        l.forget_siblings(base, &place)?;
+        packets::forget_siblings(l, base, &place)?;
     }
     let values: Vec<_> = arguments.iter().map(|argument| argument.value.as_ref()).collect();
     value_method(l, &place, &member.text, &values, span)
@@ -139,28 +140,4 @@ fn move_stack(l: &mut Lowerer<'_>, stack: &Place, count: u32, is_push: bool) {
         }
     };
     e.store(stack.address, Size::W, moved);
-}
-
-/// `next` or `last` of a stack; outside of it the parser stops with an error.
-pub(crate) fn stack_end(
-    l: &mut Lowerer<'_>,
-    stack: &Place,
-    member: &str,
-    span: SourceSpan,
-) -> Lowered<Place> {
-    let RuntimeType::Stack(element, count) = &stack.value_type else {
-        return refuse(span, "this is no stack");
-    };
-    let next = l.emitter.load(stack.address, Size::W);
-    let e = &mut l.emitter;
-    let (index, is_inside) = match member {
-        "next" => (next, e.compare_with(Cond::Lt, next, u64::from(*count))),
-        _ => {
-            let last = e.alu_with(AluOp::Sub, next, 1);
-            (last, e.compare_with(Cond::Lt, last, u64::from(*count)))
-        }
-    };
-    l.require(is_inside, "StackOutOfBounds", span)?;
-    let address = l.element_address(stack, index, element);
-    Ok(Place::new(address, (**element).clone()))
 }

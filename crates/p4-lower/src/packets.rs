@@ -11,6 +11,7 @@ use crate::arguments::{GivenArguments, argument};
 use crate::emitter::{Address, Emitter};
 use crate::error::{Lowered, refuse};
 use crate::lowerer::Lowerer;
+use crate::parser_errors;
 use crate::types::{PREFIX, RuntimeType};
 use crate::values::{Operand, Place, Scalar, Target, chunks};
 
@@ -85,247 +86,251 @@ impl Emitter {
     }
 }
 
-impl<'p> Lowerer<'p> {
-    pub(crate) fn packet_method(
-        &mut self,
-        method: &str,
-        types: &'p [TypeSyntax],
-        arguments: &GivenArguments<'p>,
-        span: SourceSpan,
-    ) -> Lowered<Operand> {
-        match (method, arguments.len()) {
-            ("extract", 1 | 2) => self.extract(types, arguments, span)?,
-            ("lookahead", _) => return self.lookahead(types, span),
-            ("advance", 1) => {
-                let bits = self.scalar(argument(arguments, 0, span)?, Some(&RuntimeType::Bits(32, false)))?;
-                let bytes = self.whole_bytes(bits.words[0], span)?;
-                self.reserve(bytes, "PacketTooShort", span)?;
-                self.move_cursor(bytes, span)?;
-            }
-            ("length", 0) => {
-                let packet = self.packet(span)?;
-                let length = self.emitter.value(
-                    Op::Alu { op: AluOp::Sub, width: Width::W64 },
-                    &[packet.end, packet.data],
-                    Type::I64,
-                );
-                return Ok(Operand::Scalar(Scalar::bits(vec![length], 32)));
-            }
-            _ => return refuse(span, format!("the method `{method}` is not supported here")),
+pub(crate) fn packet_method<'p>(
+    l: &mut Lowerer<'p>,
+    method: &str,
+    types: &'p [TypeSyntax],
+    arguments: &GivenArguments<'p>,
+    span: SourceSpan,
+) -> Lowered<Operand> {
+    match (method, arguments.len()) {
+        ("extract", 1 | 2) => extract(l, types, arguments, span)?,
+        ("lookahead", _) => return lookahead(l, types, span),
+        ("advance", 1) => {
+            let bits = l.scalar(argument(arguments, 0, span)?, Some(&RuntimeType::Bits(32, false)))?;
+            let bytes = whole_bytes(l, bits.words[0], span)?;
+            reserve(l, bytes, "PacketTooShort", span)?;
+            move_cursor(l, bytes, span)?;
         }
-        Ok(Operand::Nothing)
-    }
-
-    /// Bytes of a number of bits, which has to be a multiple of 8.
-    fn whole_bytes(&mut self, bits: Value, span: SourceSpan) -> Lowered<Value> {
-        let e = &mut self.emitter;
-        let rest = e.and(bits, 7);
-        let bytes = e.alu_with(AluOp::Rsh, bits, 3);
-        if self.emitter.known(rest) != Some(0) {
-            let is_whole = self.emitter.compare_with(Cond::Eq, rest, 0);
-            self.require(is_whole, "ParserInvalidArgument", span)?;
-        }
-        Ok(bytes)
-    }
-
-    /// Makes sure that bytes are left, and gives the address of the first one.
-    fn reserve(&mut self, bytes: Value, error: &str, span: SourceSpan) -> Lowered<Address> {
-        let packet = self.packet(span)?;
-        let cursor = self.emitter.load_scalar(&packet.cursor);
-        let start = self.emitter.offset_pointer(packet.data, cursor.words[0]);
-        let end = self.emitter.offset_pointer(start, bytes);
-        let fits = self.emitter.compare(Cond::Le, end, packet.end);
-        self.require(fits, error, span)?;
-        Ok(Address::pointer(start))
-    }
-
-    fn move_cursor(&mut self, bytes: Value, span: SourceSpan) -> Lowered<()> {
-        let packet = self.packet(span)?;
-        let cursor = self.emitter.load_scalar(&packet.cursor);
-        let moved = self.emitter.alu(AluOp::Add, cursor.words[0], bytes);
-        self.emitter.store_scalar(&packet.cursor, &Scalar::bits(vec![moved], 32));
-        Ok(())
-    }
-
-    fn lookahead(&mut self, types: &'p [TypeSyntax], span: SourceSpan) -> Lowered<Operand> {
-        let Some(syntax) = types.first() else {
-            return refuse(span, "`lookahead` needs its type argument here");
-        };
-        let value_type = self.type_of_syntax(syntax)?;
-        let bits = value_type.packed_bits();
-        let bytes = self.emitter.constant(u64::from(bits.div_ceil(8)));
-        let at = self.reserve(bytes, "PacketTooShort", span)?;
-        let packed = self.emitter.load_packed(at, bits.div_ceil(8));
-        let place = self.emitter.variable(value_type);
-        let total = bits.div_ceil(8) * 8;
-        self.unpack(&place, &packed, (total, total), span)?;
-        Ok(match place.value_type.is_scalar() {
-            true => Operand::Scalar(self.emitter.load_scalar(&place)),
-            false => Operand::Memory(place),
-        })
-    }
-
-    /// Sets an object from bits: `at` bits of the total of `words` are left. Gives what is left behind.
-    fn unpack(
-        &mut self,
-        place: &Place,
-        words: &[Value],
-        (at, total): (u32, u32),
-        span: SourceSpan,
-    ) -> Lowered<u32> {
-        if let Some(width) = place.value_type.width() {
-            let words = self.emitter.bits_from(words, at - width, width);
-            let value = Scalar { words, value_type: place.value_type.clone() };
-            self.emitter.store_scalar(place, &value);
-            return Ok(at - width);
-        }
-        if let RuntimeType::Header(_) = place.value_type {
-            self.emitter.store_constant(place.address, Size::B, 1);
-        }
-        let parts = match &place.value_type {
-            RuntimeType::Stack(..) => place.elements(),
-            RuntimeType::Struct(_) | RuntimeType::Header(_) => place.fields(),
-            _ => return refuse(span, "`lookahead` of this type is not supported"),
-        };
-        let mut left = at;
-        for part in parts {
-            left = self.unpack(&part, words, (left, total), span)?;
-        }
-        Ok(left)
-    }
-
-    fn extract(
-        &mut self,
-        types: &'p [TypeSyntax],
-        arguments: &GivenArguments<'p>,
-        span: SourceSpan,
-    ) -> Lowered<()> {
-        let variable = match arguments.get(1).copied().flatten() {
-            Some(bits) => Some(self.scalar(bits, Some(&RuntimeType::Bits(32, false)))?.words[0]),
-            None => None,
-        };
-        let Some(expression) = arguments.first().copied().flatten() else {
-            let Some(syntax) = types.first() else {
-                return refuse(span, "`extract` of `_` needs its type argument");
-            };
-            let skipped = self.type_of_syntax(syntax)?;
-            let skipped = self.emitter.variable(skipped);
-            return self.extract_header(&skipped, variable, span);
-        };
-        let target = self.target_of(expression)?;
-        let Some(Target::Memory(header)) = target else {
-            return refuse(expression.span, "`extract` needs a header");
-        };
-        if !matches!(header.value_type, RuntimeType::Header(_)) {
-            return refuse(expression.span, "only headers can be extracted");
-        }
-        self.forget_siblings(expression, &header)?;
-        self.extract_header(&header, variable, span)?;
-        self.fill_next(expression)
-    }
-
-    /// Counts the element of a stack that `next` named.
-    fn fill_next(&mut self, expression: &'p ExpressionTree) -> Lowered<()> {
-        let ExpressionKind::Member(base, member) = &expression.kind else { return Ok(()) };
-        match self.type_of(base)? {
-            RuntimeType::Stack(..) if &*member.text == "next" => {
-                let stack = self.memory(base, None)?;
-                let next = self.emitter.load(stack.address, Size::W);
-                let next = self.emitter.alu_with(AluOp::Add, next, 1);
-                self.emitter.store(stack.address, Size::W, next);
-                Ok(())
-            }
-            _ => self.fill_next(base),
-        }
-    }
-
-    /// Makes the other members of a header union invalid.
-    pub(crate) fn forget_siblings(&mut self, expression: &'p ExpressionTree, header: &Place) -> Lowered<()> {
-        let ExpressionKind::Member(base, _) = &expression.kind else { return Ok(()) };
-        let RuntimeType::Union(_) = self.type_of(base)? else { return Ok(()) };
-        let union = self.memory(base, None)?;
-        for member in union.fields() {
-            if member.address != header.address {
-                self.emitter.clear(&member);
-            }
-        }
-        Ok(())
-    }
-
-    fn extract_header(&mut self, header: &Place, variable: Option<Value>, span: SourceSpan) -> Lowered<()> {
-        let fields = header.fields();
-        let varbits = fields.iter().filter(|f| matches!(f.value_type, RuntimeType::Varbit(_))).count();
-        if varbits > 1 {
-            return refuse(span, "a header with several fields of variable size is not supported");
-        }
-        let fixed: u32 = fields.iter().filter_map(|field| field_bits(&field.value_type)).sum();
-        if !fixed.is_multiple_of(8) {
-            return refuse(
-                span,
-                format!("a header of {fixed} bits is not supported: bytes have to be whole"),
+        ("length", 0) => {
+            let packet = l.packet(span)?;
+            let length = l.emitter.value(
+                Op::Alu { op: AluOp::Sub, width: Width::W64 },
+                &[packet.end, packet.data],
+                Type::I64,
             );
+            return Ok(Operand::Scalar(Scalar::bits(vec![length], 32)));
         }
-        let extra = match (varbits, variable) {
-            (1, Some(bits)) => {
-                let bytes = self.whole_bytes(bits, span)?;
-                let limit = fields.iter().find_map(|field| match field.value_type {
-                    RuntimeType::Varbit(width) => Some(width),
-                    _ => None,
-                });
-                let fits = self.emitter.compare_with(Cond::Le, bits, u64::from(limit.unwrap_or(0)));
-                self.require(fits, "HeaderTooShort", span)?;
-                bytes
-            }
-            _ => self.emitter.constant(0),
+        _ => return refuse(span, format!("the method `{method}` is not supported here")),
+    }
+    Ok(Operand::Nothing)
+}
+
+/// Bytes of a number of bits, which has to be a multiple of 8.
+fn whole_bytes(l: &mut Lowerer<'_>, bits: Value, span: SourceSpan) -> Lowered<Value> {
+    let e = &mut l.emitter;
+    let rest = e.and(bits, 7);
+    let bytes = e.alu_with(AluOp::Rsh, bits, 3);
+    if l.emitter.known(rest) != Some(0) {
+        let is_whole = l.emitter.compare_with(Cond::Eq, rest, 0);
+        parser_errors::require(l, is_whole, "ParserInvalidArgument", span)?;
+    }
+    Ok(bytes)
+}
+
+/// Makes sure that bytes are left, and gives the address of the first one.
+fn reserve(l: &mut Lowerer<'_>, bytes: Value, error: &str, span: SourceSpan) -> Lowered<Address> {
+    let packet = l.packet(span)?;
+    let cursor = l.emitter.load_scalar(&packet.cursor);
+    let start = l.emitter.offset_pointer(packet.data, cursor.words[0]);
+    let end = l.emitter.offset_pointer(start, bytes);
+    let fits = l.emitter.compare(Cond::Le, end, packet.end);
+    parser_errors::require(l, fits, error, span)?;
+    Ok(Address::pointer(start))
+}
+
+fn move_cursor(l: &mut Lowerer<'_>, bytes: Value, span: SourceSpan) -> Lowered<()> {
+    let packet = l.packet(span)?;
+    let cursor = l.emitter.load_scalar(&packet.cursor);
+    let moved = l.emitter.alu(AluOp::Add, cursor.words[0], bytes);
+    l.emitter.store_scalar(&packet.cursor, &Scalar::bits(vec![moved], 32));
+    Ok(())
+}
+
+fn lookahead<'p>(l: &mut Lowerer<'p>, types: &'p [TypeSyntax], span: SourceSpan) -> Lowered<Operand> {
+    let Some(syntax) = types.first() else {
+        return refuse(span, "`lookahead` needs its type argument here");
+    };
+    let value_type = l.type_of_syntax(syntax)?;
+    let bits = value_type.packed_bits();
+    let bytes = l.emitter.constant(u64::from(bits.div_ceil(8)));
+    let at = reserve(l, bytes, "PacketTooShort", span)?;
+    let packed = l.emitter.load_packed(at, bits.div_ceil(8));
+    let place = l.emitter.variable(value_type);
+    let total = bits.div_ceil(8) * 8;
+    unpack(l, &place, &packed, (total, total), span)?;
+    Ok(match place.value_type.is_scalar() {
+        true => Operand::Scalar(l.emitter.load_scalar(&place)),
+        false => Operand::Memory(place),
+    })
+}
+
+/// Sets an object from bits: `at` bits of the total of `words` are left. Gives what is left behind.
+fn unpack(
+    l: &mut Lowerer<'_>,
+    place: &Place,
+    words: &[Value],
+    (at, total): (u32, u32),
+    span: SourceSpan,
+) -> Lowered<u32> {
+    if let Some(width) = place.value_type.width() {
+        let words = l.emitter.bits_from(words, at - width, width);
+        let value = Scalar { words, value_type: place.value_type.clone() };
+        l.emitter.store_scalar(place, &value);
+        return Ok(at - width);
+    }
+    if let RuntimeType::Header(_) = place.value_type {
+        l.emitter.store_constant(place.address, Size::B, 1);
+    }
+    let parts = match &place.value_type {
+        RuntimeType::Stack(..) => place.elements(),
+        RuntimeType::Struct(_) | RuntimeType::Header(_) => place.fields(),
+        _ => return refuse(span, "`lookahead` of this type is not supported"),
+    };
+    let mut left = at;
+    for part in parts {
+        left = unpack(l, &part, words, (left, total), span)?;
+    }
+    Ok(left)
+}
+
+fn extract<'p>(
+    l: &mut Lowerer<'p>,
+    types: &'p [TypeSyntax],
+    arguments: &GivenArguments<'p>,
+    span: SourceSpan,
+) -> Lowered<()> {
+    let variable = match arguments.get(1).copied().flatten() {
+        Some(bits) => Some(l.scalar(bits, Some(&RuntimeType::Bits(32, false)))?.words[0]),
+        None => None,
+    };
+    let Some(expression) = arguments.first().copied().flatten() else {
+        let Some(syntax) = types.first() else {
+            return refuse(span, "`extract` of `_` needs its type argument");
         };
-        let fixed_bytes = self.emitter.constant(u64::from(fixed / 8));
-        let total = self.emitter.alu(AluOp::Add, fixed_bytes, extra);
-        let mut at = self.reserve(total, "PacketTooShort", span)?;
-        let mut group: Vec<Place> = Vec::new();
-        let mut bits = 0;
-        for field in fields.iter().flat_map(flattened) {
-            if let RuntimeType::Varbit(_) = field.value_type {
-                if bits != 0 {
-                    return refuse(span, "a field of variable size has to begin at a whole byte");
-                }
-                self.extract_variable(&field, at, (variable, extra));
-                at = self.emitter.moved(at, extra);
-                continue;
-            }
-            bits += field.value_type.width().unwrap_or(0);
-            group.push(field);
-            if bits % 8 == 0 {
-                self.extract_group(&group, at, bits);
-                at = at.plus(bits / 8);
-                (group, bits) = (Vec::new(), 0);
-            }
-        }
-        self.emitter.store_constant(header.address, Size::B, 1);
-        self.move_cursor(total, span)
+        let skipped = l.type_of_syntax(syntax)?;
+        let skipped = l.emitter.variable(skipped);
+        return extract_header(l, &skipped, variable, span);
+    };
+    let target = l.target_of(expression)?;
+    let Some(Target::Memory(header)) = target else {
+        return refuse(expression.span, "`extract` needs a header");
+    };
+    if !matches!(header.value_type, RuntimeType::Header(_)) {
+        return refuse(expression.span, "only headers can be extracted");
     }
+    forget_siblings(l, expression, &header)?;
+    extract_header(l, &header, variable, span)?;
+    fill_next(l, expression)
+}
 
-    /// Fields that together have whole bytes.
-    fn extract_group(&mut self, group: &[Place], at: Address, bits: u32) {
-        if bits == 0 {
-            return;
+/// Counts the element of a stack that `next` named.
+fn fill_next<'p>(l: &mut Lowerer<'p>, expression: &'p ExpressionTree) -> Lowered<()> {
+    let ExpressionKind::Member(base, member) = &expression.kind else { return Ok(()) };
+    match l.type_of(base)? {
+        RuntimeType::Stack(..) if &*member.text == "next" => {
+            let stack = l.memory(base, None)?;
+            let next = l.emitter.load(stack.address, Size::W);
+            let next = l.emitter.alu_with(AluOp::Add, next, 1);
+            l.emitter.store(stack.address, Size::W, next);
+            Ok(())
         }
-        let words = self.emitter.load_packed(at, bits / 8);
-        let mut left = bits;
-        for field in group {
-            let width = field.value_type.width().unwrap_or(0);
-            left -= width;
-            let words = self.emitter.bits_from(&words, left, width);
-            let value = Scalar { words, value_type: field.value_type.clone() };
-            self.emitter.store_scalar(field, &value);
+        _ => fill_next(l, base),
+    }
+}
+
+/// Makes the other members of a header union invalid.
+pub(crate) fn forget_siblings<'p>(
+    l: &mut Lowerer<'p>,
+    expression: &'p ExpressionTree,
+    header: &Place,
+) -> Lowered<()> {
+    let ExpressionKind::Member(base, _) = &expression.kind else { return Ok(()) };
+    let RuntimeType::Union(_) = l.type_of(base)? else { return Ok(()) };
+    let union = l.memory(base, None)?;
+    for member in union.fields() {
+        if member.address != header.address {
+            l.emitter.clear(&member);
         }
     }
+    Ok(())
+}
 
-    fn extract_variable(&mut self, field: &Place, at: Address, (bits, bytes): (Option<Value>, Value)) {
-        self.emitter.clear(field);
-        if let Some(bits) = bits {
-            self.emitter.store(field.address, Size::W, bits);
-            self.emitter.copy_bytes(at, field.address.plus(PREFIX), bytes);
+fn extract_header(
+    l: &mut Lowerer<'_>,
+    header: &Place,
+    variable: Option<Value>,
+    span: SourceSpan,
+) -> Lowered<()> {
+    let fields = header.fields();
+    let varbits = fields.iter().filter(|f| matches!(f.value_type, RuntimeType::Varbit(_))).count();
+    if varbits > 1 {
+        return refuse(span, "a header with several fields of variable size is not supported");
+    }
+    let fixed: u32 = fields.iter().filter_map(|field| field_bits(&field.value_type)).sum();
+    if !fixed.is_multiple_of(8) {
+        return refuse(span, format!("a header of {fixed} bits is not supported: bytes have to be whole"));
+    }
+    let extra = match (varbits, variable) {
+        (1, Some(bits)) => {
+            let bytes = whole_bytes(l, bits, span)?;
+            let limit = fields.iter().find_map(|field| match field.value_type {
+                RuntimeType::Varbit(width) => Some(width),
+                _ => None,
+            });
+            let fits = l.emitter.compare_with(Cond::Le, bits, u64::from(limit.unwrap_or(0)));
+            parser_errors::require(l, fits, "HeaderTooShort", span)?;
+            bytes
         }
+        _ => l.emitter.constant(0),
+    };
+    let fixed_bytes = l.emitter.constant(u64::from(fixed / 8));
+    let total = l.emitter.alu(AluOp::Add, fixed_bytes, extra);
+    let mut at = reserve(l, total, "PacketTooShort", span)?;
+    let mut group: Vec<Place> = Vec::new();
+    let mut bits = 0;
+    for field in fields.iter().flat_map(flattened) {
+        if let RuntimeType::Varbit(_) = field.value_type {
+            if bits != 0 {
+                return refuse(span, "a field of variable size has to begin at a whole byte");
+            }
+            extract_variable(l, &field, at, (variable, extra));
+            at = l.emitter.moved(at, extra);
+            continue;
+        }
+        bits += field.value_type.width().unwrap_or(0);
+        group.push(field);
+        if bits % 8 == 0 {
+            extract_group(l, &group, at, bits);
+            at = at.plus(bits / 8);
+            (group, bits) = (Vec::new(), 0);
+        }
+    }
+    l.emitter.store_constant(header.address, Size::B, 1);
+    move_cursor(l, total, span)
+}
+
+/// Fields that together have whole bytes.
+fn extract_group(l: &mut Lowerer<'_>, group: &[Place], at: Address, bits: u32) {
+    if bits == 0 {
+        return;
+    }
+    let words = l.emitter.load_packed(at, bits / 8);
+    let mut left = bits;
+    for field in group {
+        let width = field.value_type.width().unwrap_or(0);
+        left -= width;
+        let words = l.emitter.bits_from(&words, left, width);
+        let value = Scalar { words, value_type: field.value_type.clone() };
+        l.emitter.store_scalar(field, &value);
+    }
+}
+
+fn extract_variable(l: &mut Lowerer<'_>, field: &Place, at: Address, (bits, bytes): (Option<Value>, Value)) {
+    l.emitter.clear(field);
+    if let Some(bits) = bits {
+        l.emitter.store(field.address, Size::W, bits);
+        l.emitter.copy_bytes(at, field.address.plus(PREFIX), bytes);
     }
 }
 

@@ -15,244 +15,216 @@ use crate::pipeline::MarkKind;
 use crate::scope::Instance;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar};
+use crate::{instances, parser_errors, tables};
 
 /// Most states that a parser with loops enters for a packet, unless the engine wants less.
 pub const MOST_STEPS: u64 = 4096;
 
-impl<'p> Lowerer<'p> {
-    /// Lowers the states of a parser; the code goes on behind `accept`.
-    pub(crate) fn parser_states(&mut self, states: &'p [ParserState], span: SourceSpan) -> Lowered<()> {
-        let accept = self.emitter.new_block();
-        let reject = match &self.parser {
-            Some(outer) => outer.reject,
-            None => return refuse(span, "a parser cannot be applied here"),
+/// Lowers the states of a parser; the code goes on behind `accept`.
+pub(crate) fn parser_states<'p>(
+    l: &mut Lowerer<'p>,
+    states: &'p [ParserState],
+    span: SourceSpan,
+) -> Lowered<()> {
+    let accept = l.emitter.new_block();
+    let reject = match &l.stage.parser {
+        Some(outer) => outer.reject,
+        None => return refuse(span, "a parser cannot be applied here"),
+    };
+    let blocks: FxHashMap<Symbol, _> =
+        states.iter().map(|state| (state.name.text.clone(), l.emitter.new_block())).collect();
+    let steps = has_loop(states).then(|| l.emitter.variable(RuntimeType::Bits(32, false)));
+    let Some(start) = blocks.get("start").copied() else {
+        return refuse(span, "the parser has no state `start`");
+    };
+    l.emitter.jump(start);
+    let flow = ParserFlow { states: blocks.clone(), accept, reject, steps };
+    let outer = l.stage.parser.replace(flow);
+    for state in states {
+        l.emitter.enter(blocks[&state.name.text]);
+        l.mark(MarkKind::ParserState(state.name.text.to_string()), state.name.span);
+        count_step(l, span)?;
+        l.nested(|l| {
+            l.statements(&state.statements)?;
+            transition(l, state)
+        })?;
+    }
+    l.stage.parser = outer;
+    l.emitter.enter(accept);
+    Ok(())
+}
+
+fn count_step(l: &mut Lowerer<'_>, span: SourceSpan) -> Lowered<()> {
+    let Some(steps) = l.stage.parser.as_ref().and_then(|parser| parser.steps.clone()) else { return Ok(()) };
+    let count = l.emitter.load_scalar(&steps);
+    let next = l.emitter.alu_with(AluOp::Add, count.words[0], 1);
+    l.emitter.store_scalar(&steps, &Scalar::bits(vec![next], 32));
+    let is_inside = l.emitter.compare_with(Cond::Le, next, l.options.most_steps);
+    parser_errors::require(l, is_inside, "ParserTimeout", span)
+}
+
+fn transition<'p>(l: &mut Lowerer<'p>, state: &'p ParserState) -> Lowered<()> {
+    match &state.transition {
+        None => go_to(l, "reject", state.name.span),
+        Some(StateTransition::Direct(name)) => go_to(l, &name.text, name.span),
+        Some(StateTransition::Select(keys, cases, span)) => select_transition(l, keys, cases, *span),
+    }
+}
+
+fn state_block(l: &Lowerer<'_>, name: &str, span: SourceSpan) -> Lowered<millstream_ir::Block> {
+    let found = l.stage.parser.as_ref().and_then(|parser| match name {
+        "accept" => Some(parser.accept),
+        "reject" => Some(parser.reject),
+        _ => parser.states.get(name).copied(),
+    });
+    match found {
+        Some(block) => Ok(block),
+        None => refuse(span, format!("there is no state `{name}`")),
+    }
+}
+
+fn go_to(l: &mut Lowerer<'_>, name: &str, span: SourceSpan) -> Lowered<()> {
+    let block = state_block(l, name, span)?;
+    l.emitter.jump(block);
+    Ok(())
+}
+
+fn select_transition<'p>(
+    l: &mut Lowerer<'p>,
+    keys: &'p [ExpressionTree],
+    cases: &'p [SelectCase],
+    span: SourceSpan,
+) -> Lowered<()> {
+    let mut values = Vec::new();
+    for (at, key) in keys.iter().enumerate() {
+        let hint = key_hint(l, key, cases, at)?;
+        match l.operand(key, hint.as_ref())? {
+            Operand::Scalar(scalar) => values.push(scalar),
+            Operand::Memory(place) => values.extend(scalars_of(l, &place, key.span)?),
+            _ => return refuse(key.span, "this key is not supported"),
+        }
+    }
+    for case in cases {
+        let block = state_block(l, &case.state.text, case.state.span)?;
+        let truth = keyset(l, &case.keyset, &values)?;
+        let next = l.emitter.new_block();
+        l.emitter.branch_if(truth, block, next);
+        l.emitter.enter(next);
+    }
+    parser_errors::fail_parser(l, "NoMatch", span)
+}
+
+/// Type of a key that is a number without a width: that of a case.
+fn key_hint<'p>(
+    l: &mut Lowerer<'p>,
+    key: &'p ExpressionTree,
+    cases: &'p [SelectCase],
+    at: usize,
+) -> Lowered<Option<RuntimeType>> {
+    if l.type_of(key)? != RuntimeType::Integer {
+        return Ok(None);
+    }
+    for case in cases {
+        let part = match &case.keyset.kind {
+            ExpressionKind::KeysetTuple(parts) => parts.get(at),
+            _ => Some(&case.keyset),
         };
-        let blocks: FxHashMap<Symbol, _> =
-            states.iter().map(|state| (state.name.text.clone(), self.emitter.new_block())).collect();
-        let steps = has_loop(states).then(|| self.emitter.variable(RuntimeType::Bits(32, false)));
-        let Some(start) = blocks.get("start").copied() else {
-            return refuse(span, "the parser has no state `start`");
-        };
-        self.emitter.jump(start);
-        let flow = ParserFlow { states: blocks.clone(), accept, reject, steps };
-        let outer = self.parser.replace(flow);
-        for state in states {
-            self.emitter.enter(blocks[&state.name.text]);
-            self.mark(MarkKind::ParserState(state.name.text.to_string()), state.name.span);
-            self.count_step(span)?;
-            self.nested(|l| {
-                l.statements(&state.statements)?;
-                l.transition(state)
-            })?;
-        }
-        self.parser = outer;
-        self.emitter.enter(accept);
-        Ok(())
-    }
-
-    fn count_step(&mut self, span: SourceSpan) -> Lowered<()> {
-        let Some(steps) = self.parser.as_ref().and_then(|parser| parser.steps.clone()) else { return Ok(()) };
-        let count = self.emitter.load_scalar(&steps);
-        let next = self.emitter.alu_with(AluOp::Add, count.words[0], 1);
-        self.emitter.store_scalar(&steps, &Scalar::bits(vec![next], 32));
-        let is_inside = self.emitter.compare_with(Cond::Le, next, self.options.most_steps);
-        self.require(is_inside, "ParserTimeout", span)
-    }
-
-    fn transition(&mut self, state: &'p ParserState) -> Lowered<()> {
-        match &state.transition {
-            None => self.go_to("reject", state.name.span),
-            Some(StateTransition::Direct(name)) => self.go_to(&name.text, name.span),
-            Some(StateTransition::Select(keys, cases, span)) => self.select_transition(keys, cases, *span),
-        }
-    }
-
-    fn state_block(&self, name: &str, span: SourceSpan) -> Lowered<millstream_ir::Block> {
-        let found = self.parser.as_ref().and_then(|parser| match name {
-            "accept" => Some(parser.accept),
-            "reject" => Some(parser.reject),
-            _ => parser.states.get(name).copied(),
-        });
-        match found {
-            Some(block) => Ok(block),
-            None => refuse(span, format!("there is no state `{name}`")),
-        }
-    }
-
-    fn go_to(&mut self, name: &str, span: SourceSpan) -> Lowered<()> {
-        let block = self.state_block(name, span)?;
-        self.emitter.jump(block);
-        Ok(())
-    }
-
-    fn select_transition(
-        &mut self,
-        keys: &'p [ExpressionTree],
-        cases: &'p [SelectCase],
-        span: SourceSpan,
-    ) -> Lowered<()> {
-        let mut values = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            let hint = self.key_hint(key, cases, at)?;
-            match self.operand(key, hint.as_ref())? {
-                Operand::Scalar(scalar) => values.push(scalar),
-                Operand::Memory(place) => values.extend(self.scalars_of(&place, key.span)?),
-                _ => return refuse(key.span, "this key is not supported"),
-            }
-        }
-        for case in cases {
-            let block = self.state_block(&case.state.text, case.state.span)?;
-            let truth = self.keyset(&case.keyset, &values)?;
-            let next = self.emitter.new_block();
-            self.emitter.branch_if(truth, block, next);
-            self.emitter.enter(next);
-        }
-        self.fail_parser("NoMatch", span)
-    }
-
-    /// Type of a key that is a number without a width: that of a case.
-    fn key_hint(
-        &mut self,
-        key: &'p ExpressionTree,
-        cases: &'p [SelectCase],
-        at: usize,
-    ) -> Lowered<Option<RuntimeType>> {
-        if self.type_of(key)? != RuntimeType::Integer {
-            return Ok(None);
-        }
-        for case in cases {
-            let part = match &case.keyset.kind {
-                ExpressionKind::KeysetTuple(parts) => parts.get(at),
-                _ => Some(&case.keyset),
-            };
-            if let Some(part) = part {
-                let own = self.type_of(part)?;
-                if own.is_scalar() {
-                    return Ok(Some(own));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// Scalars of an aggregate in order.
-    pub(crate) fn scalars_of(&mut self, place: &Place, span: SourceSpan) -> Lowered<Vec<Scalar>> {
-        if place.value_type.is_scalar() {
-            return Ok(vec![self.emitter.load_scalar(place)]);
-        }
-        let parts = match &place.value_type {
-            RuntimeType::Stack(..) => place.elements(),
-            RuntimeType::Struct(_) | RuntimeType::Header(_) => place.fields(),
-            _ => return refuse(span, "a value of this type is not supported here"),
-        };
-        let mut scalars = Vec::new();
-        for part in parts {
-            scalars.extend(self.scalars_of(&part, span)?);
-        }
-        Ok(scalars)
-    }
-
-    /// Tests if values are in a set.
-    pub(crate) fn keyset(&mut self, set: &'p ExpressionTree, values: &[Scalar]) -> Lowered<Value> {
-        let parts: &'p [ExpressionTree] = match &set.kind {
-            ExpressionKind::KeysetTuple(parts) => parts,
-            ExpressionKind::List(parts) if values.len() == parts.len() => parts,
-            ExpressionKind::Anything | ExpressionKind::Default => return Ok(self.emitter.truth(true)),
-            _ => std::slice::from_ref(set),
-        };
-        if parts.len() == 1 {
-            if let Some(instance) = self.find_instance(&parts[0])
-                && let Instance::ValueSet(number) = &*instance
-            {
-                return self.value_set_has(*number, values, set.span);
-            }
-            if values.len() > 1 {
-                return self.equal_to_aggregate(&parts[0], values);
-            }
-        }
-        if parts.len() != values.len() {
-            return refuse(set.span, "this set has another number of values than the key");
-        }
-        let mut result = self.emitter.truth(true);
-        for (part, value) in parts.iter().zip(values) {
-            let truth = self.set_has(part, value)?;
-            result = self.emitter.both(result, truth);
-        }
-        Ok(result)
-    }
-
-    fn equal_to_aggregate(&mut self, set: &'p ExpressionTree, values: &[Scalar]) -> Lowered<Value> {
-        let place = self.memory(set, None)?;
-        let parts = self.scalars_of(&place, set.span)?;
-        let mut result = self.emitter.truth(parts.len() == values.len());
-        for (part, value) in parts.iter().zip(values) {
-            let equal = self.emitter.equal_words(&part.words, &value.words);
-            result = self.emitter.both(result, equal);
-        }
-        Ok(result)
-    }
-
-    /// Tests if a scalar is in a set.
-    fn set_has(&mut self, set: &'p ExpressionTree, value: &Scalar) -> Lowered<Value> {
-        let hint = Some(&value.value_type);
-        match &set.kind {
-            ExpressionKind::Anything | ExpressionKind::Default => Ok(self.emitter.truth(true)),
-            ExpressionKind::Binary(BinaryOperator::Mask, wanted, mask) => {
-                let (wanted, mask) = (self.scalar(wanted, hint)?, self.scalar(mask, hint)?);
-                let e = &mut self.emitter;
-                let left = e.bitwise(AluOp::And, &value.words, &mask.words);
-                let right = e.bitwise(AluOp::And, &wanted.words, &mask.words);
-                Ok(e.equal_words(&left, &right))
-            }
-            ExpressionKind::Binary(BinaryOperator::Range, low, high) => {
-                let (low, high) = (self.scalar(low, hint)?, self.scalar(high, hint)?);
-                let (width, is_signed) = (value.width(), value.value_type.is_signed());
-                let e = &mut self.emitter;
-                let below = e.less_words(&value.words, &low.words, width, is_signed);
-                let above = e.less_words(&high.words, &value.words, width, is_signed);
-                let outside = e.either(below, above);
-                Ok(e.not(outside))
-            }
-            _ => {
-                let instance = self.find_instance(set);
-                if let Some(Instance::ValueSet(number)) = instance.as_deref() {
-                    return self.value_set_has(*number, std::slice::from_ref(value), set.span);
-                }
-                let wanted = self.scalar(set, hint)?;
-                Ok(self.emitter.equal_words(&value.words, &wanted.words))
+        if let Some(part) = part {
+            let own = l.type_of(part)?;
+            if own.is_scalar() {
+                return Ok(Some(own));
             }
         }
     }
+    Ok(None)
+}
 
-    /// Stops the parser with an error unless a condition holds.
-    pub(crate) fn require(&mut self, truth: Value, error: &str, span: SourceSpan) -> Lowered<()> {
-        let failed = self.emitter.split(truth);
-        let good = self.emitter.block;
-        self.emitter.enter(failed);
-        self.fail_parser(error, span)?;
-        self.emitter.enter(good);
-        Ok(())
+/// Scalars of an aggregate in order.
+pub(crate) fn scalars_of(l: &mut Lowerer<'_>, place: &Place, span: SourceSpan) -> Lowered<Vec<Scalar>> {
+    if place.value_type.is_scalar() {
+        return Ok(vec![l.emitter.load_scalar(place)]);
     }
-
-    /// Ends the block: the parser stops with an error.
-    fn fail_parser(&mut self, error: &str, span: SourceSpan) -> Lowered<()> {
-        self.mark(MarkKind::ParserError(error.to_owned()), span);
-        let code = self.errors.get(error).copied().unwrap_or_default();
-        let code = self.emitter.constant(code);
-        self.stop_parser(code, span)
+    let parts = match &place.value_type {
+        RuntimeType::Stack(..) => place.elements(),
+        RuntimeType::Struct(_) | RuntimeType::Header(_) => place.fields(),
+        _ => return refuse(span, "a value of this type is not supported here"),
+    };
+    let mut scalars = Vec::new();
+    for part in parts {
+        scalars.extend(scalars_of(l, &part, span)?);
     }
+    Ok(scalars)
+}
 
-    /// Ends the block: the parser stops with an error that is a value.
-    pub(crate) fn stop_parser(&mut self, code: Value, span: SourceSpan) -> Lowered<()> {
-        let packet = self.packet(span)?;
-        let Some(parser) = &self.parser else {
-            return refuse(span, "this is only supported in a parser");
-        };
-        let reject = parser.reject;
-        let value = Scalar { words: vec![code], value_type: packet.error.value_type.clone() };
-        self.emitter.store_scalar(&packet.error, &value);
-        self.emitter.jump(reject);
-        Ok(())
+/// Tests if values are in a set.
+pub(crate) fn keyset<'p>(l: &mut Lowerer<'p>, set: &'p ExpressionTree, values: &[Scalar]) -> Lowered<Value> {
+    let parts: &'p [ExpressionTree] = match &set.kind {
+        ExpressionKind::KeysetTuple(parts) => parts,
+        ExpressionKind::List(parts) if values.len() == parts.len() => parts,
+        ExpressionKind::Anything | ExpressionKind::Default => return Ok(l.emitter.truth(true)),
+        _ => std::slice::from_ref(set),
+    };
+    if parts.len() == 1 {
+        if let Some(instance) = instances::find_instance(l, &parts[0])
+            && let Instance::ValueSet(number) = &*instance
+        {
+            return tables::value_set_has(l, *number, values, set.span);
+        }
+        if values.len() > 1 {
+            return equal_to_aggregate(l, &parts[0], values);
+        }
+    }
+    if parts.len() != values.len() {
+        return refuse(set.span, "this set has another number of values than the key");
+    }
+    let mut result = l.emitter.truth(true);
+    for (part, value) in parts.iter().zip(values) {
+        let truth = set_has(l, part, value)?;
+        result = l.emitter.both(result, truth);
+    }
+    Ok(result)
+}
+
+fn equal_to_aggregate<'p>(l: &mut Lowerer<'p>, set: &'p ExpressionTree, values: &[Scalar]) -> Lowered<Value> {
+    let place = l.memory(set, None)?;
+    let parts = scalars_of(l, &place, set.span)?;
+    let mut result = l.emitter.truth(parts.len() == values.len());
+    for (part, value) in parts.iter().zip(values) {
+        let equal = l.emitter.equal_words(&part.words, &value.words);
+        result = l.emitter.both(result, equal);
+    }
+    Ok(result)
+}
+
+/// Tests if a scalar is in a set.
+fn set_has<'p>(l: &mut Lowerer<'p>, set: &'p ExpressionTree, value: &Scalar) -> Lowered<Value> {
+    let hint = Some(&value.value_type);
+    match &set.kind {
+        ExpressionKind::Anything | ExpressionKind::Default => Ok(l.emitter.truth(true)),
+        ExpressionKind::Binary(BinaryOperator::Mask, wanted, mask) => {
+            let (wanted, mask) = (l.scalar(wanted, hint)?, l.scalar(mask, hint)?);
+            let e = &mut l.emitter;
+            let left = e.bitwise(AluOp::And, &value.words, &mask.words);
+            let right = e.bitwise(AluOp::And, &wanted.words, &mask.words);
+            Ok(e.equal_words(&left, &right))
+        }
+        ExpressionKind::Binary(BinaryOperator::Range, low, high) => {
+            let (low, high) = (l.scalar(low, hint)?, l.scalar(high, hint)?);
+            let (width, is_signed) = (value.width(), value.value_type.is_signed());
+            let e = &mut l.emitter;
+            let below = e.less_words(&value.words, &low.words, width, is_signed);
+            let above = e.less_words(&high.words, &value.words, width, is_signed);
+            let outside = e.either(below, above);
+            Ok(e.not(outside))
+        }
+        _ => {
+            let instance = instances::find_instance(l, set);
+            if let Some(Instance::ValueSet(number)) = instance.as_deref() {
+                return tables::value_set_has(l, *number, std::slice::from_ref(value), set.span);
+            }
+            let wanted = l.scalar(set, hint)?;
+            Ok(l.emitter.equal_words(&value.words, &wanted.words))
+        }
     }
 }
 

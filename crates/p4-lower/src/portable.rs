@@ -7,7 +7,8 @@ use millstream_p4::{SourceSpan, Symbol};
 use crate::arguments::{GivenArguments, argument};
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
-use crate::hashes::{folded_words, hash_of, random_word};
+use crate::extern_objects;
+use crate::hashes::{self, folded_words, hash_of, random_word};
 use crate::lowerer::Lowerer;
 use crate::meters::METER_SIZE;
 use crate::pipeline::{EVENT_DIGEST, ObjectKind};
@@ -40,7 +41,7 @@ pub(crate) fn make_extern<'p>(
         "DirectCounter" => l.add_object(path, ObjectKind::Counter, None, 0),
         "Meter" => {
             let size = l.known_size(argument(arguments, 0, span)?)?;
-            let counts_bytes = l.is_member(argument(arguments, 1, span)?, "BYTES");
+            let counts_bytes = extern_objects::is_member(l, argument(arguments, 1, span)?, "BYTES");
             let map = l.add_array(&path, METER_SIZE, size, span)?;
             l.add_object(path, ObjectKind::Meter { counts_bytes }, Some(map), size)
         }
@@ -58,25 +59,25 @@ pub(crate) fn make_extern<'p>(
             let map = l.add_array(&path, bytes, size, span)?;
             let kind = ObjectKind::Register { bits: value_type.width(), initial };
             let number = l.add_object(path, kind, Some(map), size);
-            l.register_types.insert(number, value_type);
+            l.objects.register_types.insert(number, value_type);
             number
         }
         "Hash" => {
-            let name = l.algorithm_name(argument(arguments, 0, span)?)?;
-            l.extern_notes.push((name, types.first().cloned().unwrap_or(WORD)));
-            l.extern_notes.len() - 1
+            let name = extern_objects::algorithm_name(l, argument(arguments, 0, span)?)?;
+            l.objects.extern_notes.push((name, types.first().cloned().unwrap_or(WORD)));
+            l.objects.extern_notes.len() - 1
         }
         "Random" => {
             let value_type = types.first().cloned().unwrap_or(WORD);
             let low = l.known_number(argument(arguments, 0, span)?)?;
             let high = l.known_number(argument(arguments, 1, span)?)?;
-            l.random_ranges.push((reduced(&low, 64), reduced(&high, 64), value_type));
-            l.random_ranges.len() - 1
+            l.objects.random_ranges.push((reduced(&low, 64), reduced(&high, 64), value_type));
+            l.objects.random_ranges.len() - 1
         }
         "InternetChecksum" => {
             let sum = l.emitter.variable(SHORT);
-            l.sums.push(Some(sum));
-            l.sums.len() - 1
+            l.objects.sums.push(Some(sum));
+            l.objects.sums.len() - 1
         }
         "Digest" => {
             let mut bits = Vec::new();
@@ -112,7 +113,7 @@ pub(crate) fn call_method<'p>(
         }
         ("DirectCounter", "count") => {}
         ("DirectMeter", "execute") if arguments.is_empty() => {
-            let Some(color) = l.colors.get(&number).cloned() else {
+            let Some(color) = l.objects.colors.get(&number).cloned() else {
                 return refuse(span, "this meter belongs to no table");
             };
             let color = l.emitter.load_scalar(&color);
@@ -128,19 +129,19 @@ pub(crate) fn call_method<'p>(
             return execute_meter(l, number, arguments, (color, length), span);
         }
         ("Register", "read") => {
-            let place = l.register_value(number, argument(arguments, 0, span)?, span)?;
+            let place = extern_objects::register_value(l, number, argument(arguments, 0, span)?, span)?;
             return Ok(match place.value_type.is_scalar() {
                 true => Operand::Scalar(l.emitter.load_scalar(&place)),
                 false => Operand::Memory(place),
             });
         }
-        ("Register", "write") => l.write_register(number, arguments, span)?,
+        ("Register", "write") => extern_objects::write_register(l, number, arguments, span)?,
         ("Hash", "get_hash") => return get_hash(l, number, arguments, span),
         ("Random", "read") => return Ok(random_in_range(l, number)),
         ("InternetChecksum", _) => return checksum_method(l, number, method, arguments, span),
         ("Digest", "pack") => {
             let data = l.operand(argument(arguments, 0, span)?, None)?;
-            l.send_event(EVENT_DIGEST, number as u64, &data, span)?;
+            extern_objects::send_event(l, EVENT_DIGEST, number as u64, &data, span)?;
         }
         _ => return refuse(span, format!("`{kind}.{method}` is not supported")),
     }
@@ -154,7 +155,7 @@ fn count_element<'p>(
     bytes: Value,
     span: SourceSpan,
 ) -> Lowered<()> {
-    let found = l.object_element(number, argument(arguments, 0, span)?, span)?;
+    let found = extern_objects::object_element(l, number, argument(arguments, 0, span)?, span)?;
     let behind = l.emitter.split(found);
     l.count(found, 0, bytes);
     l.emitter.jump(behind);
@@ -169,7 +170,7 @@ fn add_to_element<'p>(
     value: Value,
     span: SourceSpan,
 ) -> Lowered<()> {
-    let found = l.object_element(number, argument(arguments, 0, span)?, span)?;
+    let found = extern_objects::object_element(l, number, argument(arguments, 0, span)?, span)?;
     let behind = l.emitter.split(found);
     let op = Op::Atomic { op: millstream_ir::AtomicOp::Add, size: millstream_ir::Size::Dw, offset: 0 };
     l.emitter.effect(op, &[found, value]);
@@ -200,7 +201,7 @@ fn execute_meter<'p>(
         Some(length) => Some(l.scalar(length, Some(&WORD))?.words[0]),
         None => None,
     };
-    let color = l.metered(number, argument(arguments, 0, span)?, (given, units), span)?;
+    let color = extern_objects::metered(l, number, argument(arguments, 0, span)?, (given, units), span)?;
     Ok(portable_color(l, color))
 }
 
@@ -221,7 +222,7 @@ fn get_hash<'p>(
     arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
-    let (algorithm, result) = l.extern_notes[number].clone();
+    let (algorithm, result) = l.objects.extern_notes[number].clone();
     let wide = RuntimeType::Bits(64, false);
     let value = match arguments.len() {
         1 => {
@@ -234,14 +235,14 @@ fn get_hash<'p>(
             let most = l.scalar(argument(arguments, 2, span)?, Some(&wide))?;
             let (base, most) = (l.converted(base, &wide), l.converted(most, &wide));
             let hash = hash_of(l, algorithm, &data, false, span)?;
-            l.hash_within(&base, &hash, &most)
+            extern_objects::hash_within(l, &base, &hash, &most)
         }
     };
     Ok(Operand::Scalar(l.converted(value, &result)))
 }
 
 fn random_in_range(l: &mut Lowerer<'_>, number: usize) -> Operand {
-    let (low, high, value_type) = l.random_ranges[number].clone();
+    let (low, high, value_type) = l.objects.random_ranges[number].clone();
     let digit = |value: &num_bigint::BigUint| value.iter_u64_digits().next().unwrap_or(0);
     let (low, high) = (digit(&low), digit(&high));
     let word = random_word(l);
@@ -261,7 +262,7 @@ fn checksum_method<'p>(
     arguments: &GivenArguments<'p>,
     span: SourceSpan,
 ) -> Lowered<Operand> {
-    let Some(sum) = l.sums[number].clone() else {
+    let Some(sum) = l.objects.sums[number].clone() else {
         return refuse(span, "a checksum that parts of the pipeline share is not supported");
     };
     match method {
@@ -274,7 +275,7 @@ fn checksum_method<'p>(
             }
             let old = l.emitter.load_scalar(&sum);
             let total = l.emitter.alu(AluOp::Add, old.words[0], words);
-            let total = l.emitter.folded_sum(total);
+            let total = hashes::folded_sum(&mut l.emitter, total);
             l.emitter.store_scalar(&sum, &Scalar::bits(vec![total], 16));
         }
         "get" => {
@@ -340,7 +341,7 @@ pub(crate) fn call_function<'p>(
 
 /// Sets the action of a uBPF program.
 pub(crate) fn output_action(l: &mut Lowerer<'_>, action: u64, span: SourceSpan) -> Lowered<()> {
-    let place = l.standard.as_ref().and_then(|standard| standard.field("output_action"));
+    let place = l.stage.standard.as_ref().and_then(|standard| standard.field("output_action"));
     let Some(place) = place else { return refuse(span, "this is not supported here") };
     let word = l.emitter.constant(action);
     l.emitter.store_scalar(&place, &Scalar { words: vec![word], value_type: place.value_type.clone() });
@@ -373,7 +374,7 @@ fn replaced_sum<'p>(
         let words = if is_old { l.emitter.alu_with(AluOp::Xor, words, 0xffff) } else { words };
         total = l.emitter.alu(AluOp::Add, total, words);
     }
-    let total = l.emitter.folded_sum(total);
+    let total = hashes::folded_sum(&mut l.emitter, total);
     let word = l.emitter.alu_with(AluOp::Xor, total, 0xffff);
     Ok(Operand::Scalar(Scalar::bits(vec![word], 16)))
 }

@@ -6,6 +6,7 @@ use millstream_p4::expression::{ExpressionKind, ExpressionTree};
 
 use crate::arguments::{GivenArguments, argument};
 use crate::error::{Lowered, refuse};
+use crate::extern_objects;
 use crate::hashes::hash_of;
 use crate::lowerer::Lowerer;
 use crate::pipeline::FieldList;
@@ -27,7 +28,8 @@ pub(crate) fn packet_operation<'p>(
     let at = |index| argument(arguments, index, span);
     match name {
         "clone" | "clone3" | "clone_preserving_field_list" => {
-            let kind = if l.is_member(at(0)?, "I2E") { "clone_ingress" } else { "clone_egress" };
+            let kind =
+                if extern_objects::is_member(l, at(0)?, "I2E") { "clone_ingress" } else { "clone_egress" };
             let session = l.scalar(at(1)?, Some(&WORD))?;
             let list = match name {
                 "clone_preserving_field_list" => u64::from(l.known_size(at(2)?)?) + 1,
@@ -53,7 +55,7 @@ pub(crate) fn packet_operation<'p>(
             let condition = l.scalar(at(0)?, None)?;
             let behind = l.emitter.split(condition.words[0]);
             let sum = checksum(l, arguments, name.ends_with("payload"), span)?;
-            l.give(at(2)?, &Operand::Scalar(sum))?;
+            extern_objects::give(l, at(2)?, &Operand::Scalar(sum))?;
             l.emitter.jump(behind);
             l.emitter.enter(behind);
         }
@@ -68,7 +70,7 @@ fn data_list<'p>(l: &mut Lowerer<'p>, data: &'p ExpressionTree) -> Lowered<u64> 
         ExpressionKind::List(parts) => parts,
         _ => std::slice::from_ref(data),
     };
-    let state = l.engine.as_ref().map(|engine| engine.address.base);
+    let state = l.stage.engine.as_ref().map(|engine| engine.address.base);
     let mut ranges = Vec::new();
     for part in parts {
         match l.target_of(part)? {
@@ -101,7 +103,7 @@ fn checksum<'p>(
     span: SourceSpan,
 ) -> Lowered<Scalar> {
     let data = l.operand(argument(arguments, 1, span)?, None)?;
-    let algorithm = l.algorithm_name(argument(arguments, 3, span)?)?;
+    let algorithm = extern_objects::algorithm_name(l, argument(arguments, 3, span)?)?;
     hash_of(l, algorithm, &data, with_payload, span)
 }
 
@@ -118,7 +120,7 @@ fn verify_checksum<'p>(
     let sum = l.converted(sum, &stated.value_type);
     let equal = l.emitter.equal_words(&sum.words, &stated.words);
     let differs = l.emitter.not(equal);
-    let flag = l.standard.as_ref().and_then(|standard| standard.field("checksum_error"));
+    let flag = l.stage.standard.as_ref().and_then(|standard| standard.field("checksum_error"));
     let Some(flag) = flag else { return refuse(span, "there is no field for a wrong checksum") };
     let old = l.emitter.load_scalar(&flag);
     let new = l.emitter.either(old.words[0], differs);

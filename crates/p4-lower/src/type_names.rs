@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
-use millstream_p4::ast::{AggregateKind, DeclarationKind, DeclarationTree};
-use millstream_p4::expression::{ExpressionTree, QualifiedName, TypeSyntax, TypeSyntaxKind};
-use millstream_p4::{NominalId, NominalKind, SourceSpan, Symbol, TypeId, ValueType};
+use millstream_p4::ast::{AggregateKind, DeclarationKind, DeclarationTree, ParameterSyntax};
+use millstream_p4::expression::{CallArgument, ExpressionTree, QualifiedName, TypeSyntax, TypeSyntaxKind};
+use millstream_p4::{NominalId, NominalKind, SourceName, SourceSpan, Symbol, TypeId, ValueType};
 
+use crate::arguments::matched;
 use crate::error::{LowerError, Lowered, refuse};
 use crate::lowerer::Lowerer;
 use crate::scope::Scope;
@@ -14,7 +15,7 @@ use crate::types::{LARGEST_OBJECT, RecordType, RuntimeType};
 impl<'p> Lowerer<'p> {
     /// Type of an expression.
     pub(crate) fn type_of(&mut self, expression: &ExpressionTree) -> Lowered<RuntimeType> {
-        match self.program.facts.type_id(expression.id) {
+        match self.source.program.facts.type_id(expression.id) {
             Some(id) => self.runtime_type(id, expression.span),
             None => refuse(expression.span, "the type of this expression is not known"),
         }
@@ -45,7 +46,7 @@ impl<'p> Lowerer<'p> {
     }
 
     fn convert_kind(&mut self, id: TypeId, span: SourceSpan, is_generic: &mut bool) -> Lowered<RuntimeType> {
-        let types = &self.program.types;
+        let types = &self.source.program.types;
         Ok(match types.kind(types.shallow(id)).clone() {
             ValueType::Void => RuntimeType::Void,
             ValueType::Bool => RuntimeType::Bool,
@@ -104,7 +105,7 @@ impl<'p> Lowerer<'p> {
         arguments: Vec<RuntimeType>,
         span: SourceSpan,
     ) -> Lowered<RuntimeType> {
-        let program = self.program;
+        let program = self.source.program;
         let declared = program.types.nominal(id);
         match &declared.kind {
             NominalKind::Aggregate(kind, fields) => {
@@ -205,7 +206,7 @@ impl<'p> Lowerer<'p> {
         let is_same = |(_, nominal): &(usize, &millstream_p4::NominalType)| {
             nominal.name == declaration.name.text && nominal.span == declaration.name.span
         };
-        let found = self.program.types.nominals.iter().enumerate().find(is_same);
+        let found = self.source.program.types.nominals.iter().enumerate().find(is_same);
         let message = format!("`{}` is no type", declaration.name.text);
         found
             .map(|(index, _)| NominalId(index as u32))
@@ -214,11 +215,58 @@ impl<'p> Lowerer<'p> {
 
     /// Index of a member of an enumeration without values.
     pub(crate) fn member_index(&self, id: NominalId, member: &Symbol) -> Option<u64> {
-        match &self.program.types.nominal(id).kind {
+        match &self.source.program.types.nominal(id).kind {
             NominalKind::Enumeration(_, members) => {
                 members.iter().position(|(name, _)| name == member).map(|index| index as u64)
             }
             _ => None,
         }
+    }
+
+    /// Finds type arguments from the types of arguments.
+    pub(crate) fn infer_types(
+        &mut self,
+        names: &[SourceName],
+        parameters: &'p [ParameterSyntax],
+        arguments: &'p [CallArgument],
+        scope: &Scope<'p>,
+    ) -> Lowered<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let places = matched(parameters, arguments).unwrap_or_default();
+        let mut later = Vec::new();
+        for (parameter, argument) in parameters.iter().zip(places) {
+            let Some(value) = argument.and_then(|argument| argument.value.as_ref()) else { continue };
+            match self.type_of(value)? {
+                RuntimeType::Integer => later.push(parameter),
+                actual => infer(&parameter.declared_type, &actual, names, scope),
+            }
+        }
+        for parameter in later {
+            infer(&parameter.declared_type, &RuntimeType::Bits(32, false), names, scope);
+        }
+        Ok(())
+    }
+}
+
+/// Binds type parameters by the shape of a type.
+pub(crate) fn infer<'p>(syntax: &TypeSyntax, actual: &RuntimeType, names: &[SourceName], scope: &Scope<'p>) {
+    match (&syntax.kind, actual) {
+        (TypeSyntaxKind::Named(name), _) if names.iter().any(|n| n.text == name.name.text) => {
+            let is_known = !matches!(actual, RuntimeType::Integer | RuntimeType::Other);
+            if is_known && scope.find_type(&name.name.text).is_none() {
+                scope.bind_type(name.name.text.clone(), actual.clone());
+            }
+        }
+        (TypeSyntaxKind::Stack(element, _), RuntimeType::Stack(inner, _)) => {
+            infer(element, inner, names, scope);
+        }
+        (TypeSyntaxKind::Tuple(elements), RuntimeType::Struct(record)) => {
+            for (element, field) in elements.iter().zip(&record.fields) {
+                infer(element, &field.field_type, names, scope);
+            }
+        }
+        _ => {}
     }
 }

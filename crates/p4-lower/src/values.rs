@@ -62,6 +62,17 @@ pub(crate) enum Target {
     Ignored,
 }
 
+impl Target {
+    /// Type of a target that is a scalar.
+    pub(crate) fn value_type(&self) -> RuntimeType {
+        match self {
+            Target::Memory(place) => place.value_type.clone(),
+            Target::Bits(_, _, width) | Target::BitsAt(_, _, width) => RuntimeType::Bits(*width, false),
+            Target::Ignored => RuntimeType::Other,
+        }
+    }
+}
+
 impl Place {
     pub(crate) fn new(address: Address, value_type: RuntimeType) -> Place {
         Place { address, value_type }

@@ -190,7 +190,7 @@ fn emit(l: &mut Lowerer<'_>, place: &Place, span: SourceSpan) -> Lowered<()> {
 
 /// Notes that the output up to here is written, unless a uBPF program has cut the packet in front of it.
 fn keep_emitted(l: &mut Lowerer<'_>, total: Value, span: SourceSpan) -> Lowered<()> {
-    let Some(kept) = l.output.as_ref().and_then(|output| output.kept.clone()) else { return Ok(()) };
+    let Some(kept) = l.stage.output.as_ref().and_then(|output| output.kept.clone()) else { return Ok(()) };
     let (cuts, length) = (l.engine_field("truncates", span)?, l.engine_field("truncated_length", span)?);
     let (cuts, length) = (l.emitter.load_scalar(&cuts), l.emitter.load_scalar(&length));
     let e = &mut l.emitter;
@@ -205,7 +205,7 @@ fn keep_emitted(l: &mut Lowerer<'_>, total: Value, span: SourceSpan) -> Lowered<
 
 /// Appends a header's fields to the output.
 fn emit_packed(l: &mut Lowerer<'_>, place: &Place, span: SourceSpan) -> Lowered<()> {
-    let Some(output) = l.output.clone() else {
+    let Some(output) = l.stage.output.clone() else {
         return refuse(span, "`emit` is only supported in a deparser");
     };
     let bits = place.value_type.packed_bits();

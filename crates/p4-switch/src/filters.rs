@@ -13,48 +13,49 @@ mod output_action {
     pub(super) const XDP_REDIRECT: u64 = 4;
 }
 
-impl<E: SwitchExecutor> Switch<E> {
-    /// Runs the function, and sends what passes. A uBPF program that says nothing, or whose parser rejects
-    /// the packet, passes it; the other models drop what the parser rejects.
-    pub(crate) fn filter(&mut self, waiting: WaitingPacket) -> Result<Vec<SentPacket>, SwitchError> {
-        let WaitingPacket { port, mut packet, mut state, .. } = waiting;
-        self.put(&mut state, "standard_metadata.input_port", port);
-        self.put(&mut state, "standard_metadata.packet_length", packet.len() as u64);
-        self.put(&mut state, "standard_metadata.output_action", output_action::PASS);
-        self.put(&mut state, "input.input_port", port);
-        self.run_stage("filter", &mut state, &mut packet)?;
-        let stops = ["assertion_failed", "deparser_overflow"];
-        if stops.iter().any(|name| self.engine(&state, name) != 0) {
-            return Ok(Vec::new());
-        }
-        if self.engine(&state, "rejected") != 0 {
-            let passes = self.pipeline().architecture == Architecture::Ubpf;
-            return Ok(passes.then_some(SentPacket { port, data: packet }).into_iter().collect());
-        }
-        if self.engine(&state, "truncates") != 0 {
-            packet.truncate(self.engine(&state, "truncated_length") as usize);
-        }
-        let mut sent = Vec::new();
-        let target = match self.pipeline().architecture {
-            Architecture::Filter => (self.get(&state, "accept") != 0).then_some(port),
-            Architecture::Ubpf => {
-                if self.get(&state, "standard_metadata.clone") != 0 {
-                    let port = self.get(&state, "standard_metadata.clone_port");
-                    sent.push(SentPacket { port, data: packet.clone() });
-                }
-                match self.get(&state, "standard_metadata.output_action") {
-                    output_action::PASS => Some(port),
-                    output_action::UBPF_REDIRECT => Some(self.get(&state, "standard_metadata.output_port")),
-                    _ => None,
-                }
-            }
-            _ => match self.get(&state, "output.output_action") {
-                output_action::PASS | output_action::XDP_TRANSMIT => Some(port),
-                output_action::XDP_REDIRECT => Some(self.get(&state, "output.output_port")),
-                _ => None,
-            },
-        };
-        sent.extend(target.map(|port| SentPacket { port, data: packet }));
-        Ok(sent)
+/// Runs the function, and sends what passes. A uBPF program that says nothing, or whose parser rejects
+/// the packet, passes it; the other models drop what the parser rejects.
+pub(crate) fn filter<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    waiting: WaitingPacket,
+) -> Result<Vec<SentPacket>, SwitchError> {
+    let WaitingPacket { port, mut packet, mut state, .. } = waiting;
+    switch.put(&mut state, "standard_metadata.input_port", port);
+    switch.put(&mut state, "standard_metadata.packet_length", packet.len() as u64);
+    switch.put(&mut state, "standard_metadata.output_action", output_action::PASS);
+    switch.put(&mut state, "input.input_port", port);
+    switch.run_stage("filter", &mut state, &mut packet)?;
+    let stops = ["assertion_failed", "deparser_overflow"];
+    if stops.iter().any(|name| switch.engine(&state, name) != 0) {
+        return Ok(Vec::new());
     }
+    if switch.engine(&state, "rejected") != 0 {
+        let passes = switch.pipeline().architecture == Architecture::Ubpf;
+        return Ok(passes.then_some(SentPacket { port, data: packet }).into_iter().collect());
+    }
+    if switch.engine(&state, "truncates") != 0 {
+        packet.truncate(switch.engine(&state, "truncated_length") as usize);
+    }
+    let mut sent = Vec::new();
+    let target = match switch.pipeline().architecture {
+        Architecture::Filter => (switch.get(&state, "accept") != 0).then_some(port),
+        Architecture::Ubpf => {
+            if switch.get(&state, "standard_metadata.clone") != 0 {
+                let port = switch.get(&state, "standard_metadata.clone_port");
+                sent.push(SentPacket { port, data: packet.clone() });
+            }
+            match switch.get(&state, "standard_metadata.output_action") {
+                output_action::PASS => Some(port),
+                output_action::UBPF_REDIRECT => Some(switch.get(&state, "standard_metadata.output_port")),
+                _ => None,
+            }
+        }
+        _ => match switch.get(&state, "output.output_action") {
+            output_action::PASS | output_action::XDP_TRANSMIT => Some(port),
+            output_action::XDP_REDIRECT => Some(switch.get(&state, "output.output_port")),
+            _ => None,
+        },
+    };
+    sent.extend(target.map(|port| SentPacket { port, data: packet }));
+    Ok(sent)
 }

@@ -9,6 +9,7 @@ use crate::portable::NORMAL_PATH;
 use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError, WaitingPacket};
 use crate::trace::TraceEvent;
 use crate::v1model::NORMAL_PACKET;
+use crate::{filters, portable, v1model};
 
 /// Nanoseconds between packets, on the switch's clock.
 const PACKET_INTERVAL: u64 = 1_000_000;
@@ -66,8 +67,8 @@ impl<E: SwitchExecutor> Switch<E> {
         }
         let architecture = self.pipeline().architecture;
         let state = match architecture {
-            Architecture::V1Model => self.fresh_state(port, data, NORMAL_PACKET, &[]),
-            Architecture::Psa => self.ingress_state(port, NORMAL_PATH),
+            Architecture::V1Model => v1model::fresh_state(self, port, data, NORMAL_PACKET, &[]),
+            Architecture::Psa => portable::ingress_state(self, port, NORMAL_PATH),
             _ => self.empty_state(),
         };
         let first = WaitingPacket { is_egress: false, port, packet: data.to_vec(), state };
@@ -80,11 +81,11 @@ impl<E: SwitchExecutor> Switch<E> {
                 return Err(SwitchError::Endless);
             }
             match (architecture, next.is_egress) {
-                (Architecture::V1Model, false) => sent.extend(self.ingress(next, &mut queue)?),
-                (Architecture::V1Model, true) => sent.extend(self.egress(next, &mut queue)?),
-                (Architecture::Psa, false) => self.portable_ingress(next, &mut queue)?,
-                (Architecture::Psa, true) => sent.extend(self.portable_egress(next, &mut queue)?),
-                _ => sent.extend(self.filter(next)?),
+                (Architecture::V1Model, false) => sent.extend(v1model::ingress(self, next, &mut queue)?),
+                (Architecture::V1Model, true) => sent.extend(v1model::egress(self, next, &mut queue)?),
+                (Architecture::Psa, false) => portable::portable_ingress(self, next, &mut queue)?,
+                (Architecture::Psa, true) => sent.extend(portable::portable_egress(self, next, &mut queue)?),
+                _ => sent.extend(filters::filter(self, next)?),
             }
             self.collect_events();
         }

@@ -22,217 +22,234 @@ pub(crate) const NORMAL_PACKET: u64 = instance_type::NORMAL;
 /// Fields that survive: offsets and bytes.
 type KeptFields = Vec<(u32, Vec<u8>)>;
 
-impl<E: SwitchExecutor> Switch<E> {
-    fn standard(&self, state: &mut [u8], values: &[(&str, u64)]) {
-        for (name, value) in values {
-            self.put(state, &format!("standard_metadata.{name}"), *value);
+fn standard<E: SwitchExecutor>(switch: &Switch<E>, state: &mut [u8], values: &[(&str, u64)]) {
+    for (name, value) in values {
+        switch.put(state, &format!("standard_metadata.{name}"), *value);
+    }
+}
+
+/// State of a packet that arrives.
+pub(crate) fn fresh_state<E: SwitchExecutor>(
+    switch: &Switch<E>,
+    port: u64,
+    packet: &[u8],
+    kind: u64,
+    kept: &[(u32, Vec<u8>)],
+) -> Vec<u8> {
+    let mut state = switch.empty_state();
+    for (offset, bytes) in kept {
+        let from = *offset as usize;
+        if let Some(to) = state.get_mut(from..from + bytes.len()) {
+            to.copy_from_slice(bytes);
         }
     }
+    standard(
+        switch,
+        &mut state,
+        &[
+            ("ingress_port", port),
+            ("packet_length", packet.len() as u64),
+            ("instance_type", kind),
+            ("ingress_global_timestamp", switch.time / 1000),
+        ],
+    );
+    state
+}
 
-    /// State of a packet that arrives.
-    pub(crate) fn fresh_state(
-        &self,
-        port: u64,
-        packet: &[u8],
-        kind: u64,
-        kept: &[(u32, Vec<u8>)],
-    ) -> Vec<u8> {
-        let mut state = self.empty_state();
-        for (offset, bytes) in kept {
+/// Fields of a list, as requested: its number plus 1, or 0 for none.
+fn kept<E: SwitchExecutor>(switch: &Switch<E>, state: &[u8], request: u64) -> KeptFields {
+    let lists = &switch.pipeline().field_lists;
+    let list = lists.iter().find(|list| Some(list.number) == request.checked_sub(1));
+    let ranges = list.map_or(&[][..], |list| &list.ranges);
+    ranges
+        .iter()
+        .filter_map(|(offset, size)| {
             let from = *offset as usize;
-            if let Some(to) = state.get_mut(from..from + bytes.len()) {
-                to.copy_from_slice(bytes);
-            }
-        }
-        self.standard(
-            &mut state,
-            &[
-                ("ingress_port", port),
-                ("packet_length", packet.len() as u64),
-                ("instance_type", kind),
-                ("ingress_global_timestamp", self.time / 1000),
-            ],
-        );
-        state
-    }
+            Some((*offset, state.get(from..from + *size as usize)?.to_vec()))
+        })
+        .collect()
+}
 
-    /// Fields of a list, as requested: its number plus 1, or 0 for none.
-    fn kept(&self, state: &[u8], request: u64) -> KeptFields {
-        let lists = &self.pipeline().field_lists;
-        let list = lists.iter().find(|list| Some(list.number) == request.checked_sub(1));
-        let ranges = list.map_or(&[][..], |list| &list.ranges);
-        ranges
-            .iter()
-            .filter_map(|(offset, size)| {
-                let from = *offset as usize;
-                Some((*offset, state.get(from..from + *size as usize)?.to_vec()))
-            })
-            .collect()
+pub(crate) fn ingress<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    waiting: WaitingPacket,
+    queue: &mut WaitingQueue,
+) -> Result<Option<SentPacket>, SwitchError> {
+    let WaitingPacket { port, mut packet, mut state, .. } = waiting;
+    let is_new = switch.get(&state, "standard_metadata.instance_type") == NORMAL_PACKET;
+    let outcome = match is_new {
+        true => switch.executor.run_unicast(&mut state, &mut packet)?,
+        false => UnicastOutcome::Unsupported,
+    };
+    match outcome {
+        UnicastOutcome::Unsupported => {
+            switch.run_stage("parser", &mut state, &mut packet)?;
+            switch.run_stage("ingress", &mut state, &mut packet)?;
+        }
+        UnicastOutcome::BehindIngress => {}
+        UnicastOutcome::Dropped => return Ok(None),
+        UnicastOutcome::Sent(port) => return Ok(Some(SentPacket { port, data: packet })),
     }
+    behind_ingress(switch, WaitingPacket { is_egress: false, port, packet, state }, queue)?;
+    Ok(None)
+}
 
-    pub(crate) fn ingress(
-        &mut self,
-        waiting: WaitingPacket,
-        queue: &mut WaitingQueue,
-    ) -> Result<Option<SentPacket>, SwitchError> {
-        let WaitingPacket { port, mut packet, mut state, .. } = waiting;
-        let is_new = self.get(&state, "standard_metadata.instance_type") == NORMAL_PACKET;
-        let outcome = match is_new {
-            true => self.executor.run_unicast(&mut state, &mut packet)?,
-            false => UnicastOutcome::Unsupported,
-        };
-        match outcome {
-            UnicastOutcome::Unsupported => {
-                self.run_stage("parser", &mut state, &mut packet)?;
-                self.run_stage("ingress", &mut state, &mut packet)?;
-            }
-            UnicastOutcome::BehindIngress => {}
-            UnicastOutcome::Dropped => return Ok(None),
-            UnicastOutcome::Sent(port) => return Ok(Some(SentPacket { port, data: packet })),
-        }
-        self.behind_ingress(WaitingPacket { is_egress: false, port, packet, state }, queue)?;
-        Ok(None)
+/// Does the work of the traffic manager behind ingress.
+fn behind_ingress<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    waiting: WaitingPacket,
+    queue: &mut WaitingQueue,
+) -> Result<(), SwitchError> {
+    let WaitingPacket { port, packet, mut state, .. } = waiting;
+    if switch.engine(&state, "assertion_failed") != 0 {
+        switch.note_drop("an assertion failed in ingress");
+        return Ok(());
     }
+    if switch.engine(&state, "clone_ingress") != 0 {
+        clone_ingress(switch, (port, &packet), &state, queue)?;
+    }
+    if switch.engine(&state, "resubmit") != 0 {
+        let kept = kept(switch, &state, switch.engine(&state, "resubmit_list"));
+        let state = fresh_state(switch, port, &packet, instance_type::RESUBMITTED, &kept);
+        queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
+        return Ok(());
+    }
+    let group = switch.get(&state, "standard_metadata.mcast_grp");
+    if group != 0 {
+        standard(switch, &mut state, &[("instance_type", instance_type::REPLICATED)]);
+        let targets = switch.group_targets(group);
+        if targets.is_empty() {
+            switch.note_drop("the multicast group has no ports");
+        }
+        replicate(switch, &targets, &packet, &state, queue);
+        return Ok(());
+    }
+    let port = switch.get(&state, "standard_metadata.egress_spec");
+    match port {
+        DROP_PORT => switch.note_drop("`egress_spec` is the drop port behind ingress"),
+        port => enqueue(switch, port, packet, state, queue),
+    }
+    Ok(())
+}
 
-    /// Does the work of the traffic manager behind ingress.
-    fn behind_ingress(
-        &mut self,
-        waiting: WaitingPacket,
-        queue: &mut WaitingQueue,
-    ) -> Result<(), SwitchError> {
-        let WaitingPacket { port, packet, mut state, .. } = waiting;
-        if self.engine(&state, "assertion_failed") != 0 {
-            self.note_drop("an assertion failed in ingress");
-            return Ok(());
-        }
-        if self.engine(&state, "clone_ingress") != 0 {
-            self.clone_ingress((port, &packet), &state, queue)?;
-        }
-        if self.engine(&state, "resubmit") != 0 {
-            let kept = self.kept(&state, self.engine(&state, "resubmit_list"));
-            let state = self.fresh_state(port, &packet, instance_type::RESUBMITTED, &kept);
-            queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
-            return Ok(());
-        }
-        let group = self.get(&state, "standard_metadata.mcast_grp");
-        if group != 0 {
-            self.standard(&mut state, &[("instance_type", instance_type::REPLICATED)]);
-            let targets = self.group_targets(group);
-            if targets.is_empty() {
-                self.note_drop("the multicast group has no ports");
-            }
-            self.replicate(&targets, &packet, &state, queue);
-            return Ok(());
-        }
-        let port = self.get(&state, "standard_metadata.egress_spec");
-        match port {
-            DROP_PORT => self.note_drop("`egress_spec` is the drop port behind ingress"),
-            port => self.enqueue(port, packet, state, queue),
-        }
-        Ok(())
+/// Sends copies to egress: one for each port, with the replica's number.
+fn replicate<E: SwitchExecutor>(
+    switch: &Switch<E>,
+    targets: &[(u64, u64)],
+    packet: &[u8],
+    state: &[u8],
+    queue: &mut WaitingQueue,
+) {
+    for (port, replica) in targets {
+        let mut state = state.to_vec();
+        standard(switch, &mut state, &[("egress_rid", *replica)]);
+        enqueue(switch, *port, packet.to_vec(), state, queue);
     }
+}
 
-    /// Sends copies to egress: one for each port, with the replica's number.
-    fn replicate(&self, targets: &[(u64, u64)], packet: &[u8], state: &[u8], queue: &mut WaitingQueue) {
-        for (port, replica) in targets {
-            let mut state = state.to_vec();
-            self.standard(&mut state, &[("egress_rid", *replica)]);
-            self.enqueue(*port, packet.to_vec(), state, queue);
-        }
-    }
+/// Queues a packet for egress, with the queue's length and the time.
+fn enqueue<E: SwitchExecutor>(
+    switch: &Switch<E>,
+    port: u64,
+    packet: Vec<u8>,
+    mut state: Vec<u8>,
+    queue: &mut WaitingQueue,
+) {
+    let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+    standard(switch, &mut state, &[("enq_timestamp", switch.time / 1000), ("enq_qdepth", depth)]);
+    queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
+}
 
-    /// Queues a packet for egress, with the queue's length and the time.
-    fn enqueue(&self, port: u64, packet: Vec<u8>, mut state: Vec<u8>, queue: &mut WaitingQueue) {
-        let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
-        self.standard(&mut state, &[("enq_timestamp", self.time / 1000), ("enq_qdepth", depth)]);
-        queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
-    }
+/// A clone of the packet as it came goes through the parser, and on to egress.
+fn clone_ingress<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    (port, packet): (u64, &[u8]),
+    state: &[u8],
+    queue: &mut WaitingQueue,
+) -> Result<(), SwitchError> {
+    let kept = kept(switch, state, switch.engine(state, "clone_ingress_list"));
+    let mut copy = fresh_state(switch, port, packet, instance_type::INGRESS_CLONE, &kept);
+    let mut packet = packet.to_vec();
+    switch.run_stage("parser", &mut copy, &mut packet)?;
+    let targets = switch.mirror_targets(switch.engine(state, "clone_ingress_session"));
+    replicate(switch, &targets, &packet, &copy, queue);
+    Ok(())
+}
 
-    /// A clone of the packet as it came goes through the parser, and on to egress.
-    fn clone_ingress(
-        &mut self,
-        (port, packet): (u64, &[u8]),
-        state: &[u8],
-        queue: &mut WaitingQueue,
-    ) -> Result<(), SwitchError> {
-        let kept = self.kept(state, self.engine(state, "clone_ingress_list"));
-        let mut copy = self.fresh_state(port, packet, instance_type::INGRESS_CLONE, &kept);
-        let mut packet = packet.to_vec();
-        self.run_stage("parser", &mut copy, &mut packet)?;
-        let targets = self.mirror_targets(self.engine(state, "clone_ingress_session"));
-        self.replicate(&targets, &packet, &copy, queue);
-        Ok(())
+pub(crate) fn egress<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    waiting: WaitingPacket,
+    queue: &mut WaitingQueue,
+) -> Result<Option<SentPacket>, SwitchError> {
+    let WaitingPacket { port, mut packet, mut state, .. } = waiting;
+    let original = packet.clone();
+    let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+    let waited = (switch.time / 1000).wrapping_sub(switch.get(&state, "standard_metadata.enq_timestamp"));
+    standard(
+        switch,
+        &mut state,
+        &[
+            ("deq_timedelta", waited),
+            ("deq_qdepth", depth),
+            ("egress_port", port),
+            ("egress_spec", 0),
+            ("packet_length", packet.len() as u64),
+            ("egress_global_timestamp", switch.time / 1000),
+        ],
+    );
+    for request in ["clone_egress", "clone_ingress", "recirculate", "resubmit"] {
+        switch.put(&mut state, &format!("engine.{request}"), 0);
     }
+    switch.run_stage("egress", &mut state, &mut packet)?;
+    if switch.engine(&state, "assertion_failed") != 0 || switch.engine(&state, "deparser_overflow") != 0 {
+        switch.note_drop("an assertion failed in egress, or the deparser's buffer is full");
+        return Ok(None);
+    }
+    if switch.engine(&state, "clone_egress") != 0 {
+        clone_egress(switch, &original, &state, queue);
+    }
+    if switch.get(&state, "standard_metadata.egress_spec") == DROP_PORT {
+        switch.note_drop("`egress_spec` is the drop port behind egress");
+        return Ok(None);
+    }
+    if switch.engine(&state, "truncates") != 0 {
+        packet.truncate(switch.engine(&state, "truncated_length") as usize);
+    }
+    if switch.engine(&state, "recirculate") != 0 {
+        let kept = kept(switch, &state, switch.engine(&state, "recirculate_list"));
+        let port = switch.get(&state, "standard_metadata.ingress_port");
+        let state = fresh_state(switch, port, &packet, instance_type::RECIRCULATED, &kept);
+        queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
+        return Ok(None);
+    }
+    Ok(Some(SentPacket { port, data: packet }))
+}
 
-    pub(crate) fn egress(
-        &mut self,
-        waiting: WaitingPacket,
-        queue: &mut WaitingQueue,
-    ) -> Result<Option<SentPacket>, SwitchError> {
-        let WaitingPacket { port, mut packet, mut state, .. } = waiting;
-        let original = packet.clone();
-        let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
-        let waited = (self.time / 1000).wrapping_sub(self.get(&state, "standard_metadata.enq_timestamp"));
-        self.standard(
-            &mut state,
-            &[
-                ("deq_timedelta", waited),
-                ("deq_qdepth", depth),
-                ("egress_port", port),
-                ("egress_spec", 0),
-                ("packet_length", packet.len() as u64),
-                ("egress_global_timestamp", self.time / 1000),
-            ],
-        );
-        for request in ["clone_egress", "clone_ingress", "recirculate", "resubmit"] {
-            self.put(&mut state, &format!("engine.{request}"), 0);
+/// A clone keeps the headers as egress left them, but no metadata that is not listed.
+fn clone_egress<E: SwitchExecutor>(
+    switch: &Switch<E>,
+    packet: &[u8],
+    state: &[u8],
+    queue: &mut WaitingQueue,
+) {
+    let kept = kept(switch, state, switch.engine(state, "clone_egress_list"));
+    let mut copy = state.to_vec();
+    let layout = &switch.pipeline().state;
+    for field in layout.fields.iter().filter(|field| !field.name.starts_with("headers")) {
+        let from = field.offset as usize;
+        let len = field.bits.div_ceil(8) as usize;
+        let is_kept = field.name == "engine.cursor" || field.name == "standard_metadata.ingress_port";
+        if let (false, Some(bytes)) = (is_kept, copy.get_mut(from..from + len)) {
+            bytes.fill(0);
         }
-        self.run_stage("egress", &mut state, &mut packet)?;
-        if self.engine(&state, "assertion_failed") != 0 || self.engine(&state, "deparser_overflow") != 0 {
-            self.note_drop("an assertion failed in egress, or the deparser's buffer is full");
-            return Ok(None);
-        }
-        if self.engine(&state, "clone_egress") != 0 {
-            self.clone_egress(&original, &state, queue);
-        }
-        if self.get(&state, "standard_metadata.egress_spec") == DROP_PORT {
-            self.note_drop("`egress_spec` is the drop port behind egress");
-            return Ok(None);
-        }
-        if self.engine(&state, "truncates") != 0 {
-            packet.truncate(self.engine(&state, "truncated_length") as usize);
-        }
-        if self.engine(&state, "recirculate") != 0 {
-            let kept = self.kept(&state, self.engine(&state, "recirculate_list"));
-            let port = self.get(&state, "standard_metadata.ingress_port");
-            let state = self.fresh_state(port, &packet, instance_type::RECIRCULATED, &kept);
-            queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
-            return Ok(None);
-        }
-        Ok(Some(SentPacket { port, data: packet }))
     }
-
-    /// A clone keeps the headers as egress left them, but no metadata that is not listed.
-    fn clone_egress(&self, packet: &[u8], state: &[u8], queue: &mut WaitingQueue) {
-        let kept = self.kept(state, self.engine(state, "clone_egress_list"));
-        let mut copy = state.to_vec();
-        let layout = &self.pipeline().state;
-        for field in layout.fields.iter().filter(|field| !field.name.starts_with("headers")) {
-            let from = field.offset as usize;
-            let len = field.bits.div_ceil(8) as usize;
-            let is_kept = field.name == "engine.cursor" || field.name == "standard_metadata.ingress_port";
-            if let (false, Some(bytes)) = (is_kept, copy.get_mut(from..from + len)) {
-                bytes.fill(0);
-            }
+    for (offset, bytes) in kept {
+        let from = offset as usize;
+        if let Some(to) = copy.get_mut(from..from + bytes.len()) {
+            to.copy_from_slice(&bytes);
         }
-        for (offset, bytes) in kept {
-            let from = offset as usize;
-            if let Some(to) = copy.get_mut(from..from + bytes.len()) {
-                to.copy_from_slice(&bytes);
-            }
-        }
-        self.standard(&mut copy, &[("instance_type", instance_type::EGRESS_CLONE)]);
-        let targets = self.mirror_targets(self.engine(state, "clone_egress_session"));
-        self.replicate(&targets, packet, &copy, queue);
     }
+    standard(switch, &mut copy, &[("instance_type", instance_type::EGRESS_CLONE)]);
+    let targets = switch.mirror_targets(switch.engine(state, "clone_egress_session"));
+    replicate(switch, &targets, packet, &copy, queue);
 }

@@ -9,62 +9,19 @@
 use millstream_isa::helpers::{ArgKind, Helper, HelperEffects, RetKind, id};
 use millstream_isa::{AluOp, Width};
 
-use crate::ProofError;
+use crate::call_builder::{CallBuilder, CallOutput, MapHandle, signature};
 use crate::exec::SymbolicExecutor;
 use crate::sizes::MOST_BYTES;
 use crate::state::{EventChain, SymbolicState};
 use crate::term::{ADDRESS, ENTRY, FILLED, FOUND, MATCH, Sort, TermId};
 use crate::value::{MemorySpace, PointerRegion, ValueId, ValueKind};
+use crate::{ProofError, args, callback, library};
 
 /// Most bytes of memory written by a call that are tracked one by one.
 const LONG: u64 = 64;
 
 /// Helpers whose result is a number of 32 bits, zero-extended (`kernel/bpf/core.c`, `kernel/bpf/helpers.c`).
 const NARROW: [&str; 2] = ["bpf_get_prandom_u32", "bpf_get_smp_processor_id"];
-
-/// Memory that a call leaves changed.
-pub(crate) enum CallOutput {
-    /// These bytes at this address.
-    Bytes(ValueId, u64),
-    /// As many of these bytes as the size says.
-    Upto(ValueId, u64, TermId),
-    /// Any of these bytes at this address.
-    Some(ValueId, u64),
-    /// Any bytes of this space.
-    Space(MemorySpace),
-    /// Any bytes of this map's values, and the set of its entries.
-    Map(MemorySpace),
-}
-
-/// A call being put together.
-#[derive(Default)]
-pub(crate) struct CallBuilder {
-    /// All terms that it depends on.
-    pub(crate) inputs: Vec<TermId>,
-    pub(crate) outs: Vec<CallOutput>,
-    /// The map that it accesses.
-    pub(crate) map: Option<MapHandle>,
-    /// True if it always writes all of its write-only memory.
-    pub(crate) fills: bool,
-    /// Name of the helper or function.
-    pub(crate) name: String,
-}
-
-/// A map, or an inner map.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MapHandle {
-    Map(u32),
-    Inner(u32, TermId),
-}
-
-impl MapHandle {
-    fn space(self) -> MemorySpace {
-        match self {
-            MapHandle::Map(map) => MemorySpace::Map(map),
-            MapHandle::Inner(map, _) => MemorySpace::Inner(map),
-        }
-    }
-}
 
 /// Map types whose entries are always there and do not change: arrays.
 fn is_array(number: u32) -> bool {
@@ -86,9 +43,9 @@ impl SymbolicExecutor<'_, '_> {
     pub(crate) fn helper(&mut self, state: &mut SymbolicState, id: i32) -> Result<(), ProofError> {
         let helper = Helper::get(id).ok_or_else(|| ProofError::new(format!("helper {id} is unknown")))?;
         match id {
-            id::LOOP => return self.bpf_loop(state),
-            id::FOR_EACH_MAP_ELEM => return self.for_each_map_elem(state),
-            id::TIMER_SET_CALLBACK => return self.timer_set_callback(state, helper),
+            id::LOOP => return callback::bpf_loop(self, state),
+            id::FOR_EACH_MAP_ELEM => return callback::for_each_map_elem(self, state),
+            id::TIMER_SET_CALLBACK => return callback::timer_set_callback(self, state, helper),
             _ => {}
         }
         if helper.effects.intersects(HelperEffects::CALLBACK) {
@@ -101,7 +58,7 @@ impl SymbolicExecutor<'_, '_> {
         }
         let name = format!("bpf_{}", helper.name);
         let mut call = CallBuilder { name, fills: helper.fills_memory(), ..CallBuilder::default() };
-        self.arguments(state, helper.args, &mut call)?;
+        args::arguments(self, state, helper.args, &mut call)?;
         if id == id::MAP_LOOKUP_ELEM {
             return self.lookup(state, &call);
         }
@@ -172,7 +129,7 @@ impl SymbolicExecutor<'_, '_> {
     /// all memory that it reaches through the context and its arguments. Exceptions, and memory reached
     /// through a dynptr, are not modelled.
     pub(crate) fn kfunc(&mut self, state: &mut SymbolicState, name: &str) -> Result<(), ProofError> {
-        if self.c_function(state, name)? {
+        if library::c_function(self, state, name)? {
             return Ok(());
         }
         if name == "bpf_throw" || name.starts_with("bpf_dynptr") {
@@ -190,7 +147,7 @@ impl SymbolicExecutor<'_, '_> {
                     effects = effects.or(HelperEffects::MOVES_PACKET).or(HelperEffects::WRITES_PACKET);
                 }
                 _ => {
-                    self.unknown_argument(state, v, &mut call)?;
+                    args::unknown_argument(self, state, v, &mut call)?;
                     given = true;
                 }
             }
@@ -459,7 +416,7 @@ impl SymbolicExecutor<'_, '_> {
             let here = match size {
                 None => written,
                 Some(size) => {
-                    let within = self.within(i, size);
+                    let within = args::within(self, i, size);
                     self.w.terms.and(&[written, within])
                 }
             };
@@ -611,15 +568,5 @@ fn chain(effects: HelperEffects) -> Option<EventChain> {
         Some(EventChain::Volatile)
     } else {
         None
-    }
-}
-
-/// Suffix of names of functions, so that each function has one signature.
-pub(crate) fn signature(sort: Sort) -> String {
-    match sort {
-        Sort::Bool => "b".to_owned(),
-        Sort::Bits(n) => format!("{n}."),
-        Sort::Memory => "m".to_owned(),
-        Sort::Token => "t".to_owned(),
     }
 }

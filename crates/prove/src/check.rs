@@ -13,9 +13,8 @@ use crate::replay::ReplayInput;
 use crate::solver::{Solver, SolverAnswer, SolverSession, SolverUsage};
 use crate::state::{EventChain, SymbolicState};
 use crate::sweep::{SatSweeper, cone};
-use crate::term::{NormalizationRules, TermId, TermPool};
-use crate::uninitialized::ProofContext;
-use crate::uninitialized::UninitializedStack;
+use crate::term::{NormalizationRules, TermId, TermPool, congruence};
+use crate::uninitialized::{ProofContext, UninitializedStack};
 use crate::value::{MemorySpace, SymbolicValues};
 use crate::{ProofAblation, ProofCache, ProofError, ProofLimits, explain, lockstep, model};
 
@@ -505,7 +504,7 @@ fn goals(
     let terms = &mut w.terms;
     let mut same = |terms: &mut TermPool, name: String, x: TermId, y: TermId| {
         let (x, y) = (terms.under(x, a.path), terms.under(y, a.path));
-        let goal = terms.congruent(x, y);
+        let goal = congruence::congruent(terms, x, y);
         out.push((name, terms.under(goal, a.path)));
     };
     same(terms, "result".to_owned(), x, y);

@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::state::{SymbolicByte, SymbolicFrame, SymbolicState};
 use crate::sweep::cone;
-use crate::term::{ADDRESS, Sort, TermId, TermNode, TermPool};
+use crate::term::{ADDRESS, Sort, TermId, TermNode, TermPool, facts};
 use crate::value::{PointerRegion, SymbolicValues, ValueId, ValueKind};
 
 /// Largest terms that are kept, in distinct subterms.
@@ -146,7 +146,7 @@ impl<'a> Cut<'a> {
     /// A condition, and the literals that another condition implies.
     fn literals(&mut self, mut all: TermId, condition: TermId) -> TermId {
         let mut kept = 0;
-        for (atom, holds) in self.old.implied(condition) {
+        for (atom, holds) in facts::implied(self.old, condition) {
             if self.is_way(atom) || self.size(atom, MOST_OF_FACT) > MOST_OF_FACT || kept == MOST_ATOMS {
                 continue;
             }
@@ -320,7 +320,7 @@ impl<'a> Cut<'a> {
         let name = format!("{address}{}, {}", self.name, self.made);
         let sort = self.old.sort(t);
         let Sort::Bits(bits) = sort else { return self.new.var(&name, sort) };
-        let possible = self.old.possible(t);
+        let possible = facts::possible(self.old, t);
         if possible == 0 {
             return self.new.constant(u32::from(bits), 0);
         }

@@ -10,9 +10,8 @@ use crate::exec::{ComparedProgram, SymbolicExecutor};
 use crate::program::{ContextLayout, ProofProgram};
 use crate::state::{SymbolicState, initial_memory};
 use crate::sweep::cone;
-use crate::term::{NormalizationRules, TermId, TermNode, TermPool};
-use crate::uninitialized::ProofContext;
-use crate::uninitialized::UninitializedStack;
+use crate::term::{NormalizationRules, TermId, TermNode, TermPool, eval};
+use crate::uninitialized::{ProofContext, UninitializedStack};
 use crate::value::{MemorySpace, PointerRegion, SymbolicValues};
 use crate::{ProofError, ProofLimits};
 
@@ -159,7 +158,7 @@ impl SymbolicProgram {
         for (at, t) in self.order.iter().enumerate() {
             for (lane, input) in inputs.iter().enumerate() {
                 let v = |x: TermId| values[self.at(x) * lanes + lane];
-                let value = match self.terms.combine(*t, v) {
+                let value = match eval::combine(&self.terms, *t, v) {
                     Some(value) => value,
                     None => self.given(*t, &v, input).unwrap_or_else(|| {
                         open.insert(*t);

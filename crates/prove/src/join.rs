@@ -19,7 +19,7 @@ use crate::range::ValueRanges;
 use crate::state::{
     SymbolicByte, SymbolicFrame, SymbolicState, byte, initial_chain, initial_memory, put, where_put, whole,
 };
-use crate::term::{ADDRESS, Literal, MOST_LITERALS, Sort, TermId, TermNode, TermPool};
+use crate::term::{ADDRESS, Literal, MOST_LITERALS, Sort, TermId, TermNode, TermPool, facts};
 use crate::uninitialized::{UninitializedJoin, UninitializedStack};
 use crate::value::{PointerRegion, SymbolicValues, ValueId, ValueKind};
 
@@ -43,17 +43,28 @@ pub(crate) struct JoinResult {
     pub(crate) met: Vec<(i64, i64)>,
 }
 
+/// Terms and values of one of the two ways.
+struct JoinSide<'a> {
+    terms: &'a mut TermPool,
+    values: &'a mut SymbolicValues,
+}
+
+/// Terms and values of the join that stand for those of the two ways.
+#[derive(Default)]
+struct JoinImages {
+    terms: FxHashMap<(TermId, TermId), TermId>,
+    values: FxHashMap<(ValueId, ValueId), ValueId>,
+    /// Copies of terms of one way alone.
+    copies: [FxHashMap<TermId, TermId>; 2],
+}
+
 /// A join under way. "Ours" is the first way.
 struct StateJoin<'a> {
-    ours: &'a mut TermPool,
-    theirs: &'a mut TermPool,
-    our_values: &'a mut SymbolicValues,
-    their_values: &'a mut SymbolicValues,
+    ours: JoinSide<'a>,
+    theirs: JoinSide<'a>,
     new: TermPool,
     values: SymbolicValues,
-    images: FxHashMap<(TermId, TermId), TermId>,
-    value_images: FxHashMap<(ValueId, ValueId), ValueId>,
-    copies: [FxHashMap<TermId, TermId>; 2],
+    images: JoinImages,
     /// Literals that always hold on each way.
     literals: [Rc<BTreeSet<Literal>>; 2],
     way: Option<TermId>,
@@ -93,17 +104,13 @@ pub(crate) fn join(
     ways: PathRelation,
 ) -> JoinResult {
     let forms = ours.terms.forms();
-    let literals = [&*ours, &*theirs].map(|p| Rc::new(p.terms.implied(p.states[0].path)));
+    let literals = [&*ours, &*theirs].map(|p| Rc::new(facts::implied(&p.terms, p.states[0].path)));
     let mut join = StateJoin {
         new: TermPool::of(limit, forms),
         values: SymbolicValues::default(),
-        ours: &mut ours.terms,
-        theirs: &mut theirs.terms,
-        our_values: &mut ours.values,
-        their_values: &mut theirs.values,
-        images: FxHashMap::default(),
-        value_images: FxHashMap::default(),
-        copies: [FxHashMap::default(), FxHashMap::default()],
+        ours: JoinSide { terms: &mut ours.terms, values: &mut ours.values },
+        theirs: JoinSide { terms: &mut theirs.terms, values: &mut theirs.values },
+        images: JoinImages::default(),
         bound: FxHashMap::default(),
         literals,
         way: None,
@@ -172,8 +179,8 @@ impl StateJoin<'_> {
         let keys: BTreeSet<K> = a.keys().chain(b.keys()).copied().collect();
         let mut out = BTreeMap::new();
         for key in keys {
-            let x = a.get(&key).copied().unwrap_or_else(|| initial(self.ours, key));
-            let y = b.get(&key).copied().unwrap_or_else(|| initial(self.theirs, key));
+            let x = a.get(&key).copied().unwrap_or_else(|| initial(self.ours.terms, key));
+            let y = b.get(&key).copied().unwrap_or_else(|| initial(self.theirs.terms, key));
             out.insert(key, self.any(x, y));
         }
         out
@@ -183,12 +190,12 @@ impl StateJoin<'_> {
     fn note_unwritten(&mut self, side: usize, a: &SymbolicFrame, b: &SymbolicFrame) {
         for (at, x) in a {
             let Some(y) = b.get(at) else { continue };
-            let x = byte(self.ours, self.our_values, *x);
-            let y = byte(self.theirs, self.their_values, *y);
+            let x = byte(self.ours.terms, self.ours.values, *x);
+            let y = byte(self.theirs.terms, self.theirs.values, *y);
             let (Some(x), Some(y)) = (x, y) else { continue };
             let first = side == 0;
-            let place = self.unwritten.place(self.ours, first, x);
-            let other = self.unwritten.place(self.theirs, first, y);
+            let place = self.unwritten.place(self.ours.terms, first, x);
+            let other = self.unwritten.place(self.theirs.terms, first, y);
             match (place, other) {
                 (Some(place), None) => self.beside.note(0, y, side, place),
                 (None, Some(place)) => self.beside.note(1, x, side, place),
@@ -205,8 +212,8 @@ impl StateJoin<'_> {
         };
         for at in starts(a).into_iter().chain(starts(b)) {
             if !out.contains_key(&at)
-                && let Some(v) = whole(self.ours, self.our_values, a, at)
-                && let Some(w) = whole(self.theirs, self.their_values, b, at)
+                && let Some(v) = whole(self.ours.terms, self.ours.values, a, at)
+                && let Some(w) = whole(self.theirs.terms, self.theirs.values, b, at)
             {
                 let v = self.value(v, w);
                 out.extend((0..8u8).map(|i| (at + i64::from(i), SymbolicByte::Part(v, i))));
@@ -241,8 +248,8 @@ impl StateJoin<'_> {
     fn halves(&mut self, a: &SymbolicFrame, b: &SymbolicFrame, out: &mut SymbolicFrame) {
         let places: BTreeSet<i64> = a.keys().chain(b.keys()).copied().collect();
         for at in places.into_iter().filter(|at| !out.contains_key(at)).collect::<Vec<i64>>() {
-            let (d, x) = put(self.ours, self.our_values, a.get(&at).copied());
-            let (e, y) = put(self.theirs, self.their_values, b.get(&at).copied());
+            let (d, x) = put(self.ours.terms, self.ours.values, a.get(&at).copied());
+            let (e, y) = put(self.theirs.terms, self.theirs.values, b.get(&at).copied());
             let t = match (x, y) {
                 (Some(x), Some(y)) => self.any(x, y),
                 (Some(x), None) => self.copy(0, x),
@@ -261,8 +268,8 @@ impl StateJoin<'_> {
     /// Bytes of the stack on one of the ways as one vector.
     fn stacked(&mut self, which: usize, frame: &SymbolicFrame, at: i64, size: i64) -> Option<TermId> {
         let (terms, values) = match which {
-            0 => (&mut *self.ours, &mut *self.our_values),
-            _ => (&mut *self.theirs, &mut *self.their_values),
+            0 => (&mut *self.ours.terms, &mut *self.ours.values),
+            _ => (&mut *self.theirs.terms, &mut *self.theirs.values),
         };
         let bytes: Option<Vec<TermId>> =
             (at..at + size).map(|i| byte(terms, values, *frame.get(&i)?)).collect();
@@ -270,10 +277,10 @@ impl StateJoin<'_> {
     }
 
     fn value(&mut self, a: ValueId, b: ValueId) -> ValueId {
-        if let Some(v) = self.value_images.get(&(a, b)) {
+        if let Some(v) = self.images.values.get(&(a, b)) {
             return *v;
         }
-        let out = match (self.our_values.kind(a), self.their_values.kind(b)) {
+        let out = match (self.ours.values.kind(a), self.theirs.values.kind(b)) {
             (ValueKind::Undefined, _) => self.values.undefined(),
             (_, ValueKind::Undefined) => {
                 self.instance = false;
@@ -298,16 +305,16 @@ impl StateJoin<'_> {
             }
             _ => self.choices(a, b),
         };
-        self.value_images.insert((a, b), out);
+        self.images.values.insert((a, b), out);
         out
     }
 
     /// Joins values of which at least one is a choice, or that are of different kinds.
     fn choices(&mut self, a: ValueId, b: ValueId) -> ValueId {
-        match (self.our_values.kind(a), self.their_values.kind(b)) {
+        match (self.ours.values.kind(a), self.theirs.values.kind(b)) {
             (ValueKind::Choice(c, x, y), ValueKind::Choice(mut d, mut z, mut w)) => {
                 if !self.fits(x, z) && self.fits(x, w) {
-                    (d, z, w) = (self.theirs.not(d), w, z);
+                    (d, z, w) = (self.theirs.terms.not(d), w, z);
                 }
                 let (c, x, y) = (self.any(c, d), self.value(x, z), self.value(y, w));
                 self.values.choice(&mut self.new, c, x, y)
@@ -315,7 +322,7 @@ impl StateJoin<'_> {
             // One of the alternatives, always.
             (ValueKind::Choice(c, x, y), _) if self.fits(x, b) || self.fits(y, b) => {
                 let first = self.fits(x, b);
-                let always = self.theirs.truth(first);
+                let always = self.theirs.terms.truth(first);
                 let c = self.any(c, always);
                 let (x, y) = match first {
                     true => (self.value(x, b), self.copy_value(0, y)),
@@ -326,7 +333,7 @@ impl StateJoin<'_> {
             (_, ValueKind::Choice(d, z, w)) if self.fits(a, z) || self.fits(a, w) => {
                 self.instance = false;
                 let first = self.fits(a, z);
-                let always = self.ours.truth(first);
+                let always = self.ours.terms.truth(first);
                 let c = self.any(always, d);
                 let (x, y) = match first {
                     true => (self.value(a, z), self.copy_value(1, w)),
@@ -346,7 +353,7 @@ impl StateJoin<'_> {
     /// Returns true if a value of the second way has the kind of one of the first, or of one of its
     /// alternatives.
     fn fits(&self, a: ValueId, b: ValueId) -> bool {
-        match (self.our_values.kind(a), self.their_values.kind(b)) {
+        match (self.ours.values.kind(a), self.theirs.values.kind(b)) {
             (ValueKind::Choice(_, x, y), _) => self.fits(x, b) || self.fits(y, b),
             (_, ValueKind::Choice(_, z, w)) => self.fits(a, z) || self.fits(a, w),
             (ValueKind::Number(_), ValueKind::Number(_)) => true,
@@ -388,7 +395,7 @@ impl StateJoin<'_> {
 
     /// A value of one of the two ways, unchanged: on the other way it does not matter.
     fn copy_value(&mut self, which: usize, v: ValueId) -> ValueId {
-        let kind = [&*self.our_values, &*self.their_values][which].kind(v);
+        let kind = [&*self.ours.values, &*self.theirs.values][which].kind(v);
         match kind {
             ValueKind::Undefined => self.values.undefined(),
             ValueKind::Number(t) => {
@@ -412,16 +419,16 @@ impl StateJoin<'_> {
     }
 
     fn copy(&mut self, which: usize, t: TermId) -> TermId {
-        if let Some(image) = self.copies[which].get(&t) {
+        if let Some(image) = self.images.copies[which].get(&t) {
             return *image;
         }
-        let parts = [&*self.ours, &*self.theirs][which].parts_of(t);
+        let parts = [&*self.ours.terms, &*self.theirs.terms][which].parts_of(t);
         for part in parts {
             self.copy(which, part);
         }
-        let (from, images) = ([&*self.ours, &*self.theirs][which], &self.copies[which]);
+        let (from, images) = ([&*self.ours.terms, &*self.theirs.terms][which], &self.images.copies[which]);
         let image = self.new.copy(from, t, |part| images[&part]);
-        self.copies[which].insert(t, image);
+        self.images.copies[which].insert(t, image);
         image
     }
 
@@ -471,27 +478,27 @@ impl StateJoin<'_> {
 
     /// Generalisation of two terms; [`None`] if that needs a variable and none may be made.
     fn term(&mut self, a: TermId, b: TermId) -> Option<TermId> {
-        if let Some(t) = self.images.get(&(a, b)) {
+        if let Some(t) = self.images.terms.get(&(a, b)) {
             return Some(*t);
         }
         let out = match self.alike(a, b) {
             true => self.structure(a, b)?,
             false => self.variable(a, b)?,
         };
-        self.images.insert((a, b), out);
+        self.images.terms.insert((a, b), out);
         Some(out)
     }
 
     /// Returns true if two terms are the same operation on parts of the same sorts.
     fn alike(&self, a: TermId, b: TermId) -> bool {
-        if self.ours.sort(a) != self.theirs.sort(b) {
+        if self.ours.terms.sort(a) != self.theirs.terms.sort(b) {
             return false;
         }
-        let same = match (self.ours.node(a), self.theirs.node(b)) {
+        let same = match (self.ours.terms.node(a), self.theirs.terms.node(b)) {
             (TermNode::Truth(x), TermNode::Truth(y)) => x == y,
             (TermNode::Const(x), TermNode::Const(y)) => x == y,
             (TermNode::App(f, x), TermNode::App(g, y)) => {
-                x.len() == y.len() && self.ours.name(*f) == self.theirs.name(*g)
+                x.len() == y.len() && self.ours.terms.name(*f) == self.theirs.terms.name(*g)
             }
             (TermNode::Prim(x, ..), TermNode::Prim(y, ..)) => x == y,
             (TermNode::Sum(x, k), TermNode::Sum(y, l)) => {
@@ -509,13 +516,13 @@ impl StateJoin<'_> {
         let sorts = |terms: &TermPool, t: TermId| -> Vec<Sort> {
             terms.parts_of(t).into_iter().map(|p| terms.sort(p)).collect()
         };
-        same && sorts(self.ours, a) == sorts(self.theirs, b)
+        same && sorts(self.ours.terms, a) == sorts(self.theirs.terms, b)
     }
 
     /// The same operation on the generalisations of the parts.
     fn structure(&mut self, a: TermId, b: TermId) -> Option<TermId> {
-        let (ours, theirs) = (self.ours.parts_of(a), self.theirs.parts_of(b));
-        if ours.is_empty() && matches!(self.ours.node(a), TermNode::App(..)) {
+        let (ours, theirs) = (self.ours.terms.parts_of(a), self.theirs.terms.parts_of(b));
+        if ours.is_empty() && matches!(self.ours.terms.node(a), TermNode::App(..)) {
             self.bind(a, b)?;
         }
         let mut images = FxHashMap::default();
@@ -526,7 +533,7 @@ impl StateJoin<'_> {
                 return self.variable(a, b);
             }
         }
-        let ours = &*self.ours;
+        let ours = &*self.ours.terms;
         Some(self.new.copy(ours, a, |part| images[&part]))
     }
 
@@ -544,7 +551,7 @@ impl StateJoin<'_> {
 
     /// A variable for two terms, of as many bits as either may have set.
     fn variable(&mut self, a: TermId, b: TermId) -> Option<TermId> {
-        let sort = self.ours.sort(a);
+        let sort = self.ours.terms.sort(a);
         if let Sort::Bits(bits) = sort
             && !self.frozen
         {
@@ -552,7 +559,8 @@ impl StateJoin<'_> {
             let (high, low) = self.bounds(a, b, bits);
             if high > 0 || low > 0 {
                 let (top, bottom) = (bits - 1 - high, low);
-                let (x, y) = (self.ours.extract(a, top, bottom), self.theirs.extract(b, top, bottom));
+                let (x, y) =
+                    (self.ours.terms.extract(a, top, bottom), self.theirs.terms.extract(b, top, bottom));
                 let middle = self.term(x, y)?;
                 return Some(self.new.between_zeros(high, middle, low));
             }
@@ -564,7 +572,7 @@ impl StateJoin<'_> {
         if self.frozen {
             return None;
         }
-        match self.ours.node(a) {
+        match self.ours.terms.node(a) {
             TermNode::App(_, args) if args.is_empty() => self.bind(a, b)?,
             _ => self.instance = false,
         }
@@ -572,10 +580,11 @@ impl StateJoin<'_> {
             return Some(chosen);
         }
         self.count += 1;
-        let address = if self.ours.has_address(a) || self.theirs.has_address(b) { ADDRESS } else { "" };
+        let address =
+            if self.ours.terms.has_address(a) || self.theirs.terms.has_address(b) { ADDRESS } else { "" };
         let name = format!("{address}{}, {}", self.name, self.count);
         if tracing::enabled!(tracing::Level::TRACE) {
-            let (x, y) = (shown(self.ours, a, 8), shown(self.theirs, b, 8));
+            let (x, y) = (shown(self.ours.terms, a, 8), shown(self.theirs.terms, b, 8));
             tracing::trace!("{name} is {x:.400} or {y:.400}");
         }
         Some(self.new.var(&name, sort))
@@ -585,7 +594,7 @@ impl StateJoin<'_> {
     /// differ.
     fn chosen(&mut self, a: TermId, b: TermId) -> Option<TermId> {
         let few = |terms: &TermPool, t| constants(terms, t, MOST_CONSTANTS);
-        if !self.keeps || few(self.ours, a)? + few(self.theirs, b)? > MOST_CONSTANTS {
+        if !self.keeps || few(self.ours.terms, a)? + few(self.theirs.terms, b)? > MOST_CONSTANTS {
             return None;
         }
         let (way, x, y) = (self.way(), self.copy(0, a), self.copy(1, b));
@@ -594,8 +603,8 @@ impl StateJoin<'_> {
 
     /// Splits two vectors into pieces, the most significant first, at the seams that both have.
     fn pieces(&mut self, a: TermId, b: TermId) -> Option<Vec<(TermId, TermId)>> {
-        let (x, y) = (seams(self.ours, a)?, seams(self.theirs, b)?);
-        let bits = self.ours.bits(a);
+        let (x, y) = (seams(self.ours.terms, a)?, seams(self.theirs.terms, b)?);
+        let bits = self.ours.terms.bits(a);
         let mut cuts: Vec<u32> = (1..bits).filter(|n| (x & y) >> n & 1 != 0).collect();
         if cuts.is_empty() {
             return None;
@@ -604,7 +613,10 @@ impl StateJoin<'_> {
         let mut low = 0;
         let mut out = Vec::with_capacity(cuts.len());
         for high in cuts {
-            out.push((self.ours.extract(a, high - 1, low), self.theirs.extract(b, high - 1, low)));
+            out.push((
+                self.ours.terms.extract(a, high - 1, low),
+                self.theirs.terms.extract(b, high - 1, low),
+            ));
             low = high;
         }
         out.reverse();
@@ -613,7 +625,7 @@ impl StateJoin<'_> {
 
     /// Numbers of bits that are zero in both terms at the top and at the bottom.
     fn bounds(&mut self, a: TermId, b: TermId, bits: u32) -> (u32, u32) {
-        let (x, y) = (self.ours.possible(a), self.theirs.possible(b));
+        let (x, y) = (facts::possible(self.ours.terms, a), facts::possible(self.theirs.terms, b));
         let possible = x | y;
         if possible == 0 {
             return (0, 0);

@@ -21,6 +21,7 @@ mod access;
 mod args;
 mod cache;
 mod call;
+mod call_builder;
 mod callback;
 mod check;
 mod counterexample;

@@ -13,7 +13,7 @@ use millstream_isa::Cond;
 use millstream_isa::semantics::Pred;
 use rustc_hash::FxHashMap;
 
-use crate::term::{TermId, TermNode, TermPool, mask};
+use crate::term::{TermId, TermNode, TermPool, facts, mask};
 
 /// Disjoint intervals, both ends included, in ascending order.
 type IntervalSet = Vec<(u64, u64)>;
@@ -123,7 +123,7 @@ impl ValueRanges {
 
     /// Narrows the ranges by all comparisons with constants that a condition implies.
     pub(crate) fn assume_literals(&mut self, terms: &mut TermPool, condition: TermId) {
-        for (atom, holds) in terms.implied(condition) {
+        for (atom, holds) in facts::implied(terms, condition) {
             for test in of_atom(terms, atom) {
                 self.assume(&test, holds);
             }

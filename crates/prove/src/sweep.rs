@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::solver::{SolverAnswer, SolverSession};
-use crate::term::{Sort, TermId, TermNode, TermPool, mask};
+use crate::term::{Sort, TermId, TermNode, TermPool, congruence, eval, mask};
 
 /// Assignments.
 const ROUNDS: usize = 192;
@@ -136,7 +136,7 @@ impl<'a> SatSweeper<'a> {
 
     fn proven_equal(&mut self, a: TermId, b: TermId) -> bool {
         // To a solver a store is a function like any other: memories are equal if their parts are.
-        let claim = self.terms.congruent(a, b);
+        let claim = congruence::congruent(self.terms, a, b);
         if let Some(known) = self.terms.known(claim) {
             self.merged += usize::from(known);
             return known;
@@ -157,7 +157,7 @@ impl<'a> SatSweeper<'a> {
         let mut out = vec![0u64; ROUNDS].into_boxed_slice();
         for (round, slot) in out.iter_mut().enumerate() {
             let v = |x: TermId| self.values[&x][round];
-            *slot = self.terms.combine(t, v).unwrap_or_else(|| self.invented(t, round));
+            *slot = eval::combine(self.terms, t, v).unwrap_or_else(|| self.invented(t, round));
         }
         self.values.insert(t, out);
     }

@@ -18,7 +18,7 @@ use millstream_isa::semantics::{self, Domain, Pred, Prim};
 use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
 use crate::solver::{SolverAnswer as Said, SolverSession};
-use crate::term::{Sort, TermId, TermPool, mask};
+use crate::term::{Sort, TermId, TermPool, congruence, mask, sum};
 use crate::{ProofLimits, Solver, SolverError};
 use synthesis::SketchSolver;
 pub use synthesis::{InsnSketch, SketchCompletion, SketchLine};
@@ -304,7 +304,7 @@ fn same(
     let spaces: Vec<u32> = x.memory.keys().chain(y.memory.keys()).copied().collect();
     for space in spaces {
         let (a, b) = (memory_of(terms, &x.memory, space), memory_of(terms, &y.memory, space));
-        parts.push(terms.congruent(a, b));
+        parts.push(congruence::congruent(terms, a, b));
     }
     Ok(())
 }
@@ -510,7 +510,8 @@ impl<'a> WindowExecutor<'a> {
             return Ok((space, at, 0));
         }
         let frame = self.frame();
-        let offset = self.terms.distance(at, frame).ok_or("an access to the stack at no known offset")?;
+        let offset =
+            sum::distance(self.terms, at, frame).ok_or("an access to the stack at no known offset")?;
         let offset = i16::try_from(offset as i64).map_err(|_| "an access outside of the stack")?;
         if !(-512..0).contains(&offset) {
             return Err("an access outside of the stack");

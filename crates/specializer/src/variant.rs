@@ -79,17 +79,9 @@ pub struct Variant {
     pub time: Duration,
 }
 
-/// Makes variants of one program.
+/// Maps that are added to the program, or that code names in their place.
 #[derive(Debug)]
-pub struct VariantCompiler {
-    object: Object,
-    program: FuncId,
-    described: obj::EntryProgram,
-    prepared: LiftedModule,
-    usage: ir::usage::ModuleMapUsage,
-    /// The program, then those that its tail calls may reach, with the number of the first site of each.
-    parts: Vec<(FuncId, u32)>,
-    sites: Vec<LookupSite>,
+pub struct VariantPlaceholders {
     /// Program arrays through which parts call, and the placeholders of those that hold variants.
     arrays: Vec<(ir::Map, MapId)>,
     guard: MapId,
@@ -103,6 +95,20 @@ pub struct VariantCompiler {
     caches: Vec<(ir::Map, MapId, StatefulMap)>,
     /// Maps of maps, and the placeholders of their inner maps.
     insides: Vec<(ir::Map, Vec<MapId>)>,
+}
+
+/// Makes variants of one program.
+#[derive(Debug)]
+pub struct VariantCompiler {
+    object: Object,
+    program: FuncId,
+    described: obj::EntryProgram,
+    prepared: LiftedModule,
+    usage: ir::usage::ModuleMapUsage,
+    /// The program, then those that its tail calls may reach, with the number of the first site of each.
+    parts: Vec<(FuncId, u32)>,
+    sites: Vec<LookupSite>,
+    placeholders: VariantPlaceholders,
     /// Secret from which, with the keys, the slots of caches are computed.
     secret: u64,
     isa: u8,
@@ -167,8 +173,8 @@ impl VariantCompiler {
         if let Some(calling) = &mut calling {
             // Numbers of twins belong to the guard, and entries of caches are found by the secret, whichever
             // of the two makes the code.
-            it.twins.retain(|twin| calling.twins.contains(twin));
-            calling.twins.clone_from(&it.twins);
+            it.placeholders.twins.retain(|twin| calling.placeholders.twins.contains(twin));
+            calling.placeholders.twins.clone_from(&it.placeholders.twins);
             calling.secret = it.secret;
             calling.make_room(sites, widest);
         }
@@ -216,15 +222,17 @@ impl VariantCompiler {
             usage,
             parts,
             sites,
-            arrays,
-            guard: added.guard,
-            sketch: added.sketch,
-            samples: added.samples,
-            misses: added.misses,
-            standby: added.standby,
-            twins,
-            caches,
-            insides: added.insides.clone(),
+            placeholders: VariantPlaceholders {
+                arrays,
+                guard: added.guard,
+                sketch: added.sketch,
+                samples: added.samples,
+                misses: added.misses,
+                standby: added.standby,
+                twins,
+                caches,
+                insides: added.insides.clone(),
+            },
             // Drawn by the system's generator, as the seeds of the standard library's tables are.
             secret: RandomState::new().hash_one(0),
             isa,
@@ -236,8 +244,8 @@ impl VariantCompiler {
     /// Makes room for so many sites, of keys that are no wider, in the maps of the profile.
     fn make_room(&mut self, sites: u32, widest: u32) {
         let maps = [
-            (self.sketch, ProfileSketch::value_size(widest), SLOTS * sites.max(1)),
-            (self.misses, 8, sites.max(1)),
+            (self.placeholders.sketch, ProfileSketch::value_size(widest), SLOTS * sites.max(1)),
+            (self.placeholders.misses, 8, sites.max(1)),
         ];
         for (map, size, entries) in maps {
             let spec = &mut self.object.maps[map.index()].spec;
@@ -265,41 +273,41 @@ impl VariantCompiler {
 
     /// The name of the map that the guard's state replaces.
     pub fn guard_name(&self) -> &str {
-        &self.object.maps[self.guard.index()].name
+        &self.object.maps[self.placeholders.guard.index()].name
     }
 
     /// Returns true if a map is one of those that were added: they belong to one session only.
     pub fn is_own(&self, map: MapId) -> bool {
         // All added maps come after the maps that are looked up.
-        map.index() >= self.guard.index()
+        map.index() >= self.placeholders.guard.index()
     }
 
     /// The map of the profile.
     pub fn sketch(&self) -> MapId {
-        self.sketch
+        self.placeholders.sketch
     }
 
     /// The map of the guard's state.
     pub fn guard_map(&self) -> MapId {
-        self.guard
+        self.placeholders.guard
     }
 
     /// The map of the packets that are kept for the judge.
     pub fn samples(&self) -> MapId {
-        MapId(self.samples.map.index() as u32)
+        MapId(self.placeholders.samples.map.index() as u32)
     }
 
     /// The map in which variants count lookups that none of their hot keys answers, by number of the site.
     pub fn misses(&self) -> MapId {
-        self.misses
+        self.placeholders.misses
     }
 
     /// The program array of the standby variant, if packets can be passed to it: if the program makes tail
     /// calls itself, one more would be one too many at the end of a long chain.
     pub fn standby(&self) -> Option<MapId> {
-        let calls = !self.arrays.is_empty()
+        let calls = !self.placeholders.arrays.is_empty()
             || transform::may_call_more(&self.prepared.module, module::func(self.program));
-        (!calls && self.packet_kind().is_some()).then_some(self.standby)
+        (!calls && self.packet_kind().is_some()).then_some(self.placeholders.standby)
     }
 
     /// Kind of the program's input; `None` if it is no packet that could be kept.
@@ -318,23 +326,23 @@ impl VariantCompiler {
 
     /// Placeholder of the twin of a map, if it can have one.
     pub fn twin(&self, map: ir::Map) -> Option<MapId> {
-        self.twins.iter().find(|(of, _)| *of == map).map(|(_, twin)| *twin)
+        self.placeholders.twins.iter().find(|(of, _)| *of == map).map(|(_, twin)| *twin)
     }
 
     /// The guard's slot by which specialised code can do without this map alone, if it has a twin.
     pub fn slot(&self, map: ir::Map) -> Option<DeoptMask> {
-        let number = (0..guard_state::SLOTS).zip(&self.twins).find(|(_, (of, _))| *of == map)?.0;
+        let number = (0..guard_state::SLOTS).zip(&self.placeholders.twins).find(|(_, (of, _))| *of == map)?.0;
         Some(DeoptMask::one(number))
     }
 
     /// Placeholder of the cache of a map, if it can have one.
     pub fn cache(&self, map: ir::Map) -> Option<MapId> {
-        self.caches.iter().find(|(of, _, _)| *of == map).map(|(_, place, _)| *place)
+        self.placeholders.caches.iter().find(|(of, _, _)| *of == map).map(|(_, place, _)| *place)
     }
 
     /// Maps that programs write and that can have caches, and templates of inner maps that can.
     pub fn cacheable(&self) -> impl Iterator<Item = ir::Map> {
-        self.caches.iter().map(|(of, _, _)| *of)
+        self.placeholders.caches.iter().map(|(of, _, _)| *of)
     }
 
     /// The map of maps whose inner maps a template stands for; `None` if it is no template.
@@ -390,7 +398,7 @@ impl VariantCompiler {
 
     /// Placeholders of the inner maps of a map of maps.
     pub fn places(&self, outer: ir::Map) -> &[MapId] {
-        self.insides.iter().find(|(of, _)| *of == outer).map_or(&[], |(_, places)| places)
+        self.placeholders.insides.iter().find(|(of, _)| *of == outer).map_or(&[], |(_, places)| places)
     }
 
     /// The maps of the object itself that may be inside a map of maps.
@@ -402,7 +410,7 @@ impl VariantCompiler {
 
     /// Describes a cache of a map; `None` if it can have none.
     pub fn cache_for(&self, map: ir::Map) -> Option<EntryCache> {
-        let (_, place, known) = self.caches.iter().find(|(of, _, _)| *of == map)?;
+        let (_, place, known) = self.placeholders.caches.iter().find(|(of, _, _)| *of == map)?;
         let decl = self.declaration(map);
         // The size of a template says nothing about the maps that are put inside.
         let entries = self.outer(map).is_none().then_some(decl.max_entries);
@@ -426,7 +434,7 @@ impl VariantCompiler {
     /// Program arrays through which the program, or one that it reaches, makes tail calls, and the
     /// placeholders of those that hold variants.
     pub fn arrays(&self) -> &[(ir::Map, MapId)] {
-        &self.arrays
+        &self.placeholders.arrays
     }
 
     /// The programs that the arrays can lead to and that can have variants; the program itself is the first.
@@ -533,12 +541,12 @@ impl VariantCompiler {
         callees: &[FuncId],
     ) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
-        let sketch = ProfileSketch { map: module::map(self.sketch), slots: SLOTS };
+        let sketch = ProfileSketch { map: module::map(self.placeholders.sketch), slots: SLOTS };
         let (kind, keep) = match self.packet_kind() {
             Some(kind) => (kind, keep),
-            None => (self.samples.kind, SampleMode::Count),
+            None => (self.placeholders.samples.kind, SampleMode::Count),
         };
-        let guard = module::map(self.guard);
+        let guard = module::map(self.placeholders.guard);
         let alike = SyncCounters { map: guard, writes: guard_state::VERSION, found: guard_state::CHAINED };
         let chain = self.chain(callees);
         self.variant(&[], callees, |m| {
@@ -547,7 +555,7 @@ impl VariantCompiler {
                 done.or_else(|e| self.only_called(part, e))?;
                 transform::redirect_tail_calls(m, module::func(part), &chain, &alike);
             }
-            transform::keep_packets(m, func, &SampleBuffer { kind, ..self.samples }, keep)?;
+            transform::keep_packets(m, func, &SampleBuffer { kind, ..self.placeholders.samples }, keep)?;
             Ok(TransformReport::default())
         })
     }
@@ -592,7 +600,7 @@ impl VariantCompiler {
     }
 
     fn joined(&self, &(array, slot, callee): &(ir::Map, u32, FuncId)) -> Option<InlinedTailCall> {
-        let (_, place) = self.arrays.iter().find(|(of, _)| *of == array)?;
+        let (_, place) = self.placeholders.arrays.iter().find(|(of, _)| *of == array)?;
         Some(InlinedTailCall { place: module::map(*place), slot, callee: module::func(callee) })
     }
 
@@ -632,7 +640,7 @@ impl VariantCompiler {
 
     /// The arrays, if anything is called through their placeholders.
     fn chain(&self, callees: &[FuncId]) -> Vec<ProgArrayPair> {
-        let all = self.arrays.iter().filter(|_| !callees.is_empty());
+        let all = self.placeholders.arrays.iter().filter(|_| !callees.is_empty());
         all.map(|&(array, place)| ProgArrayPair { array, place: module::map(place) }).collect()
     }
 
@@ -641,14 +649,14 @@ impl VariantCompiler {
     pub fn guard(&self, generation: u32, count: bool) -> transform::GuardCheck {
         let stand_in = |array| FallbackTailCall { array: module::map(array), offset: guard_state::STANDBY };
         transform::GuardCheck {
-            map: module::map(self.guard),
+            map: module::map(self.placeholders.guard),
             offset: guard_state::TOKEN,
             generation,
             sides: SIDES,
             unseen: guard_state::LOOK,
             first_packet: Some(guard_state::first_packet(generation)),
             missed: count.then_some(guard_state::MISSED),
-            misses: Some(module::map(self.misses)),
+            misses: Some(module::map(self.placeholders.misses)),
             stand_in: self.standby().map(stand_in),
         }
     }
@@ -683,7 +691,9 @@ impl VariantCompiler {
         let others = self.chosen(callees).filter(|(part, _)| *part != self.program);
         let callees = others.map(|(part, _)| Ok((*part, object.link(*part)?)));
         let callees = callees.collect::<Result<_, ObjectError>>()?;
-        let array = |place| self.arrays.iter().find(|(_, p)| module::map(*p) == place).map(|(of, _)| *of);
+        let array = |place| {
+            self.placeholders.arrays.iter().find(|(_, p)| module::map(*p) == place).map(|(of, _)| *of)
+        };
         let of = |j: &InlinedTailCall| Some((array(j.place)?, j.slot, FuncId(j.callee.as_u32())));
         let joined = report.joined.iter().filter_map(of).collect();
         Ok(Variant { object, linked, callees, joined, report, in_loops, time: start.elapsed() })

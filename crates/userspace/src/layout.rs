@@ -157,9 +157,10 @@ struct LayoutReport {
 pub fn run(args: &LayoutArgs) -> Result<ExitCode> {
     let source = args.configuration.source(false)?;
     let program = click::compile_to_ir(&source, 1, (HandlerWriters::Scripts, Ablations::default()))?;
-    let descriptor = NativeEngine::layout_of_module(program.module, program.entry, &NativeOptions::default());
+    let descriptor =
+        NativeEngine::layout_of_module(program.code.module, program.code.entry, &NativeOptions::default());
     let descriptor = descriptor.into_diagnostic()?;
-    let document = document(source.input.name(), &program.layout, &descriptor);
+    let document = document(source.input.name(), &program.code.layout, &descriptor);
     match args.json {
         true => outln!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => out!("{}", text(&document)),

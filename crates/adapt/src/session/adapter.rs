@@ -196,7 +196,7 @@ impl Adapter {
             WithdrawalReason::TrafficShifted => self.next_round = now,
         }
         let mut status = lock(status);
-        status.count_withdrawal(reason);
+        status.withdrawals.count(reason);
         (status.live, status.judged) = (None, None);
         status.tables.clear();
     }

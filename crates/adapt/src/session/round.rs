@@ -62,7 +62,7 @@ impl Adapter {
             }
         }
         let took = start.elapsed();
-        lock(status).compile_ms += took.as_secs_f64() * 1e3;
+        lock(status).compilation.compile_ms += took.as_secs_f64() * 1e3;
         self.rest(took);
         match best {
             Some(best) => self.install(best, &profiles, status),
@@ -114,7 +114,7 @@ impl Adapter {
         let options = VariantOptions { llvm_passes: Some(passes.to_owned()), ..self.variant_options() };
         match builder.compile(form.module.clone(), &options) {
             Ok(code) => {
-                lock(status).compiled += 1;
+                lock(status).compilation.compiled += 1;
                 Some(judge(&mut self.replicas, &code, &self.samples))
             }
             Err(error) => {
@@ -132,7 +132,7 @@ impl Adapter {
                 Ok(code) => Arc::new(code),
                 Err(error) => return count_failure(status, &error),
             };
-            lock(status).compiled += 1;
+            lock(status).compilation.compiled += 1;
             let assumed: Vec<(usize, u64)> =
                 tables.iter().map(|map| (*map, self.replicas.version(*map))).collect();
             if let Err(error) = self.slot.install(code, &assumed) {
@@ -170,6 +170,6 @@ fn has_effect(report: &TransformReport) -> bool {
 
 fn count_failure(status: &Mutex<AdaptStatus>, error: &dyn std::fmt::Display) {
     let mut status = lock(status);
-    status.compile_failures += 1;
+    status.compilation.compile_failures += 1;
     status.failure = Some(error.to_string());
 }

@@ -60,7 +60,7 @@ impl Adapter {
             Ok((None, _)) => return,
             Err(error) => {
                 let mut status = lock(status);
-                status.compile_failures += 1;
+                status.compilation.compile_failures += 1;
                 status.failure = Some(error.to_string());
                 return;
             }
@@ -82,8 +82,8 @@ impl Adapter {
 
     fn note_trial(&self, took: Duration, compared: u64, differences: u64, status: &Mutex<AdaptStatus>) {
         let mut status = lock(status);
-        status.compiled += 2;
-        status.compile_ms += took.as_secs_f64() * 1e3;
+        status.compilation.compiled += 2;
+        status.compilation.compile_ms += took.as_secs_f64() * 1e3;
         status.schedules_tried += 1;
         status.compared += compared;
         status.differences += differences;
@@ -122,7 +122,7 @@ impl Adapter {
             self.slot.withdraw();
             let mut status = lock(status);
             (status.schedule, status.live) = (None, None);
-            status.count_withdrawal(WithdrawalReason::NoGain);
+            status.withdrawals.count(WithdrawalReason::NoGain);
         }
     }
 

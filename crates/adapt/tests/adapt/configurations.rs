@@ -6,7 +6,7 @@ use millstream_adapt::{AdaptSession, AdaptSettings, AdaptState, PacketModel};
 use millstream_built::{fill, handlers};
 use millstream_click::{Ablations, ClickProgram, HandlerWriters, flatten, parse};
 use millstream_click_elements::compile_for;
-use millstream_native::{NativeEngine, NativeOptions, PacketBatch, VariantSupport};
+use millstream_native::{NativeEngine, NativeOptions, PacketBatch, ProgramFacts, VariantSupport};
 use millstream_programs::packet::EthernetFrame;
 
 use crate::run_until;
@@ -29,12 +29,12 @@ impl Configuration {
             .unwrap_or_else(|e| panic!("{e:?}"));
         let options = NativeOptions {
             variants: VariantSupport::Installed,
-            copies: program.copies,
+            facts: ProgramFacts { copies: program.copies, ..ProgramFacts::default() },
             ..NativeOptions::default()
         };
-        let mut engine =
-            NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-        fill(&mut engine, &program.entries).expect("room");
+        let mut engine = NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options)
+            .expect("compiled");
+        fill(&mut engine, &program.code.entries).expect("room");
         let batch = PacketBatch::with_copies(BATCH, 16 * BATCH).expect("memory");
         Configuration { program, engine, batch }
     }

@@ -47,7 +47,7 @@ fn specialised_data_planes_treat_sampled_packets_as_the_originals_do() {
     for name in ["router:20", "switch:64", "firewall:20", "nat:100", "balancer:3"] {
         let status = adapt_builtin(name, FlowLocality::HIGH);
         assert!(status.compared > 0, "{name}: {status:?}");
-        assert_eq!((status.differences, status.compile_failures), (0, 0), "{name}: {status:?}");
+        assert_eq!((status.differences, status.compilation.compile_failures), (0, 0), "{name}: {status:?}");
     }
 }
 
@@ -91,7 +91,7 @@ fn nothing_is_made_without_packets() {
     let status = run_until(&session, std::thread::yield_now, |status| status.state != AdaptState::Starting);
     assert_eq!(status.state, AdaptState::WaitingForPackets);
     let status = session.finish();
-    assert_eq!((status.compiled, status.swaps, status.failure), (0, 0, None));
+    assert_eq!((status.compilation.compiled, status.swaps, status.failure), (0, 0, None));
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn forms_that_cannot_be_compiled_leave_the_program_as_it_is() {
         5,
         AdaptSettings { llvm_passes: passes, ..AdaptSettings::without_limits(PacketModel::Verdicts) },
     );
-    let status = table.run_until(|_| (), |status| status.compile_failures > 0);
-    assert_eq!((status.swaps, status.compiled), (0, 0));
+    let status = table.run_until(|_| (), |status| status.compilation.compile_failures > 0);
+    assert_eq!((status.swaps, status.compilation.compiled), (0, 0));
     assert!(status.failure.is_some_and(|failure| failure.contains("no-such-pass")));
     assert!((0..BATCH).all(|at| value(&table.batch, at) == Some(5)));
 }
@@ -131,7 +131,7 @@ fn code_for_hot_keys_is_withdrawn_when_the_traffic_has_others() {
     };
     let status = run_until(&session, || run_key(17), |status| status.swaps > 0);
     assert!(status.tables.iter().any(|advice| advice.treatment == "hot keys"), "{status:?}");
-    let status = run_until(&session, || run_key(4711), |status| status.withdrawn_shifted > 0);
+    let status = run_until(&session, || run_key(4711), |status| status.withdrawals.withdrawn_shifted > 0);
     run_until(&session, || run_key(4711), |later| later.swaps > status.swaps);
 }
 
@@ -140,7 +140,8 @@ fn code_that_does_not_pay_is_withdrawn() {
     // Nothing pays that must take no time.
     let settings =
         AdaptSettings { most_live_time: 0.0, ..AdaptSettings::without_limits(PacketModel::Verdicts) };
-    let status = SmallTable::new(5, settings).run_until(|_| (), |status| status.withdrawn_no_gain > 0);
+    let status =
+        SmallTable::new(5, settings).run_until(|_| (), |status| status.withdrawals.withdrawn_no_gain > 0);
     assert!(status.swaps > 0);
 }
 
@@ -155,7 +156,7 @@ fn swaps_of_a_minute_are_bounded() {
         number += 1;
         set(engine, 1, number);
     };
-    table.run_until(rewrite, |status| status.withdrawn_written == 1);
+    table.run_until(rewrite, |status| status.withdrawals.withdrawn_written == 1);
     // Attempts would be made here again and again.
     let start = std::time::Instant::now();
     table.run_until(|_| (), |_| start.elapsed() >= Duration::from_millis(300));

@@ -1,8 +1,7 @@
 //! Writes to tables that are in code.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::{io, thread};
 
 use millstream_adapt::{AdaptSession, AdaptSettings, AdaptState, PacketModel};
 use millstream_interp::MapKind;
@@ -44,7 +43,7 @@ fn no_batch_behind_a_write_sees_the_old_value() {
             }
         }
         let status = session.finish();
-        assert!(status.swaps >= SWAPS && status.withdrawn_written >= SWAPS - 1, "{status:?}");
+        assert!(status.swaps >= SWAPS && status.withdrawals.withdrawn_written >= SWAPS - 1, "{status:?}");
         assert_eq!(status.differences, 0, "{status:?}");
     }
 }

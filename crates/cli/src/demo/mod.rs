@@ -281,7 +281,7 @@ impl<'s> DemoSession<'s> {
         let compiler = variant_compiler(&object, None).into_diagnostic()?;
         let entries = config.entries().into_diagnostic()?;
         let mut settings = SessionSettings::new(format!("{PINS}/demo_{}", std::process::id()));
-        (settings.first, settings.count) = (first, true);
+        (settings.pace.first, settings.count) = (first, true);
         let result = self.rig.namespace().enter(|| {
             let mut live = LiveSession::load(&compiler, settings).map_err(session_ended)?;
             for entry in &entries {

@@ -23,7 +23,7 @@ pub(crate) fn through(text: &str) {
     };
     assert!(parse(&graph.to_string()).is_ok(), "what is taken apart is a configuration");
     match compile(&graph) {
-        Ok(program) => assert_eq!(verify_module(&program.module), []),
+        Ok(program) => assert_eq!(verify_module(&program.code.module), []),
         Err(errors) => located(&errors),
     }
 }

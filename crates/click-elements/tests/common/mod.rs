@@ -19,7 +19,7 @@ pub(crate) fn sent(
     for frame in frames {
         machine.reset(frame);
         machine.set_context_field(12, 1);
-        let done = interpreter.run_context(machine, program.entry);
+        let done = interpreter.run_context(machine, program.code.entry);
         done.unwrap_or_else(|fault| panic!("{fault}: {frame:02x?}"));
         sent.extend(machine.env.events.drain(..).filter_map(|event| match event {
             SideEffect::Emit { port, data } => Some((port, data)),
@@ -97,15 +97,15 @@ impl Bed {
     pub(crate) fn new(text: &str) -> Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-        assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+        assert_eq!(millstream_ir::verify::verify_module(&program.code.module), []);
         // The result of a configuration does not depend on the positions of fields in descriptors.
         let options = NativeOptions {
             descriptors: LayoutPolicy::Shuffled(text.len() as u64),
             ..NativeOptions::default()
         };
-        let engine = NativeEngine::of_module(program.module.clone(), program.entry, &options);
+        let engine = NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options);
         let mut engine = engine.expect("compiled");
-        for entry in &program.entries {
+        for entry in &program.code.entries {
             let map = engine.map(&entry.map).expect("the map");
             assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
         }

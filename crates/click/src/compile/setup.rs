@@ -40,25 +40,37 @@ pub struct ElementSetup<'s> {
     pub(crate) shared: &'s mut SharedSetup,
 }
 
+/// Scripts, and what they and printers are told.
+#[derive(Default)]
+pub(crate) struct ScriptSetup {
+    pub(super) scripts: Vec<Script>,
+    pub(super) printers: Vec<PacketPrinter>,
+    pub(super) ends: Vec<SourceEnd>,
+    pub(super) calls: Vec<ScriptCall>,
+}
+
+/// Sources and destinations of packets.
+#[derive(Default)]
+pub(crate) struct PortSetup {
+    pub(super) gates: Vec<SourceControl>,
+    pub(super) sources: Vec<(ElementPort, GraphSource)>,
+    pub(super) targets: Vec<GraphSink>,
+    pub(super) unframed: Vec<String>,
+}
+
 /// Data that all elements add to.
 #[derive(Default)]
 pub(crate) struct SharedSetup {
     pub(crate) module: Module,
     pub(super) state_bytes: u32,
     pub(super) settings: Vec<i64>,
-    pub(super) gates: Vec<SourceControl>,
-    pub(super) sources: Vec<(ElementPort, GraphSource)>,
-    pub(super) targets: Vec<GraphSink>,
+    pub(super) ports: PortSetup,
     pub(super) handlers: Vec<Handler>,
     pub(crate) entries: Vec<InitialEntry>,
     pub(super) warnings: Vec<Error>,
     pub(super) alone: Vec<Error>,
     pub(super) common: Vec<(String, u32)>,
-    pub(super) unframed: Vec<String>,
-    pub(super) scripts: Vec<Script>,
-    pub(super) printers: Vec<PacketPrinter>,
-    pub(super) ends: Vec<SourceEnd>,
-    pub(super) calls: Vec<ScriptCall>,
+    pub(super) scripting: ScriptSetup,
     pub(super) values: PublishedValues,
     pub(super) element: usize,
     /// Elements whose input 0 pulls.
@@ -90,7 +102,7 @@ impl SharedSetup {
             value_size: value.len() as u32,
             max_entries: 1,
             // Code that writes handlers writes settings, too.
-            flags: if self.calls.is_empty() { RDONLY_PROG } else { 0 },
+            flags: if self.scripting.calls.is_empty() { RDONLY_PROG } else { 0 },
             global: Some(GlobalData::Bss),
             inner: None,
         });
@@ -239,13 +251,13 @@ impl ElementSetup<'_> {
 
     /// An element that prints: its number among these.
     pub fn printer(&mut self, printer: PacketPrinter) -> usize {
-        self.shared.printers.push(printer);
-        self.shared.printers.len() - 1
+        self.shared.scripting.printers.push(printer);
+        self.shared.scripting.printers.len() - 1
     }
 
     /// Adds a script that runs between batches.
     pub fn script(&mut self, script: Script) {
-        self.shared.scripts.push(script);
+        self.shared.scripting.scripts.push(script);
     }
 
     /// Records the action for when the source that is declared next has sent all its packets: the run ends,
@@ -257,13 +269,13 @@ impl ElementSetup<'_> {
             Some(text) if stops => Err(Error::new(text.span, "END_CALL and STOP exclude each other")),
             Some(text) => {
                 let (element, steps) = (self.element.name.clone(), vec![ScriptStep::Write(text.text, false)]);
-                let script = Some(self.shared.scripts.len());
+                let script = Some(self.shared.scripting.scripts.len());
                 self.script(Script { element, kind: ScriptKind::Passive, signals: Vec::new(), steps });
-                self.shared.ends.push(SourceEnd { source, script });
+                self.shared.scripting.ends.push(SourceEnd { source, script });
                 Ok(())
             }
             None => {
-                self.shared.ends.extend(stops.then_some(SourceEnd { source, script: None }));
+                self.shared.scripting.ends.extend(stops.then_some(SourceEnd { source, script: None }));
                 Ok(())
             }
         }
@@ -297,8 +309,13 @@ impl ElementSetup<'_> {
             signals: Vec::new(),
             steps,
         };
-        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len(), results: None, time });
-        self.shared.scripts.push(script);
+        self.shared.scripting.calls.push(ScriptCall {
+            due,
+            script: self.shared.scripting.scripts.len(),
+            results: None,
+            time,
+        });
+        self.shared.scripting.scripts.push(script);
         self.require_clock();
         self.require_single_worker("what it counts is that of one worker");
         Ok(due)
@@ -309,9 +326,14 @@ impl ElementSetup<'_> {
     /// element wait for their values ([`crate::build::ElementBuilder::wait_at`]).
     pub fn script_of_packets(&mut self, script: Script, results: (String, u32)) -> u32 {
         let due = self.number();
-        let script_number = self.shared.scripts.len();
-        self.shared.calls.push(ScriptCall { due, script: script_number, results: Some(results), time: None });
-        self.shared.scripts.push(script);
+        let script_number = self.shared.scripting.scripts.len();
+        self.shared.scripting.calls.push(ScriptCall {
+            due,
+            script: script_number,
+            results: Some(results),
+            time: None,
+        });
+        self.shared.scripting.scripts.push(script);
         self.shared.declared.detours.push(self.shared.element);
         self.require_clock();
         self.require_single_worker("its script runs for one packet after the other");
@@ -394,7 +416,7 @@ impl ElementSetup<'_> {
 
     /// Says that packets of a device have no Ethernet header.
     pub fn unframed(&mut self, device: &str) {
-        self.shared.unframed.push(device.to_owned());
+        self.shared.ports.unframed.push(device.to_owned());
     }
 
     /// Makes the element a source: its packets begin at input 0, which is not connected.
@@ -405,7 +427,7 @@ impl ElementSetup<'_> {
     /// Makes the element a source whose packets begin at an input that is not connected, or at
     /// [`crate::NO_INPUT`].
     pub fn source_at(&mut self, port: u32, source: GraphSource) {
-        self.shared.sources.push((ElementPort { element: self.shared.element, port }, source));
+        self.shared.ports.sources.push((ElementPort { element: self.shared.element, port }, source));
     }
 
     /// As [`Self::source_at`], for a source that handlers tell when to send, by limit, activity and, in this
@@ -422,7 +444,7 @@ impl ElementSetup<'_> {
         self.handler("active", HandlerAccess::Setting(active_at, SettingType::Truth));
         self.handler("reset", HandlerAccess::Restart { count, base });
         let source_at = self.sources();
-        self.shared.gates.push(SourceControl {
+        self.shared.ports.gates.push(SourceControl {
             source: source_at,
             limit: limit_at,
             active: active_at,
@@ -434,15 +456,15 @@ impl ElementSetup<'_> {
 
     /// Sources declared so far.
     pub fn sources(&self) -> usize {
-        self.shared.sources.len()
+        self.shared.ports.sources.len()
     }
 
     /// An output of the program.
     pub fn target(&mut self, target: GraphSink) -> u32 {
-        let known = self.shared.targets.iter().position(|t| *t == target);
+        let known = self.shared.ports.targets.iter().position(|t| *t == target);
         let at = known.unwrap_or_else(|| {
-            self.shared.targets.push(target);
-            self.shared.targets.len() - 1
+            self.shared.ports.targets.push(target);
+            self.shared.ports.targets.len() - 1
         });
         at as u32
     }

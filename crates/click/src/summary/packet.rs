@@ -1,10 +1,9 @@
 //! Packets made of the fields of a line.
 
-/// Fields of a packet that is to be made; a header has zeros where nothing is said.
+/// Fields of the IP header.
 #[derive(Clone, Default)]
-pub(super) struct PacketFields {
+pub(super) struct IpFields {
     pub(super) addresses: [u32; 2],
-    pub(super) ports: [u16; 2],
     pub(super) protocol: u8,
     pub(super) service: u8,
     pub(super) hops: u8,
@@ -15,26 +14,45 @@ pub(super) struct PacketFields {
     /// Bytes of the IP header, behind whose first 20 are zeros: the end of options.
     pub(super) header_length: u8,
     /// Options of IP, in words.
-    pub(super) ip_options: Vec<u8>,
+    pub(super) options: Vec<u8>,
+    /// The checksum of the IP header that the line says; right ones take its place.
+    pub(super) checksum: u16,
+}
+
+/// Fields of the TCP header.
+#[derive(Clone, Default)]
+pub(super) struct TcpFields {
     pub(super) sequence: u32,
     pub(super) acknowledgement: u32,
     pub(super) flags: u16,
     /// Options of TCP, in words.
-    pub(super) tcp_options: Vec<u8>,
+    pub(super) options: Vec<u8>,
     /// Bytes of the TCP header, if the line says them.
-    pub(super) tcp_length: Option<u8>,
+    pub(super) header_length: Option<u8>,
     pub(super) window: u16,
     pub(super) urgent: u16,
-    pub(super) udp_length: Option<u16>,
-    pub(super) icmp_type: u8,
-    pub(super) icmp_code: u8,
+}
+
+/// Fields of an ICMP message.
+#[derive(Clone, Default)]
+pub(super) struct IcmpFields {
+    pub(super) kind: u8,
+    pub(super) code: u8,
     /// The two halves behind the checksum of an ICMP message.
-    pub(super) icmp_rest: [u16; 2],
+    pub(super) rest: [u16; 2],
+}
+
+/// Fields of a packet that is to be made; a header has zeros where nothing is said.
+#[derive(Clone, Default)]
+pub(super) struct PacketFields {
+    pub(super) ip: IpFields,
+    pub(super) ports: [u16; 2],
+    pub(super) tcp: TcpFields,
+    pub(super) udp_length: Option<u16>,
+    pub(super) icmp: IcmpFields,
     pub(super) payload: Vec<u8>,
     /// True if the packet ends with the payload, whatever its length.
     pub(super) is_cut: bool,
-    /// The checksum of the IP header that the line says; right ones take its place.
-    pub(super) checksum: u16,
     /// True if the packet has all bytes of its length, and right checksums.
     pub(super) whole: bool,
 }
@@ -48,14 +66,14 @@ impl PacketFields {
     pub(super) fn packet(&self) -> (Vec<u8>, u32) {
         let mut carried = self.transport();
         // A payload is all behind IP, TCP and UDP: of ICMP it is the whole message.
-        match self.protocol {
+        match self.ip.protocol {
             1 if carried.len() <= self.payload.len() => carried.clone_from(&self.payload),
             1 => carried[..self.payload.len()].copy_from_slice(&self.payload),
             _ => carried.extend_from_slice(&self.payload),
         }
-        let header = usize::from(self.header_length).max(HEADER + self.ip_options.len());
+        let header = usize::from(self.ip.header_length).max(HEADER + self.ip.options.len());
         let header = header.clamp(HEADER, LONGEST_HEADER) & !3;
-        let length = self.length.map_or(header + carried.len(), usize::from);
+        let length = self.ip.length.map_or(header + carried.len(), usize::from);
         let mut left_out = length.saturating_sub(header + carried.len());
         if self.whole && !self.is_cut {
             carried.resize(carried.len() + std::mem::take(&mut left_out), 0);
@@ -63,12 +81,12 @@ impl PacketFields {
         self.complete(&mut carried, left_out);
         carried.truncate(length.saturating_sub(header));
         let length = u16::try_from(length).unwrap_or(u16::MAX);
-        let mut packet = vec![0x40 | (header / 4) as u8, self.service];
-        packet.extend([length, self.id, self.fragment].map(u16::to_be_bytes).as_flattened());
-        packet.extend([self.hops, self.protocol]);
-        packet.extend(if self.whole { 0 } else { self.checksum }.to_be_bytes());
-        packet.extend(self.addresses.map(u32::to_be_bytes).as_flattened());
-        packet.extend(&self.ip_options);
+        let mut packet = vec![0x40 | (header / 4) as u8, self.ip.service];
+        packet.extend([length, self.ip.id, self.ip.fragment].map(u16::to_be_bytes).as_flattened());
+        packet.extend([self.ip.hops, self.ip.protocol]);
+        packet.extend(if self.whole { 0 } else { self.ip.checksum }.to_be_bytes());
+        packet.extend(self.ip.addresses.map(u32::to_be_bytes).as_flattened());
+        packet.extend(&self.ip.options);
         packet.resize(header, 0);
         if self.whole {
             let sum = complement(&packet, 0);
@@ -80,27 +98,28 @@ impl PacketFields {
 
     /// The transport header, without length and checksum; none in later fragments.
     fn transport(&self) -> Vec<u8> {
-        if self.fragment & 0x1fff != 0 {
+        if self.ip.fragment & 0x1fff != 0 {
             return Vec::new();
         }
         let ports = self.ports.map(u16::to_be_bytes).concat();
-        match self.protocol {
+        match self.ip.protocol {
             6 => {
-                let numbers = [self.sequence, self.acknowledgement].map(u32::to_be_bytes).concat();
-                let mut options = self.tcp_options.clone();
-                if let Some(length) = self.tcp_length {
+                let numbers = [self.tcp.sequence, self.tcp.acknowledgement].map(u32::to_be_bytes).concat();
+                let mut options = self.tcp.options.clone();
+                if let Some(length) = self.tcp.header_length {
                     let length = usize::from(length).clamp(HEADER, LONGEST_HEADER) & !3;
                     options.resize(options.len().max(length - HEADER), 0);
                 }
                 let words = 5 + options.len() as u16 / 4;
-                let rest =
-                    [words << 12 | self.flags, self.window, 0, self.urgent].map(u16::to_be_bytes).concat();
+                let rest = [words << 12 | self.tcp.flags, self.tcp.window, 0, self.tcp.urgent]
+                    .map(u16::to_be_bytes)
+                    .concat();
                 [ports, numbers, rest, options].concat()
             }
             17 => [ports, vec![0; 4]].concat(),
             1 => {
-                let rest = self.icmp_rest.map(u16::to_be_bytes).concat();
-                [vec![self.icmp_type, self.icmp_code, 0, 0], rest].concat()
+                let rest = self.icmp.rest.map(u16::to_be_bytes).concat();
+                [vec![self.icmp.kind, self.icmp.code, 0, 0], rest].concat()
             }
             _ => Vec::new(),
         }
@@ -108,13 +127,13 @@ impl PacketFields {
 
     /// Writes the length of UDP, and the checksum of packets that are whole. `left_out` bytes are not there.
     fn complete(&self, carried: &mut [u8], left_out: usize) {
-        if self.fragment & 0x1fff != 0 {
+        if self.ip.fragment & 0x1fff != 0 {
             return;
         }
         let length = (carried.len() + left_out) as u32;
-        let halves: u32 = self.addresses.iter().map(|address| (address >> 16) + (address & 0xffff)).sum();
-        let pseudo = halves + u32::from(self.protocol) + length;
-        let (at, start) = match self.protocol {
+        let halves: u32 = self.ip.addresses.iter().map(|address| (address >> 16) + (address & 0xffff)).sum();
+        let pseudo = halves + u32::from(self.ip.protocol) + length;
+        let (at, start) = match self.ip.protocol {
             6 => (16, pseudo),
             17 => {
                 let own = self.udp_length.unwrap_or(length as u16);
@@ -128,7 +147,7 @@ impl PacketFields {
             return;
         }
         let sum = match complement(carried, start) {
-            0 if self.protocol == 17 => u16::MAX,
+            0 if self.ip.protocol == 17 => u16::MAX,
             sum => sum,
         };
         carried[at..at + 2].copy_from_slice(&sum.to_be_bytes());

@@ -77,8 +77,8 @@ impl SummaryReader {
             return Ok(None);
         }
         let mut packet = LinePacket { aggregate: self.aggregate, count: 1, ..LinePacket::default() };
-        (packet.fields.addresses, packet.fields.ports) = (self.flow.addresses, self.flow.ports);
-        (packet.fields.protocol, packet.fields.hops) = (self.flow.protocol, HOPS);
+        (packet.fields.ip.addresses, packet.fields.ports) = (self.flow.addresses, self.flow.ports);
+        (packet.fields.ip.protocol, packet.fields.ip.hops) = (self.flow.protocol, HOPS);
         packet.fields.whole = self.whole;
         if self.fields.is_empty() {
             return Err("no line in front of this one says what its fields are: `!data FIELD...`".to_owned());
@@ -214,21 +214,22 @@ impl LinePacket {
                 let all: u64 = number(text)?;
                 (self.seconds, self.nanoseconds) = (Some(all / 1_000_000), all % 1_000_000 * 1000);
             }
-            Field::Source => to.addresses[0] = address()?,
-            Field::Destination => to.addresses[1] = address()?,
-            Field::Length => to.length = Some(number(text)?),
-            Field::Protocol => to.protocol = protocol(text)?,
-            Field::Identification => to.id = number(text)?,
-            Field::Service => to.service = number(text)?,
+            Field::Source => to.ip.addresses[0] = address()?,
+            Field::Destination => to.ip.addresses[1] = address()?,
+            Field::Length => to.ip.length = Some(number(text)?),
+            Field::Protocol => to.ip.protocol = protocol(text)?,
+            Field::Identification => to.ip.id = number(text)?,
+            Field::Service => to.ip.service = number(text)?,
             Field::Codepoint => {
-                to.service = to.service & 3 | number::<u8>(text).filter(|codepoint| *codepoint < 64)? << 2;
+                to.ip.service =
+                    to.ip.service & 3 | number::<u8>(text).filter(|codepoint| *codepoint < 64)? << 2;
             }
             Field::Congestion => {
                 let names = ["no", "ect1", "ect2", "ce"];
                 let bits = names.iter().position(|name| *name == text).or_else(|| number(text))?;
-                to.service = to.service & !3 | (bits as u8 & 3);
+                to.ip.service = to.ip.service & !3 | (bits as u8 & 3);
             }
-            Field::TimeToLive => to.hops = number(text)?,
+            Field::TimeToLive => to.ip.hops = number(text)?,
             Field::SourcePort => to.ports[0] = number(text)?,
             Field::DestinationPort => to.ports[1] = number(text)?,
             Field::Fragment | Field::FragmentOffset => self.set_fragment(field, text, old_offsets)?,
@@ -246,12 +247,12 @@ impl LinePacket {
                 };
             }
             Field::Aggregate => self.aggregate = number(text)?,
-            Field::Checksum => to.checksum = number(text)?,
+            Field::Checksum => to.ip.checksum = number(text)?,
             // It follows from the others.
             Field::CaptureLength => drop(number::<u64>(text)?),
-            Field::IpOptions => to.ip_options = ip_options::parse(text)?,
-            Field::HeaderLength => to.header_length = header_length(text)?,
-            Field::TcpOffset => to.tcp_length = Some(header_length(text)?),
+            Field::IpOptions => to.ip.options = ip_options::parse(text)?,
+            Field::HeaderLength => to.ip.header_length = header_length(text)?,
+            Field::TcpOffset => to.tcp.header_length = Some(header_length(text)?),
             _ => return self.set_transport(field, text),
         }
         Some(())
@@ -260,22 +261,22 @@ impl LinePacket {
     fn set_transport(&mut self, field: Field, text: &str) -> Option<()> {
         let to = &mut self.fields;
         match field {
-            Field::Sequence => to.sequence = number(text)?,
-            Field::Acknowledgement => to.acknowledgement = number(text)?,
-            Field::TcpFlags => to.flags = flags(text).filter(|flags| *flags < 512)?,
+            Field::Sequence => to.tcp.sequence = number(text)?,
+            Field::Acknowledgement => to.tcp.acknowledgement = number(text)?,
+            Field::TcpFlags => to.tcp.flags = flags(text).filter(|flags| *flags < 512)?,
             Field::TcpOptions | Field::TcpOptionsButTime | Field::TcpSack => {
-                to.tcp_options = tcp_options::parse(text)?;
+                to.tcp.options = tcp_options::parse(text)?;
             }
-            Field::Window => to.window = number(text)?,
-            Field::Urgent => to.urgent = number(text)?,
+            Field::Window => to.tcp.window = number(text)?,
+            Field::Urgent => to.tcp.urgent = number(text)?,
             Field::UdpLength => to.udp_length = Some(number(text)?),
             Field::IcmpType | Field::IcmpTypeName => {
                 let named = ICMP_TYPES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
-                to.icmp_type = named.or_else(|| number(text))?;
+                to.icmp.kind = named.or_else(|| number(text))?;
             }
             Field::IcmpCode | Field::IcmpCodeName => self.code = Some(text.to_owned()),
-            Field::IcmpFlow => to.icmp_rest[0] = number(text)?,
-            Field::IcmpSequence | Field::IcmpNextMtu => to.icmp_rest[1] = number(text)?,
+            Field::IcmpFlow => to.icmp.rest[0] = number(text)?,
+            Field::IcmpSequence | Field::IcmpNextMtu => to.icmp.rest[1] = number(text)?,
             _ => return None,
         }
         Some(())
@@ -284,7 +285,7 @@ impl LinePacket {
     fn set_fragment(&mut self, field: Field, text: &str, old_offsets: bool) -> Option<()> {
         const MORE: u16 = 0x2000;
         const WHOLE: u16 = 0x4000;
-        let to = &mut self.fields.fragment;
+        let to = &mut self.fields.ip.fragment;
         if field == Field::Fragment {
             *to = match text {
                 "F" => MORE,
@@ -310,10 +311,10 @@ impl LinePacket {
     /// The packet, when all fields are read.
     fn finish(mut self, multiple: bool) -> Result<SummaryPacket, String> {
         if let Some(code) = &self.code {
-            let kind = self.fields.icmp_type;
+            let kind = self.fields.icmp.kind;
             let named = ICMP_CODES.iter().find(|(of, name, _)| *of == kind && name == code);
             let known = named.map(|(.., code)| *code).or_else(|| number(code));
-            self.fields.icmp_code = known.ok_or_else(|| format!("`{code}` is no icmp_code"))?;
+            self.fields.icmp.code = known.ok_or_else(|| format!("`{code}` is no icmp_code"))?;
         }
         if let Some(length) = self.payload_length.filter(|length| *length > self.fields.payload.len()) {
             if length > MOST_PAYLOAD {

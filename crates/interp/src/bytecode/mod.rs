@@ -6,7 +6,7 @@
 use millstream_isa::semantics::{self, ConcreteDomain, eval};
 use millstream_isa::{Callee, DecodeError, Insn, LegacyMode, Operand, Pseudo, RawInsn, Reg, decode};
 
-use crate::helpers::{CallbackCaller, HelperOutcome, UNDEFINED};
+use crate::helpers::{self, CallbackCaller, HelperOutcome, UNDEFINED};
 use crate::machine::MAX_FRAMES;
 use crate::{ExecutionError, Fault, MachineState};
 
@@ -305,7 +305,7 @@ impl BytecodeRun<'_> {
                     LegacyMode::Abs => 0,
                     LegacyMode::Ind(reg) => frame.get(reg) as i64,
                 };
-                match machine.legacy_load(base.wrapping_add(i64::from(imm)), size)? {
+                match helpers::packet::legacy_load(machine, base.wrapping_add(i64::from(imm)), size)? {
                     Some(value) => frame.returned(value),
                     None => return Ok(BytecodeSuccessor::Return(0)),
                 }
@@ -354,11 +354,11 @@ impl BytecodeRun<'_> {
     ) -> Result<BytecodeSuccessor, Fault> {
         let args = frame.args();
         let value = match callee {
-            Callee::Helper(id) => match machine.helper(id, args, self)? {
+            Callee::Helper(id) => match helpers::call_helper(machine, id, args, self)? {
                 HelperOutcome::Return(value) => value,
                 HelperOutcome::TailCall(program) => return Ok(BytecodeSuccessor::TailCall(program)),
             },
-            Callee::Kfunc { btf_id, .. } => machine.kfunc(btf_id, args)?,
+            Callee::Kfunc { btf_id, .. } => helpers::call_kfunc(machine, btf_id, args)?,
             Callee::Register(reg) => {
                 let target = frame.get(reg);
                 // A number that is no address is a helper's, as RFC 9669's predecessors had it.

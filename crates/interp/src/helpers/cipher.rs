@@ -4,6 +4,7 @@ use aes::Aes128;
 use ctr::cipher::{KeyIvInit, StreamCipher};
 
 use super::{Fault, MachineState, Result};
+use crate::helpers;
 
 /// Encrypts bytes in place by AES in counter mode (NIST SP 800-38A, 6.5); decrypting is the same.
 pub fn encrypt_aes_128_ctr(key: &[u8; 16], counter: &[u8; 16], data: &mut [u8]) {
@@ -11,19 +12,21 @@ pub fn encrypt_aes_128_ctr(key: &[u8; 16], counter: &[u8; 16], data: &mut [u8]) 
     ctr::Ctr128BE::<Aes128>::new(key.into(), counter.into()).apply_keystream(data);
 }
 
-impl MachineState {
-    /// Encrypts memory: address and length, key, counter.
-    pub(super) fn aes_128_ctr(&mut self, id: i32, [data, len, key, counter, _]: [u64; 5]) -> Result {
-        let block = |bytes: Vec<u8>| {
-            let why = "not a block of 16 bytes";
-            <[u8; 16]>::try_from(bytes).map_err(|_| Fault::Argument { id, why })
-        };
-        let (key, counter) = (block(self.copy(key, 16)?)?, block(self.copy(counter, 16)?)?);
-        let mut bytes = self.copy(data, len)?;
-        encrypt_aes_128_ctr(&key, &counter, &mut bytes);
-        self.fill(data, &bytes)?;
-        Ok(0)
-    }
+/// Encrypts memory: address and length, key, counter.
+pub(super) fn aes_128_ctr(
+    state: &mut MachineState,
+    id: i32,
+    [data, len, key, counter, _]: [u64; 5],
+) -> Result {
+    let block = |bytes: Vec<u8>| {
+        let why = "not a block of 16 bytes";
+        <[u8; 16]>::try_from(bytes).map_err(|_| Fault::Argument { id, why })
+    };
+    let (key, counter) = (block(helpers::copy(state, key, 16)?)?, block(helpers::copy(state, counter, 16)?)?);
+    let mut bytes = helpers::copy(state, data, len)?;
+    encrypt_aes_128_ctr(&key, &counter, &mut bytes);
+    helpers::fill(state, data, &bytes)?;
+    Ok(0)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::IrInterpreter;
 use super::table::match_table;
-use crate::helpers::{CallbackCaller, HelperOutcome, UNDEFINED};
+use crate::helpers::{self, CallbackCaller, HelperOutcome, UNDEFINED};
 use crate::machine::{MAX_FRAMES, STACK_SIZE};
 use crate::packet::ContextKind;
 use crate::{Fault, MachineState, MapKind};
@@ -218,13 +218,13 @@ impl<'a> IrRun<'a> {
             return self.terminator(frame, inst);
         }
         let value = match &data.op {
-            Op::Helper { id } => match machine.helper(*id, call_args(frame, data), self)? {
+            Op::Helper { id } => match helpers::call_helper(machine, *id, call_args(frame, data), self)? {
                 HelperOutcome::Return(value) => value,
                 HelperOutcome::TailCall(program) => return Ok(IrSuccessor::TailCall(program)),
             },
             Op::LegacyLoad { size, offset } => {
                 let index = data.args.get(1).map_or(0, |&v| frame.get(v) as i64);
-                match machine.legacy_load(index.wrapping_add(i64::from(*offset)), *size)? {
+                match helpers::packet::legacy_load(machine, index.wrapping_add(i64::from(*offset)), *size)? {
                     Some(value) => value,
                     None => return Ok(IrSuccessor::Return(0)),
                 }
@@ -290,7 +290,9 @@ impl<'a> IrRun<'a> {
                 machine.maps.update(map, &key, &value, flags, Some(cpu)) as u64
             }
             Op::TableMatch { table } => self.match_table(*table, &frame.args(data))?,
-            Op::Kfunc { ext } => machine.kfunc(self.symbol(*ext)? as i32, call_args(frame, data))?,
+            Op::Kfunc { ext } => {
+                helpers::call_kfunc(machine, self.symbol(*ext)? as i32, call_args(frame, data))?
+            }
             Op::Call { func } => self.nested(machine, *func, &frame.args(data))?,
             Op::CallIndirect {} => {
                 let mut args = [0; 5];

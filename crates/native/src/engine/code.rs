@@ -148,7 +148,7 @@ impl CodegenInput {
         expanded: &ExpandedTables,
     ) -> Result<CodegenInput, NativeError> {
         let (tables, tries) = (&options.tables, &options.tries);
-        let said = TableHints { tables, tries, prefixes: &options.prefixes, absent: &expanded.absent };
+        let said = TableHints { tables, tries, prefixes: &options.facts.prefixes, absent: &expanded.absent };
         let (mut shapes, mut templates): (Vec<ImageMapSpec>, _) = (Vec::new(), expanded.templates.clone());
         for (at, map) in module.maps.values().enumerate() {
             let (shape, chosen) = ImageMapSpec::of(at, map, &said);
@@ -194,7 +194,7 @@ pub(super) fn lay_out(
         _ => has_slice && info.ahead,
     };
     let notes = known.values().flatten().filter(is_noted).count();
-    options.descriptors.layout(fields, notes).copying(options.copies)
+    options.descriptors.layout(fields, notes).copying(options.facts.copies)
 }
 
 /// Properties of maps, with the look-ups that a schedule fetches for.

@@ -133,7 +133,7 @@ pub(super) fn generate(
 
     let (symbols, loops, schedule) = (unit.symbols(), unit.loops().len(), unit.in_force());
     let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
-    let names = functions.chain(options.places.iter().cloned()).collect();
+    let names = functions.chain(options.facts.places.iter().cloned()).collect();
     Ok(GeneratedCode { schedule, object, symbols, loops, names, timings, texts, compiler })
 }
 

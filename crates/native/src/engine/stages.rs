@@ -97,7 +97,7 @@ impl StageEngine {
         let bytes = self.buffer.get(range).ok_or(StageError::Bounds)?;
         packet.clear();
         packet.extend_from_slice(bytes);
-        self.worker.records.clear();
+        self.worker.stream.records.clear();
         for map in self.maps.iter_mut().flatten().filter(|map| map.is_ring()) {
             map.get_mut().quiesce();
         }
@@ -143,6 +143,6 @@ impl StageEngine {
 
     /// Takes the records that functions have put into rings since the last call.
     pub fn take_events(&mut self) -> Vec<ProgramEvent> {
-        std::mem::take(&mut self.worker.events)
+        std::mem::take(&mut self.worker.stream.events)
     }
 }

@@ -2,8 +2,8 @@
 //! its maps, a licence, and symbols and relocations between them.
 
 use super::{RawMap, defaults};
+use crate::codes::R_64_64;
 use crate::elf::{SHF_EXECINSTR, SHT_PROGBITS, SHT_REL, SHT_STRTAB, SHT_SYMTAB, STB_GLOBAL, STT_FUNC};
-use crate::read::relocs::R_64_64;
 use millstream_isa::RawInsn;
 
 const STT_OBJECT: u8 = 1;

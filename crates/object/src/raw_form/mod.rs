@@ -21,10 +21,10 @@ mod section;
 mod text;
 mod write;
 
+use crate::codes::{CALL, LD_IMM64, PSEUDO_KFUNC_CALL, PSEUDO_MAP_FD};
 use crate::error::ObjectError;
 use crate::image::RawSourceFiles;
 use crate::model::Object;
-use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_KFUNC_CALL, PSEUDO_MAP_FD};
 use millstream_isa::RawInsn;
 use rustc_hash::FxHashMap;
 
@@ -95,6 +95,15 @@ impl Object {
         };
         object.image.raw = Some(Box::new(origin));
         Ok(object)
+    }
+
+    /// The object's program in the raw form.
+    ///
+    /// # Errors
+    /// [`ObjectError::Unwritable`] if it has several programs, or one with references that the raw form
+    /// cannot express: global variables, kernel functions, maps that are made with flags of their own.
+    pub fn write_raw(&self) -> Result<RawFiles, ObjectError> {
+        write::write_raw(self)
     }
 }
 

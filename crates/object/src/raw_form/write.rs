@@ -1,12 +1,12 @@
 //! Writing a program in the raw form: one that was raw with its own text, another with text made for it.
 
 use super::{RawMap, defaults};
+use crate::codes::LD_IMM64;
 use crate::error::ObjectError;
 use crate::ids::RelocKind;
 use crate::image::RawSourceFiles;
 use crate::kinds::ProgramType;
 use crate::model::{LinkedProgram, Object, ObjectMap};
-use crate::read::relocs::LD_IMM64;
 use millstream_isa::ByteOrder;
 use std::fmt::Write as _;
 
@@ -21,62 +21,60 @@ pub struct RawFiles {
     pub desc: Option<Vec<u8>>,
 }
 
-impl Object {
-    /// The object's program in the raw form.
-    ///
-    /// # Errors
-    /// [`ObjectError::Unwritable`] if it has several programs, or one with references that the raw form
-    /// cannot express: global variables, kernel functions, maps that are made with flags of their own.
-    pub fn write_raw(&self) -> Result<RawFiles, ObjectError> {
-        let [program] = self.programs.as_slice() else {
-            let what = format!("the raw form holds one program, and it has {}", self.programs.len());
-            return Err(ObjectError::Unwritable(what));
-        };
-        if self.byte_order() == ByteOrder::Big {
-            return Err(ObjectError::Unwritable("the raw form is for little-endian machines".into()));
-        }
-        let linked = self.link(program.func)?;
-        let Some(RawSourceFiles { maps, desc, fds }) = self.image.raw.as_deref() else {
-            let (maps, fds) = self.raw_maps(&linked)?;
-            let insns = instructions(linked, |map| fds.get(map).copied().flatten())?;
-            let desc = description(program.kind.program_type).into_bytes();
-            return Ok(RawFiles { insns, maps: Some(text(&maps)?.into_bytes()), desc: Some(desc) });
-        };
-        let insns = instructions(linked, |map| fds.get(map).copied())?;
-        Ok(RawFiles { insns, maps: maps.clone(), desc: desc.clone() })
+/// The object's program in the raw form.
+///
+/// # Errors
+/// [`ObjectError::Unwritable`] if it has several programs, or one with references that the raw form
+/// cannot express: global variables, kernel functions, maps that are made with flags of their own.
+pub(super) fn write_raw(object: &Object) -> Result<RawFiles, ObjectError> {
+    let [program] = object.programs.as_slice() else {
+        let what = format!("the raw form holds one program, and it has {}", object.programs.len());
+        return Err(ObjectError::Unwritable(what));
+    };
+    if object.byte_order() == ByteOrder::Big {
+        return Err(ObjectError::Unwritable("the raw form is for little-endian machines".into()));
     }
+    let linked = object.link(program.func)?;
+    let Some(RawSourceFiles { maps, desc, fds }) = object.image.raw.as_deref() else {
+        let (maps, fds) = raw_maps(object, &linked)?;
+        let insns = instructions(linked, |map| fds.get(map).copied().flatten())?;
+        let desc = description(program.kind.program_type).into_bytes();
+        return Ok(RawFiles { insns, maps: Some(text(&maps)?.into_bytes()), desc: Some(desc) });
+    };
+    let insns = instructions(linked, |map| fds.get(map).copied())?;
+    Ok(RawFiles { insns, maps: maps.clone(), desc: desc.clone() })
+}
 
-    /// The maps that the form can express, and the number of each map if it is one of them. All maps that the
-    /// program uses must be.
-    fn raw_maps(&self, linked: &LinkedProgram) -> Result<(Vec<RawMap>, Vec<Option<i32>>), ObjectError> {
-        let (mut raw, mut fds) = (Vec::new(), vec![None; self.maps.len()]);
-        let mut from = Vec::new();
-        for (n, map) in self.maps.iter().enumerate().filter(|(_, m)| !m.origin.is_global()) {
-            fds[n] = Some(raw.len() as i32);
-            from.push(n);
-            raw.push(RawMap {
-                name: map.name.clone(),
-                map_type: map.spec.map_type.0,
-                key_size: map.spec.key_size,
-                value_size: map.spec.value_size,
-                max_entries: map.spec.max_entries,
-                fd: raw.len() as i32,
-            });
-        }
-        for r in &linked.relocs {
-            let RelocKind::Map(used) = r.kind else { continue };
-            let map = &self.maps[used.index()];
-            let said = from.iter().position(|n| *n == used.index()).is_some_and(|at| {
-                let inner = defaults::inner(&raw, at).map(|i| &self.maps[from[i]]);
-                is_default(map, inner)
-            });
-            if !said {
-                let what = format!("the raw form cannot say how map {} is made", map.name);
-                return Err(ObjectError::Unwritable(what));
-            }
-        }
-        Ok((raw, fds))
+/// The maps that the form can express, and the number of each map if it is one of them. All maps that the
+/// program uses must be.
+fn raw_maps(object: &Object, linked: &LinkedProgram) -> Result<(Vec<RawMap>, Vec<Option<i32>>), ObjectError> {
+    let (mut raw, mut fds) = (Vec::new(), vec![None; object.maps.len()]);
+    let mut from = Vec::new();
+    for (n, map) in object.maps.iter().enumerate().filter(|(_, m)| !m.origin.is_global()) {
+        fds[n] = Some(raw.len() as i32);
+        from.push(n);
+        raw.push(RawMap {
+            name: map.name.clone(),
+            map_type: map.spec.map_type.0,
+            key_size: map.spec.key_size,
+            value_size: map.spec.value_size,
+            max_entries: map.spec.max_entries,
+            fd: raw.len() as i32,
+        });
     }
+    for r in &linked.relocs {
+        let RelocKind::Map(used) = r.kind else { continue };
+        let map = &object.maps[used.index()];
+        let said = from.iter().position(|n| *n == used.index()).is_some_and(|at| {
+            let inner = defaults::inner(&raw, at).map(|i| &object.maps[from[i]]);
+            is_default(map, inner)
+        });
+        if !said {
+            let what = format!("the raw form cannot say how map {} is made", map.name);
+            return Err(ObjectError::Unwritable(what));
+        }
+    }
+    Ok((raw, fds))
 }
 
 /// Returns true if reading its line gives the same map again.

@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_isa::RawInsn;
 use rustc_hash::FxHashMap;
 
+use crate::codes::LD_IMM64;
 use crate::elf::{ElfRelocation, STT_SECTION};
 use crate::ids::{FuncId, RelocKind};
 use crate::image::TableReference;
 use crate::model::{LineInfo, MapOrigin, Object};
-use crate::read::opaque::JUMP_TABLES;
-use crate::read::relocs::LD_IMM64;
+use crate::read::opaque::{self, JUMP_TABLES};
 
 /// `gotox`: jumps to the place that a register holds.
 pub(crate) const GOTOX: u8 = 0x0d;
@@ -55,144 +55,142 @@ enum TableValue {
 
 type RegisterValues = [TableValue; 11];
 
-impl Object {
-    /// Notes a reference to a table of jumps; `false` if the relocation is none.
-    pub(crate) fn note_table_reference(&mut self, id: FuncId, r: &ElfRelocation) -> bool {
-        let symbol = &self.elf().symbols[r.symbol];
-        let section = symbol.section().filter(|s| self.elf().sections[*s].name == JUMP_TABLES);
-        let f = &self.functions[id.index()];
-        let at = (r.offset / 8) as u32 - f.start;
-        let Some(insn) = f.insns.get(at as usize).filter(|i| i.code == LD_IMM64) else { return false };
-        let named = symbol.kind() != STT_SECTION && symbol.size > 0;
-        let Some(section) = section.filter(|_| named && r.offset.is_multiple_of(8)) else { return false };
-        let place = (section, symbol.value, symbol.value.saturating_add(symbol.size));
-        let reference = TableReference { place, addend: insn.imm };
-        self.image.table_references.entry(id).or_default().insert(at, reference);
-        true
-    }
+/// Notes a reference to a table of jumps; `false` if the relocation is none.
+pub(crate) fn note_table_reference(object: &mut Object, id: FuncId, r: &ElfRelocation) -> bool {
+    let symbol = &object.elf().symbols[r.symbol];
+    let section = symbol.section().filter(|s| object.elf().sections[*s].name == JUMP_TABLES);
+    let f = &object.functions[id.index()];
+    let at = (r.offset / 8) as u32 - f.start;
+    let Some(insn) = f.insns.get(at as usize).filter(|i| i.code == LD_IMM64) else { return false };
+    let named = symbol.kind() != STT_SECTION && symbol.size > 0;
+    let Some(section) = section.filter(|_| named && r.offset.is_multiple_of(8)) else { return false };
+    let place = (section, symbol.value, symbol.value.saturating_add(symbol.size));
+    let reference = TableReference { place, addend: insn.imm };
+    object.image.table_references.entry(id).or_default().insert(at, reference);
+    true
+}
 
-    /// Gives functions with jump tables another form where their use is understood; others are kept.
-    pub(crate) fn expand_jump_tables(&mut self) {
-        let mut expanded = BTreeSet::new();
-        for n in 0..self.functions.len() {
-            let id = FuncId(n as u32);
-            let f = &self.functions[n];
-            if f.kept.is_some() || !f.insns.iter().any(|i| i.code == GOTOX) {
-                continue;
-            }
-            let references = self.references_of(id);
-            match self.expand(id, &references) {
-                Ok(()) => {
-                    expanded.extend(references.values().map(|r| r.place));
-                    self.image.table_references.remove(&id);
-                    let name = &self.functions[n].name;
-                    self.notes
-                        .push(format!("function {name}: a jump table is read as a tree of comparisons"));
-                }
-                Err(what) => self.keep(id, format!("its jump table: {what}"), false),
-            }
+/// Gives functions with jump tables another form where their use is understood; others are kept.
+pub(crate) fn expand_jump_tables(object: &mut Object) {
+    let mut expanded = BTreeSet::new();
+    for n in 0..object.functions.len() {
+        let id = FuncId(n as u32);
+        let f = &object.functions[n];
+        if f.kept.is_some() || !f.insns.iter().any(|i| i.code == GOTOX) {
+            continue;
         }
-        let unused: Vec<FuncId> = self.image.table_references.keys().copied().collect();
-        unused.into_iter().for_each(|id| self.keep(id, "it refers to a jump table and has no gotox", false));
-        self.drop_tables(&expanded);
-    }
-
-    /// References of a function to tables: in the section for them, and in constant data.
-    fn references_of(&self, id: FuncId) -> BTreeMap<u32, TableReference> {
-        let mut found = self.image.table_references.get(&id).cloned().unwrap_or_default();
-        for r in &self.functions[id.index()].relocs {
-            let RelocKind::MapValue { map, offset } = r.kind else { continue };
-            let m = &self.maps[map.index()];
-            let place = self.image.map_places[map.index()].filter(|_| m.origin == MapOrigin::Rodata);
-            let within = |v: &&crate::Variable| v.offset <= offset && offset - v.offset < v.size;
-            let Some(((section, _), v)) = place.zip(m.variables.iter().find(within)) else { continue };
-            let place = (section, u64::from(v.offset), u64::from(v.offset) + u64::from(v.size));
-            if self.table_targets(id, place).is_ok() {
-                found.insert(r.insn, TableReference { place, addend: (offset - v.offset) as i32 });
+        let references = references_of(object, id);
+        match expand(object, id, &references) {
+            Ok(()) => {
+                expanded.extend(references.values().map(|r| r.place));
+                object.image.table_references.remove(&id);
+                let name = &object.functions[n].name;
+                object.notes.push(format!("function {name}: a jump table is read as a tree of comparisons"));
             }
+            Err(what) => object.keep(id, format!("its jump table: {what}"), false),
         }
-        found
     }
+    let unused: Vec<FuncId> = object.image.table_references.keys().copied().collect();
+    unused.into_iter().for_each(|id| object.keep(id, "it refers to a jump table and has no gotox", false));
+    drop_tables(object, &expanded);
+}
 
-    /// Slots of a function that the entries of a table lead to.
-    fn table_targets(&self, id: FuncId, place: (usize, u64, u64)) -> Result<TableTargets, String> {
-        let (section, start, end) = place;
-        let f = &self.functions[id.index()];
-        let code = self.image.function_sections[id.index()];
-        let relocated: FxHashMap<usize, u64> = match self.elf().sections[section].name == JUMP_TABLES {
-            true => FxHashMap::default(),
+/// References of a function to tables: in the section for them, and in constant data.
+fn references_of(object: &Object, id: FuncId) -> BTreeMap<u32, TableReference> {
+    let mut found = object.image.table_references.get(&id).cloned().unwrap_or_default();
+    for r in &object.functions[id.index()].relocs {
+        let RelocKind::MapValue { map, offset } = r.kind else { continue };
+        let m = &object.maps[map.index()];
+        let place = object.image.map_places[map.index()].filter(|_| m.origin == MapOrigin::Rodata);
+        let within = |v: &&crate::Variable| v.offset <= offset && offset - v.offset < v.size;
+        let Some(((section, _), v)) = place.zip(m.variables.iter().find(within)) else { continue };
+        let place = (section, u64::from(v.offset), u64::from(v.offset) + u64::from(v.size));
+        if table_targets(object, id, place).is_ok() {
+            found.insert(r.insn, TableReference { place, addend: (offset - v.offset) as i32 });
+        }
+    }
+    found
+}
+
+/// Slots of a function that the entries of a table lead to.
+fn table_targets(object: &Object, id: FuncId, place: (usize, u64, u64)) -> Result<TableTargets, String> {
+    let (section, start, end) = place;
+    let f = &object.functions[id.index()];
+    let code = object.image.function_sections[id.index()];
+    let relocated: FxHashMap<usize, u64> = match object.elf().sections[section].name == JUMP_TABLES {
+        true => FxHashMap::default(),
+        false => {
+            let own =
+                opaque::data_references(object).into_iter().filter(|r| r.section == section && r.size == 8);
+            own.filter(|r| r.target.0 == code).map(|r| (r.offset, r.target.1)).collect()
+        }
+    };
+    let in_data = object.elf().sections[section].name != JUMP_TABLES;
+    let size = end - start;
+    if !size.is_multiple_of(ENTRY.into()) || size == 0 || size > 1 << 20 {
+        return Err("it has no whole number of entries".into());
+    }
+    let entry = |at: u64| {
+        let at = usize::try_from(at).ok()?;
+        let byte = match in_data {
+            true => *relocated.get(&at)?,
             false => {
-                let own = self.data_references().into_iter().filter(|r| r.section == section && r.size == 8);
-                own.filter(|r| r.target.0 == code).map(|r| (r.offset, r.target.1)).collect()
+                let bytes = object.elf().sections[section].data.get(at..at.checked_add(8)?)?;
+                object.byte_order().number(bytes)
             }
         };
-        let in_data = self.elf().sections[section].name != JUMP_TABLES;
-        let size = end - start;
-        if !size.is_multiple_of(ENTRY.into()) || size == 0 || size > 1 << 20 {
-            return Err("it has no whole number of entries".into());
-        }
-        let entry = |at: u64| {
-            let at = usize::try_from(at).ok()?;
-            let byte = match in_data {
-                true => *relocated.get(&at)?,
-                false => {
-                    let bytes = self.elf().sections[section].data.get(at..at.checked_add(8)?)?;
-                    self.byte_order().number(bytes)
-                }
-            };
-            let slot = (byte / 8).checked_sub(u64::from(f.start)).filter(|_| byte.is_multiple_of(8))?;
-            u32::try_from(slot).ok().filter(|slot| (*slot as usize) < f.insns.len())
-        };
-        let entries = (start..end).step_by(ENTRY as usize).map(entry);
-        entries.collect::<Option<TableTargets>>().ok_or_else(|| "an entry leads out of the function".into())
-    }
+        let slot = (byte / 8).checked_sub(u64::from(f.start)).filter(|_| byte.is_multiple_of(8))?;
+        u32::try_from(slot).ok().filter(|slot| (*slot as usize) < f.insns.len())
+    };
+    let entries = (start..end).step_by(ENTRY as usize).map(entry);
+    entries.collect::<Option<TableTargets>>().ok_or_else(|| "an entry leads out of the function".into())
+}
 
-    fn expand(&mut self, id: FuncId, references: &BTreeMap<u32, TableReference>) -> Result<(), String> {
-        let places: Vec<_> = references.values().map(|r| r.place).collect();
-        let tables = places.iter().map(|p| self.table_targets(id, *p)).collect::<Result<Vec<_>, _>>()?;
-        let numbers: FxHashMap<u32, usize> = references.keys().copied().zip(0..).collect();
-        let f = &self.functions[id.index()];
-        let values = follow(&f.insns, &numbers, &tables)?;
-        let form = ExpandedForm::new(&f.insns, references, &tables, &values)?;
-        let moved = |insn: u32| form.starts.get(insn as usize).copied().unwrap_or(insn);
-        let f = &mut self.functions[id.index()];
-        f.relocs.retain(|r| !numbers.contains_key(&r.insn));
-        f.relocs.iter_mut().for_each(|r| r.insn = moved(r.insn));
-        f.core_relos.iter_mut().for_each(|c| c.insn = moved(c.insn));
-        let mut lines: Vec<LineInfo> =
-            f.line_info.iter().map(|l| LineInfo { insn: moved(l.insn), ..*l }).collect();
-        lines.dedup_by_key(|l| l.insn);
-        f.line_info = lines;
-        f.insns = form.insns;
-        Ok(())
-    }
+fn expand(object: &mut Object, id: FuncId, references: &BTreeMap<u32, TableReference>) -> Result<(), String> {
+    let places: Vec<_> = references.values().map(|r| r.place).collect();
+    let tables = places.iter().map(|p| table_targets(object, id, *p)).collect::<Result<Vec<_>, _>>()?;
+    let numbers: FxHashMap<u32, usize> = references.keys().copied().zip(0..).collect();
+    let f = &object.functions[id.index()];
+    let values = follow(&f.insns, &numbers, &tables)?;
+    let form = ExpandedForm::new(&f.insns, references, &tables, &values)?;
+    let moved = |insn: u32| form.starts.get(insn as usize).copied().unwrap_or(insn);
+    let f = &mut object.functions[id.index()];
+    f.relocs.retain(|r| !numbers.contains_key(&r.insn));
+    f.relocs.iter_mut().for_each(|r| r.insn = moved(r.insn));
+    f.core_relos.iter_mut().for_each(|c| c.insn = moved(c.insn));
+    let mut lines: Vec<LineInfo> =
+        f.line_info.iter().map(|l| LineInfo { insn: moved(l.insn), ..*l }).collect();
+    lines.dedup_by_key(|l| l.insn);
+    f.line_info = lines;
+    f.insns = form.insns;
+    Ok(())
+}
 
-    /// Drops tables that nothing uses any more: the section for them as a whole, and relocations in constant
-    /// data, which lead into functions that have changed.
-    fn drop_tables(&mut self, expanded: &BTreeSet<(usize, u64, u64)>) {
-        let needed = |o: &Object, n: usize| {
-            let mut users = o.image.table_references.values().flat_map(BTreeMap::values);
-            users.any(|r| r.place.0 == n)
-        };
-        for &(section, ..) in expanded {
-            if self.elf().sections[section].name == JUMP_TABLES && !needed(self, section) {
-                self.image.elf.sections[section].deleted = true;
-            }
+/// Drops tables that nothing uses any more: the section for them as a whole, and relocations in constant
+/// data, which lead into functions that have changed.
+fn drop_tables(object: &mut Object, expanded: &BTreeSet<(usize, u64, u64)>) {
+    let needed = |o: &Object, n: usize| {
+        let mut users = o.image.table_references.values().flat_map(BTreeMap::values);
+        users.any(|r| r.place.0 == n)
+    };
+    for &(section, ..) in expanded {
+        if object.elf().sections[section].name == JUMP_TABLES && !needed(object, section) {
+            object.image.elf.sections[section].deleted = true;
         }
-        let inside = |section: usize, r: &ElfRelocation| {
-            expanded.iter().any(|(s, from, to)| *s == section && (*from..*to).contains(&r.offset))
-        };
-        for n in 0..self.elf().sections.len() {
-            let s = &self.elf().sections[n];
-            let target = s.info as usize;
-            if !s.is_relocations() || !expanded.iter().any(|(s, ..)| *s == target) {
-                continue;
-            }
-            if let Ok(mut relocations) = self.elf().relocations(n) {
-                relocations.retain(|r| !inside(target, r));
-                self.image.elf.set_relocations(n, &relocations);
-                self.image.elf.sections[n].deleted = relocations.is_empty();
-            }
+    }
+    let inside = |section: usize, r: &ElfRelocation| {
+        expanded.iter().any(|(s, from, to)| *s == section && (*from..*to).contains(&r.offset))
+    };
+    for n in 0..object.elf().sections.len() {
+        let s = &object.elf().sections[n];
+        let target = s.info as usize;
+        if !s.is_relocations() || !expanded.iter().any(|(s, ..)| *s == target) {
+            continue;
+        }
+        if let Ok(mut relocations) = object.elf().relocations(n) {
+            relocations.retain(|r| !inside(target, r));
+            object.image.elf.set_relocations(n, &relocations);
+            object.image.elf.sections[n].deleted = relocations.is_empty();
         }
     }
 }

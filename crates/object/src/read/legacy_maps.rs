@@ -18,6 +18,7 @@ use crate::elf::STT_SECTION;
 use crate::error::ObjectError;
 use crate::ids::MapId;
 use crate::model::{InitialValue, MapDefinition, MapOrigin, Object, ObjectMap, Pinning};
+use crate::read::maps;
 
 /// iproute2's "no place in an outer map".
 const NOWHERE: u32 = u32::MAX;
@@ -36,78 +37,76 @@ struct LegacyMapDef {
     inner_place: u32,
 }
 
-impl Object {
-    pub(crate) fn read_legacy_maps(&mut self) {
-        let is_legacy = |name: &str| name == "maps" || name.starts_with("maps/");
-        let mut definitions = Vec::new();
-        for n in 0..self.elf().sections.len() {
-            let s = &self.elf().sections[n];
-            if is_legacy(&s.name) && !s.is_relocations() && !s.data.is_empty() {
-                self.read_legacy_section(n, &mut definitions);
-            }
-        }
-        self.connect(&definitions);
-    }
-
-    fn read_legacy_section(&mut self, n: usize, definitions: &mut Vec<(MapId, LegacyMapDef)>) {
-        let section = self.elf().sections[n].clone();
-        let mut symbols: Vec<(u64, u64, String)> = Vec::new();
-        for s in self.elf().symbols.iter().filter(|s| s.section() == Some(n) && s.kind() != STT_SECTION) {
-            // Two names for one map: the first will do.
-            if !symbols.iter().any(|(at, ..)| *at == s.value) {
-                symbols.push((s.value, s.size, s.name.clone()));
-            }
-        }
-        symbols.sort();
-        let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([section.size]).collect();
-        for ((at, size, name), end) in symbols.into_iter().zip(ends) {
-            let room = end.saturating_sub(at);
-            let size = if size == 0 || size > room { room } else { size };
-            let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
-            let bytes = range.and_then(|(a, len)| section.data.get(a..a.checked_add(len)?));
-            let bytes = bytes.ok_or_else(|| "its definition lies outside the section".to_owned());
-            let definition = match bytes.and_then(|bytes| definition(bytes, self.byte_order())) {
-                Ok(definition) => definition,
-                Err(what) => {
-                    let bad = ObjectError::BadMap { map: name, section: section.name.clone(), what };
-                    self.notes.push(bad.to_string());
-                    continue;
-                }
-            };
-            let map = ObjectMap {
-                name,
-                section: section.name.clone(),
-                origin: if definition.iproute2 { MapOrigin::Iproute2 } else { MapOrigin::Legacy },
-                spec: definition.spec.clone(),
-                inner: None,
-                initial: Vec::new(),
-                data: None,
-                variables: Vec::new(),
-            };
-            definitions.push((MapId(self.maps.len() as u32), definition));
-            self.push_map(map, n, at);
+pub(crate) fn read_legacy_maps(object: &mut Object) {
+    let is_legacy = |name: &str| name == "maps" || name.starts_with("maps/");
+    let mut definitions = Vec::new();
+    for n in 0..object.elf().sections.len() {
+        let s = &object.elf().sections[n];
+        if is_legacy(&s.name) && !s.is_relocations() && !s.data.is_empty() {
+            read_legacy_section(object, n, &mut definitions);
         }
     }
+    connect(object, &definitions);
+}
 
-    /// Gives maps of maps their inner maps.
-    fn connect(&mut self, definitions: &[(MapId, LegacyMapDef)]) {
-        for (id, d) in definitions {
-            if !d.spec.map_type.is_map_of_maps() {
+fn read_legacy_section(object: &mut Object, n: usize, definitions: &mut Vec<(MapId, LegacyMapDef)>) {
+    let section = object.elf().sections[n].clone();
+    let mut symbols: Vec<(u64, u64, String)> = Vec::new();
+    for s in object.elf().symbols.iter().filter(|s| s.section() == Some(n) && s.kind() != STT_SECTION) {
+        // Two names for one map: the first will do.
+        if !symbols.iter().any(|(at, ..)| *at == s.value) {
+            symbols.push((s.value, s.size, s.name.clone()));
+        }
+    }
+    symbols.sort();
+    let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([section.size]).collect();
+    for ((at, size, name), end) in symbols.into_iter().zip(ends) {
+        let room = end.saturating_sub(at);
+        let size = if size == 0 || size > room { room } else { size };
+        let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
+        let bytes = range.and_then(|(a, len)| section.data.get(a..a.checked_add(len)?));
+        let bytes = bytes.ok_or_else(|| "its definition lies outside the section".to_owned());
+        let definition = match bytes.and_then(|bytes| definition(bytes, object.byte_order())) {
+            Ok(definition) => definition,
+            Err(what) => {
+                let bad = ObjectError::BadMap { map: name, section: section.name.clone(), what };
+                object.notes.push(bad.to_string());
                 continue;
             }
-            let by_index = d.inner_index.and_then(|i| definitions.get(i as usize));
-            let by_id = || {
-                let same = |(other, o): &&(MapId, LegacyMapDef)| other != id && o.id == d.inner_id;
-                definitions.iter().filter(|_| d.iproute2 && d.inner_id != 0).find(same)
-            };
-            let Some((_, inner)) = by_index.or_else(by_id) else { continue };
-            self.maps[id.index()].inner = Some(inner.spec.clone());
-            let placed = definitions.iter().filter(|(other, o)| {
-                d.iproute2 && other != id && o.id == d.inner_id && o.inner_place != NOWHERE
-            });
-            let initial = placed.map(|(other, o)| (o.inner_place, InitialValue::Map(*other))).collect();
-            self.maps[id.index()].initial = initial;
+        };
+        let map = ObjectMap {
+            name,
+            section: section.name.clone(),
+            origin: if definition.iproute2 { MapOrigin::Iproute2 } else { MapOrigin::Legacy },
+            spec: definition.spec.clone(),
+            inner: None,
+            initial: Vec::new(),
+            data: None,
+            variables: Vec::new(),
+        };
+        definitions.push((MapId(object.maps.len() as u32), definition));
+        maps::push_map(object, map, n, at);
+    }
+}
+
+/// Gives maps of maps their inner maps.
+fn connect(object: &mut Object, definitions: &[(MapId, LegacyMapDef)]) {
+    for (id, d) in definitions {
+        if !d.spec.map_type.is_map_of_maps() {
+            continue;
         }
+        let by_index = d.inner_index.and_then(|i| definitions.get(i as usize));
+        let by_id = || {
+            let same = |(other, o): &&(MapId, LegacyMapDef)| other != id && o.id == d.inner_id;
+            definitions.iter().filter(|_| d.iproute2 && d.inner_id != 0).find(same)
+        };
+        let Some((_, inner)) = by_index.or_else(by_id) else { continue };
+        object.maps[id.index()].inner = Some(inner.spec.clone());
+        let placed = definitions
+            .iter()
+            .filter(|(other, o)| d.iproute2 && other != id && o.id == d.inner_id && o.inner_place != NOWHERE);
+        let initial = placed.map(|(other, o)| (o.inner_place, InitialValue::Map(*other))).collect();
+        object.maps[id.index()].initial = initial;
     }
 }
 

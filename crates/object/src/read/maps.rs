@@ -4,7 +4,7 @@ use crate::elf::{ElfSection, STT_SECTION};
 use crate::error::ObjectError;
 use crate::ids::{FuncId, MapId};
 use crate::model::{InitialValue, MapDefinition, MapOrigin, Object, ObjectMap, Pinning, Variable};
-use crate::read::MAX_NAME;
+use crate::read::{MAX_NAME, functions};
 use millstream_btf::{Btf, KindTag, Member, TypeId, TypeKind};
 use millstream_isa::MapType;
 
@@ -22,233 +22,226 @@ pub(crate) struct ParsedMapDef {
     values: Option<u64>,
 }
 
-impl Object {
-    /// A map whose definition is not understood is none; what refers to it is kept as it is.
-    pub(crate) fn read_maps(&mut self) {
-        self.read_legacy_maps();
-        if let Err(e) = self.read_btf_maps() {
-            self.notes.push(e.to_string());
-        }
-        self.read_global_data();
-        if let Err(e) = self.read_struct_ops() {
-            self.notes.push(e.to_string());
+/// A map whose definition is not understood is none; what refers to it is kept as it is.
+pub(crate) fn read_maps(object: &mut Object) {
+    if let Err(e) = read_btf_maps(object) {
+        object.notes.push(e.to_string());
+    }
+    read_global_data(object);
+    if let Err(e) = read_struct_ops(object) {
+        object.notes.push(e.to_string());
+    }
+}
+
+pub(crate) fn push_map(object: &mut Object, map: ObjectMap, section: usize, offset: u64) {
+    let id = MapId(object.maps.len() as u32);
+    if map.origin.is_global() {
+        object.image.data_maps.insert(section, id);
+    } else if map.origin != MapOrigin::StructOps {
+        object.image.maps_by_place.insert((section, offset), id);
+    }
+    object.maps.push(map);
+    object.image.map_places.push(Some((section, offset)));
+}
+
+fn read_btf_maps(object: &mut Object) -> Result<(), ObjectError> {
+    let section = object.elf().find(MAPS).filter(|n| object.elf().sections[*n].size > 0);
+    let described = object.btf.clone().and_then(|btf| Some((btf.find(KindTag::Datasec, MAPS)?, btf)));
+    let Some((id, btf)) = described else {
+        return section.map_or(Ok(()), |_| Err(ObjectError::NeedsBtf(MAPS)));
+    };
+    let symbols = section.map(|n| object.symbols_in(n)).unwrap_or_default();
+    let places: Vec<(u64, String)> = symbols.into_iter().map(|(at, _, name)| (at, name.to_owned())).collect();
+    let Ok(TypeKind::Datasec(sec)) = btf.ty(id).map(|t| t.kind) else { return Ok(()) };
+    for var in sec.vars {
+        if let Err(e) = read_btf_map(object, &btf, section, &places, var.ty) {
+            object.notes.push(e.to_string());
         }
     }
+    Ok(())
+}
 
-    pub(crate) fn push_map(&mut self, map: ObjectMap, section: usize, offset: u64) {
-        let id = MapId(self.maps.len() as u32);
-        if map.origin.is_global() {
-            self.image.data_maps.insert(section, id);
-        } else if map.origin != MapOrigin::StructOps {
-            self.image.maps_by_place.insert((section, offset), id);
+fn read_btf_map(
+    object: &mut Object,
+    btf: &Btf,
+    section: Option<usize>,
+    places: &[(u64, String)],
+    var: TypeId,
+) -> Result<(), ObjectError> {
+    let name = btf.name(var).to_owned();
+    let bad = |what: String| ObjectError::BadMap { map: name.clone(), section: MAPS.into(), what };
+    let place = places.iter().find(|(_, symbol)| *symbol == name);
+    let elsewhere = object.elf().symbols.iter().skip(1).position(|s| s.is_undefined() && s.name == name);
+    let Ok(TypeKind::Var { ty, .. }) = btf.ty(var).map(|t| t.kind) else {
+        return Err(bad("its type is not that of a variable".into()));
+    };
+    let ParsedMapDef { spec, inner, values: _ } = describe(btf, ty, true).map_err(bad)?;
+    let map = |origin| ObjectMap {
+        name: name.clone(),
+        section: MAPS.to_owned(),
+        origin,
+        spec,
+        inner,
+        initial: Vec::new(),
+        data: None,
+        variables: Vec::new(),
+    };
+    match (section.zip(place), elsewhere) {
+        (Some((section, (offset, _))), _) => push_map(object, map(MapOrigin::Btf), section, *offset),
+        (None, Some(symbol)) => {
+            object.image.extern_maps.insert(symbol + 1, MapId(object.maps.len() as u32));
+            object.maps.push(map(MapOrigin::Extern));
+            object.image.map_places.push(None);
         }
-        self.maps.push(map);
-        self.image.map_places.push(Some((section, offset)));
+        (None, None) => return Err(bad("it has no symbol".into())),
     }
+    Ok(())
+}
 
-    fn read_btf_maps(&mut self) -> Result<(), ObjectError> {
-        let section = self.elf().find(MAPS).filter(|n| self.elf().sections[*n].size > 0);
-        let described = self.btf.clone().and_then(|btf| Some((btf.find(KindTag::Datasec, MAPS)?, btf)));
-        let Some((id, btf)) = described else {
-            return section.map_or(Ok(()), |_| Err(ObjectError::NeedsBtf(MAPS)));
+fn read_global_data(object: &mut Object) {
+    for n in 0..object.elf().sections.len() {
+        let s = &object.elf().sections[n];
+        let Some(origin) = data_origin(s) else { continue };
+        let Ok(value_size) = u32::try_from(s.size) else {
+            object.notes.push(format!("section {} holds more than 4 GiB of global data", s.name));
+            continue;
         };
-        let symbols = section.map(|n| self.symbols_in(n)).unwrap_or_default();
-        let places: Vec<(u64, String)> =
-            symbols.into_iter().map(|(at, _, name)| (at, name.to_owned())).collect();
-        let Ok(TypeKind::Datasec(sec)) = btf.ty(id).map(|t| t.kind) else { return Ok(()) };
-        for var in sec.vars {
-            if let Err(e) = self.read_btf_map(&btf, section, &places, var.ty) {
-                self.notes.push(e.to_string());
-            }
-        }
-        Ok(())
-    }
-
-    fn read_btf_map(
-        &mut self,
-        btf: &Btf,
-        section: Option<usize>,
-        places: &[(u64, String)],
-        var: TypeId,
-    ) -> Result<(), ObjectError> {
-        let name = btf.name(var).to_owned();
-        let bad = |what: String| ObjectError::BadMap { map: name.clone(), section: MAPS.into(), what };
-        let place = places.iter().find(|(_, symbol)| *symbol == name);
-        let elsewhere = self.elf().symbols.iter().skip(1).position(|s| s.is_undefined() && s.name == name);
-        let Ok(TypeKind::Var { ty, .. }) = btf.ty(var).map(|t| t.kind) else {
-            return Err(bad("its type is not that of a variable".into()));
-        };
-        let ParsedMapDef { spec, inner, values: _ } = describe(btf, ty, true).map_err(bad)?;
-        let map = |origin| ObjectMap {
-            name: name.clone(),
-            section: MAPS.to_owned(),
+        let read_only = origin == MapOrigin::Rodata;
+        let map = ObjectMap {
+            name: data_map_name(object, &s.name),
+            section: s.name.clone(),
             origin,
-            spec,
-            inner,
+            spec: MapDefinition {
+                map_type: MapType::ARRAY,
+                key_size: 4,
+                value_size,
+                max_entries: 1,
+                flags: if read_only { READ_ONLY_TO_PROGRAMS | MMAPABLE } else { MMAPABLE },
+                value_type: object.btf.as_ref().and_then(|b| b.find(KindTag::Datasec, &s.name)),
+                ..MapDefinition::default()
+            },
+            inner: None,
             initial: Vec::new(),
-            data: None,
-            variables: Vec::new(),
+            data: (origin != MapOrigin::Bss).then(|| s.data.clone()),
+            variables: variables(object, n),
         };
-        match (section.zip(place), elsewhere) {
-            (Some((section, (offset, _))), _) => self.push_map(map(MapOrigin::Btf), section, *offset),
-            (None, Some(symbol)) => {
-                self.image.extern_maps.insert(symbol + 1, MapId(self.maps.len() as u32));
-                self.maps.push(map(MapOrigin::Extern));
-                self.image.map_places.push(None);
-            }
-            (None, None) => return Err(bad("it has no symbol".into())),
-        }
-        Ok(())
+        push_map(object, map, n, 0);
     }
+}
 
-    fn read_global_data(&mut self) {
-        for n in 0..self.elf().sections.len() {
-            let s = &self.elf().sections[n];
-            let Some(origin) = data_origin(s) else { continue };
-            let Ok(value_size) = u32::try_from(s.size) else {
-                self.notes.push(format!("section {} holds more than 4 GiB of global data", s.name));
-                continue;
+fn variables(object: &Object, section: usize) -> Vec<Variable> {
+    let fits = |n: u64| u32::try_from(n).ok();
+    let variable = |(at, size, name): (u64, u64, &str)| {
+        Some(Variable { name: name.to_owned(), offset: fits(at)?, size: fits(size)? })
+    };
+    object.symbols_in(section).into_iter().filter_map(variable).collect()
+}
+
+/// The name libbpf gives: the object's name, cut so that the section's fits, and the section's; of a
+/// section with two dots, the section's alone. Characters that the kernel does not allow in names become
+/// `_`.
+pub(crate) fn data_map_name(object: &Object, section: &str) -> String {
+    let suffix_len = section.len().clamp(7, MAX_NAME);
+    let custom = section.get(1..).is_some_and(|s| s.contains('.'));
+    let prefix_len = if custom { 0 } else { object.name.len().min(MAX_NAME - suffix_len) };
+    let name = object.name.bytes().take(prefix_len).chain(section.bytes().take(suffix_len));
+    let allowed = |b: u8| if b.is_ascii_alphanumeric() || b"_.".contains(&b) { char::from(b) } else { '_' };
+    name.map(allowed).collect()
+}
+
+fn read_struct_ops(object: &mut Object) -> Result<(), ObjectError> {
+    for n in 0..object.elf().sections.len() {
+        let s = &object.elf().sections[n];
+        if !s.name.starts_with(".struct_ops") && !s.name.starts_with("?.struct_ops") || s.is_relocations() {
+            continue;
+        }
+        let (section, data) = (s.name.clone(), s.data.clone());
+        let btf = object.btf.clone().ok_or(ObjectError::NeedsBtf(".struct_ops"))?;
+        let variables: Vec<(u64, u64, String)> =
+            object.symbols_in(n).into_iter().map(|(a, b, c)| (a, b, c.to_owned())).collect();
+        for (at, size, name) in variables {
+            let var = btf.find(KindTag::Var, &name).and_then(|v| btf.ty(v).ok());
+            let value_type = match var.map(|v| v.kind) {
+                Some(TypeKind::Var { ty, .. }) => Some(ty),
+                _ => None,
             };
-            let read_only = origin == MapOrigin::Rodata;
+            let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
+            let value = range.and_then(|(a, len)| data.get(a..a.checked_add(len)?));
             let map = ObjectMap {
-                name: self.data_map_name(&s.name),
-                section: s.name.clone(),
-                origin,
+                name,
+                section: section.clone(),
+                origin: MapOrigin::StructOps,
                 spec: MapDefinition {
-                    map_type: MapType::ARRAY,
+                    map_type: MapType::STRUCT_OPS,
                     key_size: 4,
-                    value_size,
+                    value_size: u32::try_from(size).unwrap_or(u32::MAX),
                     max_entries: 1,
-                    flags: if read_only { READ_ONLY_TO_PROGRAMS | MMAPABLE } else { MMAPABLE },
-                    value_type: self.btf.as_ref().and_then(|b| b.find(KindTag::Datasec, &s.name)),
+                    value_type,
                     ..MapDefinition::default()
                 },
                 inner: None,
                 initial: Vec::new(),
-                data: (origin != MapOrigin::Bss).then(|| s.data.clone()),
-                variables: self.variables(n),
+                data: value.map(<[u8]>::to_vec),
+                variables: Vec::new(),
             };
-            self.push_map(map, n, 0);
+            push_map(object, map, n, at);
         }
     }
+    Ok(())
+}
 
-    fn variables(&self, section: usize) -> Vec<Variable> {
-        let fits = |n: u64| u32::try_from(n).ok();
-        let variable = |(at, size, name): (u64, u64, &str)| {
-            Some(Variable { name: name.to_owned(), offset: fits(at)?, size: fits(size)? })
-        };
-        self.symbols_in(section).into_iter().filter_map(variable).collect()
-    }
-
-    /// The name libbpf gives: the object's name, cut so that the section's fits, and the section's; of a
-    /// section with two dots, the section's alone. Characters that the kernel does not allow in names become
-    /// `_`.
-    pub(crate) fn data_map_name(&self, section: &str) -> String {
-        let suffix_len = section.len().clamp(7, MAX_NAME);
-        let custom = section.get(1..).is_some_and(|s| s.contains('.'));
-        let prefix_len = if custom { 0 } else { self.name.len().min(MAX_NAME - suffix_len) };
-        let name = self.name.bytes().take(prefix_len).chain(section.bytes().take(suffix_len));
-        let allowed =
-            |b: u8| if b.is_ascii_alphanumeric() || b"_.".contains(&b) { char::from(b) } else { '_' };
-        name.map(allowed).collect()
-    }
-
-    fn read_struct_ops(&mut self) -> Result<(), ObjectError> {
-        for n in 0..self.elf().sections.len() {
-            let s = &self.elf().sections[n];
-            if !s.name.starts_with(".struct_ops") && !s.name.starts_with("?.struct_ops") || s.is_relocations()
+/// Values that relocations put into the variables of maps: inner maps, programs of a program array, and
+/// functions of `struct_ops`, where the "slot" is the offset of the member in bytes.
+pub(crate) fn read_initial_values(object: &mut Object) {
+    for n in 0..object.elf().sections.len() {
+        let s = &object.elf().sections[n];
+        let target = s.info as usize;
+        let holds_maps = |m: &Option<(usize, u64)>| m.is_some_and(|(section, _)| section == target);
+        if !s.is_relocations() || !object.image.map_places.iter().any(holds_maps) {
+            continue;
+        }
+        for r in object.elf().relocations(n).unwrap_or_default() {
+            if let Some((map, slot)) = initial_slot(object, target, r.offset)
+                && let Some(value) = initial_value(object, r.symbol)
             {
-                continue;
-            }
-            let (section, data) = (s.name.clone(), s.data.clone());
-            let btf = self.btf.clone().ok_or(ObjectError::NeedsBtf(".struct_ops"))?;
-            let variables: Vec<(u64, u64, String)> =
-                self.symbols_in(n).into_iter().map(|(a, b, c)| (a, b, c.to_owned())).collect();
-            for (at, size, name) in variables {
-                let var = btf.find(KindTag::Var, &name).and_then(|v| btf.ty(v).ok());
-                let value_type = match var.map(|v| v.kind) {
-                    Some(TypeKind::Var { ty, .. }) => Some(ty),
-                    _ => None,
-                };
-                let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
-                let value = range.and_then(|(a, len)| data.get(a..a.checked_add(len)?));
-                let map = ObjectMap {
-                    name,
-                    section: section.clone(),
-                    origin: MapOrigin::StructOps,
-                    spec: MapDefinition {
-                        map_type: MapType::STRUCT_OPS,
-                        key_size: 4,
-                        value_size: u32::try_from(size).unwrap_or(u32::MAX),
-                        max_entries: 1,
-                        value_type,
-                        ..MapDefinition::default()
-                    },
-                    inner: None,
-                    initial: Vec::new(),
-                    data: value.map(<[u8]>::to_vec),
-                    variables: Vec::new(),
-                };
-                self.push_map(map, n, at);
+                object.maps[map].initial.push((slot, value));
             }
         }
-        Ok(())
     }
+    for m in &mut object.maps {
+        m.initial.sort_by_key(|(slot, _)| *slot);
+    }
+}
 
-    /// Values that relocations put into the variables of maps: inner maps, programs of a program array, and
-    /// functions of `struct_ops`, where the "slot" is the offset of the member in bytes.
-    pub(crate) fn read_initial_values(&mut self) {
-        for n in 0..self.elf().sections.len() {
-            let s = &self.elf().sections[n];
-            let target = s.info as usize;
-            let holds_maps = |m: &Option<(usize, u64)>| m.is_some_and(|(section, _)| section == target);
-            if !s.is_relocations() || !self.image.map_places.iter().any(holds_maps) {
-                continue;
-            }
-            for r in self.elf().relocations(n).unwrap_or_default() {
-                if let Some((map, slot)) = self.initial_slot(target, r.offset)
-                    && let Some(value) = self.initial_value(r.symbol)
-                {
-                    self.maps[map].initial.push((slot, value));
-                }
-            }
+/// The map and slot that an offset in a section of maps is.
+fn initial_slot(object: &Object, section: usize, offset: u64) -> Option<(usize, u32)> {
+    let places = object.image.map_places.iter().enumerate();
+    let before = places.filter_map(|(n, p)| p.filter(|p| p.0 == section && p.1 <= offset).map(|p| (p.1, n)));
+    let (start, map) = before.max()?;
+    let inside = offset - start;
+    match object.maps[map].origin {
+        MapOrigin::StructOps => Some((map, u32::try_from(inside).ok()?)),
+        MapOrigin::Btf => {
+            let btf = object.btf.as_ref()?;
+            let id = btf.find(KindTag::Var, &object.maps[map].name)?;
+            let TypeKind::Var { ty, .. } = btf.ty(id).ok()?.kind else { return None };
+            let values = describe(btf, ty, true).ok()?.values?;
+            Some((map, u32::try_from(inside.checked_sub(values)? / POINTER).ok()?))
         }
-        for m in &mut self.maps {
-            m.initial.sort_by_key(|(slot, _)| *slot);
-        }
+        _ => None,
     }
+}
 
-    /// The map and slot that an offset in a section of maps is.
-    fn initial_slot(&self, section: usize, offset: u64) -> Option<(usize, u32)> {
-        let places = self.image.map_places.iter().enumerate();
-        let before =
-            places.filter_map(|(n, p)| p.filter(|p| p.0 == section && p.1 <= offset).map(|p| (p.1, n)));
-        let (start, map) = before.max()?;
-        let inside = offset - start;
-        match self.maps[map].origin {
-            MapOrigin::StructOps => Some((map, u32::try_from(inside).ok()?)),
-            MapOrigin::Btf => {
-                let btf = self.btf.as_ref()?;
-                let id = btf.find(KindTag::Var, &self.maps[map].name)?;
-                let TypeKind::Var { ty, .. } = btf.ty(id).ok()?.kind else { return None };
-                let values = describe(btf, ty, true).ok()?.values?;
-                Some((map, u32::try_from(inside.checked_sub(values)? / POINTER).ok()?))
-            }
-            _ => None,
-        }
+fn initial_value(object: &Object, symbol: usize) -> Option<InitialValue> {
+    let s = &object.elf().symbols[symbol];
+    if s.kind() == STT_SECTION {
+        return None;
     }
-
-    fn initial_value(&self, symbol: usize) -> Option<InitialValue> {
-        let s = &self.elf().symbols[symbol];
-        if s.kind() == STT_SECTION {
-            return None;
-        }
-        if let Some(id) = self.image.maps_by_place.get(&(s.section()?, s.value)) {
-            return Some(InitialValue::Map(*id));
-        }
-        let id: FuncId = self.function_at(s.section()?, s.value / 8)?;
-        Some(InitialValue::Program(id))
+    if let Some(id) = object.image.maps_by_place.get(&(s.section()?, s.value)) {
+        return Some(InitialValue::Map(*id));
     }
+    let id: FuncId = functions::function_at(object, s.section()?, s.value / 8)?;
+    Some(InitialValue::Program(id))
 }
 
 /// Kind of global data that a section holds, if any.

@@ -1,7 +1,7 @@
 //! Reading an object: ELF, then BTF, then maps, externs, functions, and what instructions refer to.
 
 mod externs;
-mod functions;
+pub(crate) mod functions;
 pub(crate) mod jump_tables;
 mod legacy_maps;
 mod maps;
@@ -54,17 +54,18 @@ impl Object {
             settled: Vec::new(),
             image: ObjectImage { elf, ..ObjectImage::default() },
         };
-        object.read_maps();
-        object.read_externs()?;
-        object.read_functions();
-        object.read_relocations();
+        legacy_maps::read_legacy_maps(&mut object);
+        maps::read_maps(&mut object);
+        externs::read_externs(&mut object)?;
+        functions::read_functions(&mut object);
+        relocs::read_relocations(&mut object);
         object.find_programs();
         if let Some(ext) = ext {
-            object.distribute_ext_records(&ext);
+            functions::distribute_ext_records(&mut object, &ext);
         }
-        object.read_initial_values();
-        object.expand_jump_tables();
-        object.keep_branch_targets();
+        maps::read_initial_values(&mut object);
+        jump_tables::expand_jump_tables(&mut object);
+        opaque::keep_branch_targets(&mut object);
         Ok(object)
     }
 
@@ -85,7 +86,8 @@ impl Object {
         let whole = self.frozen.iter().map(|why| format!("the whole object is left as it is: {why}"));
         let sections = self
             .image
-            .left_sections
+            .kept
+            .sections
             .iter()
             .map(|(name, why)| format!("section {name} is left as it is: {why}"));
         let functions = self.functions.iter().filter(|f| !f.is_gap());
@@ -137,6 +139,12 @@ impl Object {
     /// Byte order of the machine that the object is for.
     pub fn byte_order(&self) -> ByteOrder {
         self.elf().order
+    }
+
+    /// Returns true if data, or instructions that are not understood as functions, have the address of a
+    /// function.
+    pub fn is_in_data(&self, id: FuncId) -> bool {
+        self.image.in_data.contains(&id)
     }
 
     pub(crate) fn elf(&self) -> &Elf {

@@ -91,9 +91,9 @@ impl Collector for SwitchCollector {
         if let Some(status) = self.0.adaptation.as_ref().and_then(|adaptation| adaptation.status()) {
             let rows = [
                 ("swap", status.swaps),
-                ("written", status.withdrawn_written),
-                ("no-gain", status.withdrawn_no_gain),
-                ("shifted", status.withdrawn_shifted),
+                ("written", status.withdrawals.withdrawn_written),
+                ("no-gain", status.withdrawals.withdrawn_no_gain),
+                ("shifted", status.withdrawals.withdrawn_shifted),
             ];
             let rows = rows.map(|(event, count)| ([("event", event.to_owned())], count));
             let help = "Specialised code that was installed, and withdrawn, by reason";

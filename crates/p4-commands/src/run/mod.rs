@@ -31,6 +31,28 @@ use packets::{FaultCounter, PacketMover};
 pub(crate) use ports::PortSpec;
 use ports::SwitchPorts;
 
+/// Flags about the encryption of P4Runtime.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TlsArgs {
+    /// Certificate of the P4Runtime server, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key", requires = "grpc")]
+    tls_cert: Option<PathBuf>,
+    /// Key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Certificates that sign those of controllers, in PEM; controllers then need one
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// The files, if the server encrypts.
+    fn files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key, client_authorities: self.tls_client_ca.clone() })
+    }
+}
+
 /// Flags of `millstream p4 run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct P4RunArgs {
@@ -53,15 +75,8 @@ pub(crate) struct P4RunArgs {
     /// for them]
     #[arg(long, value_name = "PORT")]
     cpu_port: Option<u64>,
-    /// Certificate of the P4Runtime server, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key", requires = "grpc")]
-    tls_cert: Option<PathBuf>,
-    /// Key of the certificate, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Certificates that sign those of controllers, in PEM; controllers then need one
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Listen here for commands of `millstream p4 cli`, which may do everything: give an address that only
     /// operators reach
     #[arg(long, value_name = "ADDR:PORT")]
@@ -94,11 +109,6 @@ impl P4RunArgs {
     /// Returns true if a port is an interface.
     pub(super) fn needs_interfaces(&self) -> bool {
         self.interface.iter().any(PortSpec::is_interface)
-    }
-
-    fn tls(&self) -> Option<TlsFiles> {
-        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
-        Some(TlsFiles { certificate, key, client_authorities: self.tls_client_ca.clone() })
     }
 
     /// Returns true if something beside packets keeps the switch running.
@@ -201,7 +211,7 @@ fn serve(args: &P4RunArgs, address: SocketAddr, handle: &SwitchHandle) -> Result
     let listener = listen(address)?;
     let local = listener.local_addr().into_diagnostic()?;
     let (stop, stopped) = tokio::sync::oneshot::channel();
-    let (handle, options) = (handle.clone(), ServerOptions { tls: args.tls() });
+    let (handle, options) = (handle.clone(), ServerOptions { tls: args.tls.files() });
     let thread = std::thread::spawn(move || serve_p4runtime(listener, &handle, &options, stopped));
     errln!("P4Runtime at {local}, device {}", args.device_id);
     Ok((stop, thread))

@@ -222,6 +222,6 @@ fn no_packet_behind_a_write_of_a_controller_sees_the_old_entry() {
     });
     assert_eq!((lost, stale), (0, 0), "of {moved} packets");
     let status = session.lock().unwrap().take().unwrap().finish();
-    assert!(status.swaps >= SWAPS && status.withdrawn_written >= SWAPS - 1, "{status:?}");
+    assert!(status.swaps >= SWAPS && status.withdrawals.withdrawn_written >= SWAPS - 1, "{status:?}");
     assert_eq!(status.differences, 0, "{status:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use millstream_native::{NativeEngine, NativeOptions, Schedule};
+use millstream_native::{NativeEngine, NativeOptions, ProgramFacts, Schedule};
 use millstream_p4_native::{
     BatchError, BatchProgram, BatchRefusal, BatchedExecutor, EntrySource, P4Workload, SEED, WorkloadError,
 };
@@ -101,7 +101,10 @@ fn generated_packets_hit_generated_entries_in_every_table() {
         let workload = P4Workload::new(&program, sources(), packet).unwrap();
         let frames = workload.frames(300);
         let BatchProgram { module, entry } = BatchProgram::new(&program).unwrap();
-        let options = NativeOptions { prefixes: workload.prefixes(), ..options(SCHEDULES[1]) };
+        let options = NativeOptions {
+            facts: ProgramFacts { prefixes: workload.prefixes(), ..ProgramFacts::default() },
+            ..options(SCHEDULES[1])
+        };
         let engine = workload.fill(NativeEngine::of_module(module, entry, &options).unwrap()).unwrap();
         let engine = BatchedExecutor::of_engine(engine, &program).unwrap();
         let mut switch = Switch::new(program.clone(), engine).unwrap();

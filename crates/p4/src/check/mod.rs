@@ -19,12 +19,11 @@ mod plane_names;
 mod same;
 mod scope;
 mod statements;
-mod table_entries;
 mod tables;
 mod type_names;
 pub(crate) mod types;
 
-use crate::ast::DeclarationTree;
+use crate::ast::{AnnotationTree, BlockSyntax, DeclarationKind, DeclarationTree};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::diagnostic::{DiagnosticSink, SourceDiagnostic};
@@ -104,6 +103,21 @@ impl ExpressionFacts {
     }
 }
 
+/// Body of the function, method or action that is being checked.
+struct CheckedBody {
+    /// Type of the result.
+    result: TypeId,
+    /// Loops around the statement.
+    loops: usize,
+}
+
+impl CheckedBody {
+    /// A body outside of all loops.
+    fn new(result: TypeId) -> CheckedBody {
+        CheckedBody { result, loops: 0 }
+    }
+}
+
 pub(crate) struct TypeChecker<'c> {
     pub(crate) types: TypeTable,
     pub(crate) facts: ExpressionFacts,
@@ -115,18 +129,13 @@ pub(crate) struct TypeChecker<'c> {
     errors: FxHashSet<Symbol>,
     match_kinds: FxHashSet<Symbol>,
     part: CheckedPart,
-    /// Type of the result of the function that is being checked.
-    result: TypeId,
-    /// Loops around the statement that is being checked.
-    loops: usize,
+    body: CheckedBody,
     /// Type of `this`.
     this_type: Option<TypeId>,
     /// Parsers, controls and packages of the same name, by the first.
     overloads: FxHashMap<NominalId, Vec<NominalId>>,
     /// Absolute names of tables and actions for the control plane.
     plane_names: PlaneNameTable,
-    /// Controls that have such tables, and if there is an instance.
-    absolute_blocks: FxHashMap<NominalId, bool>,
     /// `_` may be a type argument here.
     allows_anything: bool,
     /// Types whose parts were found to be allowed.
@@ -150,12 +159,10 @@ pub(crate) fn check(
         errors: FxHashSet::default(),
         match_kinds: FxHashSet::default(),
         part: CheckedPart::TopLevel,
-        result: types::VOID,
-        loops: 0,
+        body: CheckedBody::new(types::VOID),
         this_type: None,
         overloads: FxHashMap::default(),
         plane_names: PlaneNameTable::default(),
-        absolute_blocks: FxHashMap::default(),
         allows_anything: false,
         valid: FxHashMap::default(),
     };
@@ -245,5 +252,69 @@ impl TypeChecker<'_> {
                 self.error(name.span, format!("{what} `{}` is declared twice", name.text));
             }
         }
+    }
+
+    /// Checks a declaration of any kind.
+    pub(crate) fn declaration(&mut self, declaration: &DeclarationTree) {
+        let name = &declaration.name;
+        self.annotations(&declaration.annotations);
+        if let Some(taken) = self.plane_names.add(declaration, self.part != CheckedPart::TopLevel) {
+            self.error(
+                name.span,
+                format!("another declaration has the name `{taken}` for the control plane"),
+            );
+        }
+        match &declaration.kind {
+            DeclarationKind::Constant(declared, value) => declarations::constant(self, name, declared, value),
+            DeclarationKind::Variable(declared, value) => {
+                declarations::declare_variable(self, name, declared, value.as_ref())
+            }
+            DeclarationKind::Instance(instance) => objects::instance(self, name, instance, declaration.span),
+            DeclarationKind::Function(function) => declarations::function(self, name, function),
+            DeclarationKind::ExternFunction(signature) => {
+                if let Some(signature) = declarations::signature(self, name, signature, CheckedPart::TopLevel)
+                {
+                    declarations::declare_function(self, name, signature, true);
+                }
+            }
+            DeclarationKind::Extern(syntax) => objects::extern_type(self, name, syntax),
+            DeclarationKind::Action(parameters, body) => declarations::action(self, name, parameters, body),
+            DeclarationKind::Table(properties) => tables::table(self, name, properties),
+            DeclarationKind::ValueSet(element, size) => parsers::value_set(self, name, element, size),
+            DeclarationKind::Parser(parser) => parsers::parser(self, name, parser),
+            DeclarationKind::Control(control) => objects::control(self, name, control),
+            DeclarationKind::Package(types, parameters) => objects::package(self, name, types, parameters),
+            DeclarationKind::Aggregate(aggregate) => declarations::aggregate(self, name, aggregate),
+            DeclarationKind::Enumeration(underlying, members) => {
+                objects::enumeration(self, name, underlying.as_ref(), members);
+            }
+            DeclarationKind::Errors(members) => declarations::member_names(self, members, true),
+            DeclarationKind::MatchKinds(members) => declarations::member_names(self, members, false),
+            DeclarationKind::TypeAlias(target) => {
+                let type_id = self.type_of(target);
+                self.declare(name, NamedEntity::Alias(type_id));
+            }
+            DeclarationKind::NewType(target) => declarations::new_type(self, name, target),
+        }
+    }
+
+    /// Checks an expression and keeps its type and value.
+    pub(crate) fn expression(&mut self, expression: &ExpressionTree) -> TypedValue {
+        expressions::check_expression(self, expression)
+    }
+
+    /// Checks an expression whose value is used as one of a type.
+    pub(crate) fn expression_as(&mut self, expression: &ExpressionTree, expected: TypeId) -> TypedValue {
+        expressions::expression_as(self, expression, expected)
+    }
+
+    /// Checks annotations and the expressions in them.
+    pub(crate) fn annotations(&mut self, annotations: &[AnnotationTree]) {
+        expressions::annotations(self, annotations)
+    }
+
+    /// Checks statements in the current scope; tells if they always return or exit.
+    fn block_statements(&mut self, block: &BlockSyntax) -> bool {
+        statements::block_statements(self, block)
     }
 }

@@ -1,8 +1,9 @@
 //! Names for the control plane: absolute ones have to differ. Source: P4_16 1.2.5, section 20.3.3.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{AnnotationBody, AnnotationTree, DeclarationKind, DeclarationTree};
+use crate::check::types::NominalId;
 use crate::lex::TokenKind;
 use crate::source::{SourceName, Symbol};
 
@@ -10,8 +11,10 @@ use crate::source::{SourceName, Symbol};
 #[derive(Debug, Default)]
 pub(crate) struct PlaneNameTable {
     names: FxHashSet<(bool, Symbol)>,
-    /// A table with an absolute name was added since the last call of `take_table`.
+    /// A table with an absolute name was added since the last control ended.
     has_table: bool,
+    /// Controls that have such tables, and if there is an instance.
+    controls: FxHashMap<NominalId, bool>,
 }
 
 impl PlaneNameTable {
@@ -29,9 +32,16 @@ impl PlaneNameTable {
         is_taken.then_some(name)
     }
 
-    /// Tells if a table was added since the last call.
-    pub(crate) fn take_table(&mut self) -> bool {
-        std::mem::take(&mut self.has_table)
+    /// Ends a control, to which the tables since the last one belong.
+    pub(crate) fn end_control(&mut self, control: NominalId) {
+        if std::mem::take(&mut self.has_table) {
+            self.controls.insert(control, false);
+        }
+    }
+
+    /// Adds an instance; tells if it is the second of a control that has tables with absolute names.
+    pub(crate) fn add_instance(&mut self, block: NominalId) -> bool {
+        self.controls.get_mut(&block).is_some_and(|has_instance| std::mem::replace(has_instance, true))
     }
 }
 

@@ -183,6 +183,21 @@ impl TypeChecker<'_> {
         self.allows_anything = outer;
         type_id
     }
+
+    /// Tells if values of a type can be compared with sets.
+    pub(crate) fn is_matched(&self, id: TypeId) -> bool {
+        let id = self.types.shallow(id);
+        match self.types.kind(id) {
+            ValueType::Bits(_) | ValueType::SignedBits(_) | ValueType::Bool | ValueType::ErrorCode => true,
+            ValueType::Unknown | ValueType::Parameter(..) => true,
+            ValueType::Nominal(nominal, _) => match self.types.nominal(*nominal).kind {
+                NominalKind::Enumeration(..) => true,
+                NominalKind::NewType(inner) => self.is_matched(inner),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
 }
 
 /// A type that has others within it.

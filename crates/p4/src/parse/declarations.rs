@@ -6,309 +6,273 @@ use crate::ast::{
 };
 use crate::diagnostic::SourceDiagnostic;
 use crate::expression::{QualifiedName, TypeSyntax, TypeSyntaxKind};
-use crate::parse::{Parsed, SyntaxFailure, SyntaxParser};
+use crate::parse::{Parsed, SyntaxParser, expressions, types};
 use crate::source::{SourceName, SourceSpan};
 
-impl SyntaxParser<'_> {
-    pub(super) fn program(&mut self) -> Vec<DeclarationTree> {
-        let mut declarations = Vec::new();
-        while !self.is_end() {
-            if self.take(";") {
-                continue;
+pub(super) fn constant(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    parser.advance();
+    let declared_type = types::type_syntax(parser)?;
+    let name = parser.name()?;
+    parser.expect("=")?;
+    let value = parser.expression()?;
+    parser.expect(";")?;
+    Ok(parser.declaration(annotations, name, DeclarationKind::Constant(declared_type, value), start))
+}
+
+pub(super) fn function_or_instance(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    let result = types::type_syntax(parser)?;
+    let declaration = match parser.is("(") {
+        true => instance(parser, annotations, result, start)?,
+        false => {
+            let name = parser.name()?;
+            if !parser.is("(") && !parser.is("<") {
+                let message = "a variable is not allowed outside of parsers and controls";
+                return parser.fail(SourceDiagnostic::error(name.span, message));
             }
-            self.scopes.truncate(1);
-            match self.top_declaration() {
-                Ok(declaration) => {
-                    declarations.append(&mut self.nested_declarations);
-                    declarations.push(declaration);
-                }
-                Err(SyntaxFailure) => {
-                    self.recover();
-                    self.take("}");
-                }
-            }
+            parser.declare(&name, false);
+            function_behind(parser, annotations, result, name, start)?
         }
-        declarations
-    }
+    };
+    parser.declare(&declaration.name, false);
+    Ok(declaration)
+}
 
-    fn top_declaration(&mut self) -> Parsed<DeclarationTree> {
-        let annotations = self.annotations()?;
-        let word = self.token().word_or_mark().to_owned();
-        match word.as_str() {
-            "const" => {
-                let constant = self.constant(annotations)?;
-                self.declare(&constant.name, false);
-                Ok(constant)
-            }
-            "extern" => self.external(annotations),
-            "action" => self.action(annotations),
-            "parser" => self.parser(annotations),
-            "control" => self.control(annotations),
-            "package" => self.package(annotations),
-            "struct" => self.aggregate(annotations, AggregateKind::Struct),
-            "header" => self.aggregate(annotations, AggregateKind::Header),
-            "header_union" => self.aggregate(annotations, AggregateKind::HeaderUnion),
-            "enum" => self.enumeration(annotations),
-            "error" if self.is_ahead(1, "{") => self.member_names(annotations),
-            "match_kind" if self.is_ahead(1, "{") => self.member_names(annotations),
-            "typedef" => self.type_alias(annotations),
-            "type" if !self.is_ahead(1, "(") => self.type_alias(annotations),
-            _ => self.function_or_instance(annotations),
+/// Reads what follows the name of a function.
+fn function_behind(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+    result: TypeSyntax,
+    name: SourceName,
+    start: SourceSpan,
+) -> Parsed<DeclarationTree> {
+    let function = parser.scoped(|p| {
+        let signature = signature(p, Some(result))?;
+        Ok(FunctionSyntax { signature, body: p.block(Vec::new())? })
+    })?;
+    Ok(parser.declaration(annotations, name, DeclarationKind::Function(function), start))
+}
+
+/// Reads type parameters and parameters.
+pub(super) fn signature(
+    parser: &mut SyntaxParser<'_>,
+    result: Option<TypeSyntax>,
+) -> Parsed<FunctionSignature> {
+    let type_parameters = types::type_parameters(parser)?;
+    let parameters = parameters(parser)?;
+    Ok(FunctionSignature { result, type_parameters, parameters })
+}
+
+/// Reads the arguments, the name and the initializer of an instance, whose type was read.
+pub(super) fn instance(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+    object_type: TypeSyntax,
+    start: SourceSpan,
+) -> Parsed<DeclarationTree> {
+    let arguments = expressions::arguments(parser)?;
+    let name = parser.name()?;
+    let object_type = types::dimensions(parser, object_type)?;
+    let initializer = if parser.take("=") { Some(parser.scoped(|p| p.braced(object_part))?) } else { None };
+    parser.expect(";")?;
+    let instance = InstanceSyntax { object_type, arguments, initializer };
+    Ok(parser.declaration(annotations, name, DeclarationKind::Instance(instance), start))
+}
+
+/// Reads a function or an instance of an initializer.
+fn object_part(parser: &mut SyntaxParser<'_>) -> Parsed<DeclarationTree> {
+    let annotations = parser.annotations()?;
+    function_or_instance(parser, annotations)
+}
+
+pub(super) fn variable_or_instance(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    let declared_type = types::type_syntax(parser)?;
+    if parser.is("(") {
+        return instance(parser, annotations, declared_type, start);
+    }
+    let variable = variable_behind(parser, annotations, declared_type, start)?;
+    parser.expect(";")?;
+    Ok(variable)
+}
+
+/// Reads what follows the type of a variable, without the semicolon.
+pub(super) fn variable_behind(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+    declared_type: TypeSyntax,
+    start: SourceSpan,
+) -> Parsed<DeclarationTree> {
+    let name = parser.name()?;
+    let declared_type = types::dimensions(parser, declared_type)?;
+    let value = if parser.take("=") { Some(parser.expression()?) } else { None };
+    Ok(parser.declaration(annotations, name, DeclarationKind::Variable(declared_type, value), start))
+}
+
+pub(super) fn parameters(parser: &mut SyntaxParser<'_>) -> Parsed<Vec<ParameterSyntax>> {
+    parser.expect("(")?;
+    parser.list(")", parameter)
+}
+
+fn parameter(parser: &mut SyntaxParser<'_>) -> Parsed<ParameterSyntax> {
+    let annotations = parser.annotations()?;
+    let direction = match parser.token().word_or_mark() {
+        "in" => ParameterDirection::In,
+        "out" => ParameterDirection::Out,
+        "inout" => ParameterDirection::InOut,
+        _ => ParameterDirection::Directionless,
+    };
+    if direction != ParameterDirection::Directionless {
+        parser.advance();
+    }
+    let declared_type = types::type_syntax(parser)?;
+    let name = parser.name()?;
+    parser.declare(&name, false);
+    let default = if parser.take("=") { Some(parser.expression()?) } else { None };
+    Ok(ParameterSyntax { annotations, direction, declared_type, name, default })
+}
+
+pub(super) fn action(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    parser.advance();
+    let name = parser.name()?;
+    parser.declare(&name, false);
+    let (parameters, body) = parser.scoped(|p| Ok((parameters(p)?, p.block(Vec::new())?)))?;
+    Ok(parser.declaration(annotations, name, DeclarationKind::Action(parameters, body), start))
+}
+
+pub(super) fn package(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    parser.advance();
+    let name = parser.name()?;
+    parser.declare(&name, true);
+    let (types, parameters) = parser.scoped(|p| Ok((types::type_parameters(p)?, parameters(p)?)))?;
+    parser.expect(";")?;
+    Ok(parser.declaration(annotations, name, DeclarationKind::Package(types, parameters), start))
+}
+
+pub(super) fn aggregate(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+    kind: AggregateKind,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    parser.advance();
+    let name = parser.name()?;
+    parser.declare(&name, true);
+    let (type_parameters, fields) = parser.scoped(|p| Ok((types::type_parameters(p)?, p.braced(field)?)))?;
+    let aggregate = AggregateSyntax { kind, type_parameters, fields };
+    Ok(parser.declaration(annotations, name, DeclarationKind::Aggregate(aggregate), start))
+}
+
+fn field(parser: &mut SyntaxParser<'_>) -> Parsed<FieldSyntax> {
+    let annotations = parser.annotations()?;
+    let declared_type = types::type_syntax(parser)?;
+    let name = parser.name()?;
+    let declared_type = types::dimensions(parser, declared_type)?;
+    parser.expect(";")?;
+    Ok(FieldSyntax { annotations, declared_type, name })
+}
+
+pub(super) fn enumeration(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    parser.advance();
+    let underlying = if parser.is_name_at(0) && parser.is_ahead(1, "{") {
+        None
+    } else {
+        Some(types::type_syntax(parser)?)
+    };
+    let name = parser.name()?;
+    parser.declare(&name, true);
+    parser.expect("{")?;
+    let is_serializable = underlying.is_some();
+    let members = parser.list("}", |p| {
+        p.annotations()?;
+        let member = p.name()?;
+        if is_serializable && !p.is("=") {
+            return p.unexpected("`=` and the value of the member");
+        }
+        let value = if is_serializable && p.take("=") { Some(p.expression()?) } else { None };
+        Ok((member, value))
+    })?;
+    if members.is_empty() {
+        parser.sink.error(name.span, "an enumeration needs a member");
+    }
+    Ok(parser.declaration(annotations, name, DeclarationKind::Enumeration(underlying, members), start))
+}
+
+pub(super) fn member_names(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    let is_error = parser.is("error");
+    let name = SourceName { text: parser.token().word_or_mark().into(), span: start };
+    parser.advance();
+    parser.advance();
+    let members = parser.list("}", |p| {
+        p.annotations()?;
+        p.name()
+    })?;
+    let kind = if is_error { DeclarationKind::Errors(members) } else { DeclarationKind::MatchKinds(members) };
+    if let DeclarationKind::MatchKinds(members) = &kind {
+        for member in members {
+            parser.declare(member, false);
         }
     }
+    Ok(parser.declaration(annotations, name, kind, start))
+}
 
-    /// Makes a declaration whose parts were read.
-    pub(super) fn declaration(
-        &self,
-        annotations: Vec<AnnotationTree>,
-        name: SourceName,
-        kind: DeclarationKind,
-        start: SourceSpan,
-    ) -> DeclarationTree {
-        DeclarationTree { annotations, name, kind, span: start.to(self.last_span()) }
-    }
+/// Reads the declaration of a type that gets a second name.
+fn nested_type(parser: &mut SyntaxParser<'_>) -> Parsed<TypeSyntax> {
+    let declaration = match parser.token().word_or_mark() {
+        "struct" => aggregate(parser, Vec::new(), AggregateKind::Struct)?,
+        "header" => aggregate(parser, Vec::new(), AggregateKind::Header)?,
+        "enum" => enumeration(parser, Vec::new())?,
+        _ => aggregate(parser, Vec::new(), AggregateKind::HeaderUnion)?,
+    };
+    let name = declaration.name.clone();
+    let span = name.span;
+    parser.nested_declarations.push(declaration);
+    Ok(TypeSyntax { kind: TypeSyntaxKind::Named(QualifiedName { is_global: false, name }), span })
+}
 
-    pub(super) fn constant(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        self.advance();
-        let declared_type = self.type_syntax()?;
-        let name = self.name()?;
-        self.expect("=")?;
-        let value = self.expression()?;
-        self.expect(";")?;
-        Ok(self.declaration(annotations, name, DeclarationKind::Constant(declared_type, value), start))
+pub(super) fn type_alias(
+    parser: &mut SyntaxParser<'_>,
+    annotations: Vec<AnnotationTree>,
+) -> Parsed<DeclarationTree> {
+    let start = parser.span();
+    let is_new = parser.is("type");
+    parser.advance();
+    let target = match parser.token().word_or_mark() {
+        "struct" | "header" | "header_union" | "enum" if !is_new => nested_type(parser)?,
+        _ => types::type_syntax(parser)?,
+    };
+    if matches!(target.kind, TypeSyntaxKind::Void) {
+        parser.sink.error(target.span, "`void` has no values, and cannot get a name");
     }
-
-    fn function_or_instance(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        let result = self.type_syntax()?;
-        let declaration = match self.is("(") {
-            true => self.instance(annotations, result, start)?,
-            false => {
-                let name = self.name()?;
-                if !self.is("(") && !self.is("<") {
-                    let message = "a variable is not allowed outside of parsers and controls";
-                    return self.fail(SourceDiagnostic::error(name.span, message));
-                }
-                self.declare(&name, false);
-                self.function_behind(annotations, result, name, start)?
-            }
-        };
-        self.declare(&declaration.name, false);
-        Ok(declaration)
-    }
-
-    /// Reads what follows the name of a function.
-    fn function_behind(
-        &mut self,
-        annotations: Vec<AnnotationTree>,
-        result: TypeSyntax,
-        name: SourceName,
-        start: SourceSpan,
-    ) -> Parsed<DeclarationTree> {
-        let function = self.scoped(|p| {
-            let signature = p.signature(Some(result))?;
-            Ok(FunctionSyntax { signature, body: p.block(Vec::new())? })
-        })?;
-        Ok(self.declaration(annotations, name, DeclarationKind::Function(function), start))
-    }
-
-    /// Reads type parameters and parameters.
-    pub(super) fn signature(&mut self, result: Option<TypeSyntax>) -> Parsed<FunctionSignature> {
-        let type_parameters = self.type_parameters()?;
-        let parameters = self.parameters()?;
-        Ok(FunctionSignature { result, type_parameters, parameters })
-    }
-
-    /// Reads the arguments, the name and the initializer of an instance, whose type was read.
-    pub(super) fn instance(
-        &mut self,
-        annotations: Vec<AnnotationTree>,
-        object_type: TypeSyntax,
-        start: SourceSpan,
-    ) -> Parsed<DeclarationTree> {
-        let arguments = self.arguments()?;
-        let name = self.name()?;
-        let object_type = self.dimensions(object_type)?;
-        let initializer =
-            if self.take("=") { Some(self.scoped(|p| p.braced(Self::object_part))?) } else { None };
-        self.expect(";")?;
-        let instance = InstanceSyntax { object_type, arguments, initializer };
-        Ok(self.declaration(annotations, name, DeclarationKind::Instance(instance), start))
-    }
-
-    /// Reads a function or an instance of an initializer.
-    fn object_part(&mut self) -> Parsed<DeclarationTree> {
-        let annotations = self.annotations()?;
-        self.function_or_instance(annotations)
-    }
-
-    pub(super) fn variable_or_instance(
-        &mut self,
-        annotations: Vec<AnnotationTree>,
-    ) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        let declared_type = self.type_syntax()?;
-        if self.is("(") {
-            return self.instance(annotations, declared_type, start);
-        }
-        let variable = self.variable_behind(annotations, declared_type, start)?;
-        self.expect(";")?;
-        Ok(variable)
-    }
-
-    /// Reads what follows the type of a variable, without the semicolon.
-    pub(super) fn variable_behind(
-        &mut self,
-        annotations: Vec<AnnotationTree>,
-        declared_type: TypeSyntax,
-        start: SourceSpan,
-    ) -> Parsed<DeclarationTree> {
-        let name = self.name()?;
-        let declared_type = self.dimensions(declared_type)?;
-        let value = if self.take("=") { Some(self.expression()?) } else { None };
-        Ok(self.declaration(annotations, name, DeclarationKind::Variable(declared_type, value), start))
-    }
-
-    pub(super) fn parameters(&mut self) -> Parsed<Vec<ParameterSyntax>> {
-        self.expect("(")?;
-        self.list(")", Self::parameter)
-    }
-
-    fn parameter(&mut self) -> Parsed<ParameterSyntax> {
-        let annotations = self.annotations()?;
-        let direction = match self.token().word_or_mark() {
-            "in" => ParameterDirection::In,
-            "out" => ParameterDirection::Out,
-            "inout" => ParameterDirection::InOut,
-            _ => ParameterDirection::Directionless,
-        };
-        if direction != ParameterDirection::Directionless {
-            self.advance();
-        }
-        let declared_type = self.type_syntax()?;
-        let name = self.name()?;
-        self.declare(&name, false);
-        let default = if self.take("=") { Some(self.expression()?) } else { None };
-        Ok(ParameterSyntax { annotations, direction, declared_type, name, default })
-    }
-
-    pub(super) fn action(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        self.advance();
-        let name = self.name()?;
-        self.declare(&name, false);
-        let (parameters, body) = self.scoped(|p| Ok((p.parameters()?, p.block(Vec::new())?)))?;
-        Ok(self.declaration(annotations, name, DeclarationKind::Action(parameters, body), start))
-    }
-
-    fn package(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        self.advance();
-        let name = self.name()?;
-        self.declare(&name, true);
-        let (types, parameters) = self.scoped(|p| Ok((p.type_parameters()?, p.parameters()?)))?;
-        self.expect(";")?;
-        Ok(self.declaration(annotations, name, DeclarationKind::Package(types, parameters), start))
-    }
-
-    fn aggregate(
-        &mut self,
-        annotations: Vec<AnnotationTree>,
-        kind: AggregateKind,
-    ) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        self.advance();
-        let name = self.name()?;
-        self.declare(&name, true);
-        let (type_parameters, fields) =
-            self.scoped(|p| Ok((p.type_parameters()?, p.braced(Self::field)?)))?;
-        let aggregate = AggregateSyntax { kind, type_parameters, fields };
-        Ok(self.declaration(annotations, name, DeclarationKind::Aggregate(aggregate), start))
-    }
-
-    fn field(&mut self) -> Parsed<FieldSyntax> {
-        let annotations = self.annotations()?;
-        let declared_type = self.type_syntax()?;
-        let name = self.name()?;
-        let declared_type = self.dimensions(declared_type)?;
-        self.expect(";")?;
-        Ok(FieldSyntax { annotations, declared_type, name })
-    }
-
-    fn enumeration(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        self.advance();
-        let underlying =
-            if self.is_name_at(0) && self.is_ahead(1, "{") { None } else { Some(self.type_syntax()?) };
-        let name = self.name()?;
-        self.declare(&name, true);
-        self.expect("{")?;
-        let is_serializable = underlying.is_some();
-        let members = self.list("}", |p| {
-            p.annotations()?;
-            let member = p.name()?;
-            if is_serializable && !p.is("=") {
-                return p.unexpected("`=` and the value of the member");
-            }
-            let value = if is_serializable && p.take("=") { Some(p.expression()?) } else { None };
-            Ok((member, value))
-        })?;
-        if members.is_empty() {
-            self.sink.error(name.span, "an enumeration needs a member");
-        }
-        Ok(self.declaration(annotations, name, DeclarationKind::Enumeration(underlying, members), start))
-    }
-
-    fn member_names(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        let is_error = self.is("error");
-        let name = SourceName { text: self.token().word_or_mark().into(), span: start };
-        self.advance();
-        self.advance();
-        let members = self.list("}", |p| {
-            p.annotations()?;
-            p.name()
-        })?;
-        let kind =
-            if is_error { DeclarationKind::Errors(members) } else { DeclarationKind::MatchKinds(members) };
-        if let DeclarationKind::MatchKinds(members) = &kind {
-            for member in members {
-                self.declare(member, false);
-            }
-        }
-        Ok(self.declaration(annotations, name, kind, start))
-    }
-
-    /// Reads the declaration of a type that gets a second name.
-    fn nested_type(&mut self) -> Parsed<TypeSyntax> {
-        let declaration = match self.token().word_or_mark() {
-            "struct" => self.aggregate(Vec::new(), AggregateKind::Struct)?,
-            "header" => self.aggregate(Vec::new(), AggregateKind::Header)?,
-            "enum" => self.enumeration(Vec::new())?,
-            _ => self.aggregate(Vec::new(), AggregateKind::HeaderUnion)?,
-        };
-        let name = declaration.name.clone();
-        let span = name.span;
-        self.nested_declarations.push(declaration);
-        Ok(TypeSyntax { kind: TypeSyntaxKind::Named(QualifiedName { is_global: false, name }), span })
-    }
-
-    fn type_alias(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<DeclarationTree> {
-        let start = self.span();
-        let is_new = self.is("type");
-        self.advance();
-        let target = match self.token().word_or_mark() {
-            "struct" | "header" | "header_union" | "enum" if !is_new => self.nested_type()?,
-            _ => self.type_syntax()?,
-        };
-        if matches!(target.kind, TypeSyntaxKind::Void) {
-            self.sink.error(target.span, "`void` has no values, and cannot get a name");
-        }
-        let name = self.name()?;
-        self.declare(&name, true);
-        self.expect(";")?;
-        let kind = if is_new { DeclarationKind::NewType(target) } else { DeclarationKind::TypeAlias(target) };
-        Ok(self.declaration(annotations, name, kind, start))
-    }
+    let name = parser.name()?;
+    parser.declare(&name, true);
+    parser.expect(";")?;
+    let kind = if is_new { DeclarationKind::NewType(target) } else { DeclarationKind::TypeAlias(target) };
+    Ok(parser.declaration(annotations, name, kind, start))
 }

@@ -12,12 +12,13 @@ mod declarations;
 mod expressions;
 pub(crate) mod literals;
 mod objects;
-mod operands;
 mod statements;
 mod tables;
 mod types;
 
-use crate::ast::{AnnotationBody, AnnotationTree, DeclarationTree};
+use crate::ast::{
+    AggregateKind, AnnotationBody, AnnotationTree, BlockSyntax, DeclarationKind, DeclarationTree,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::diagnostic::{DiagnosticSink, SourceDiagnostic};
@@ -390,5 +391,75 @@ impl SyntaxParser<'_> {
             return Ok(AnnotationBody::Pairs(pairs));
         }
         Ok(AnnotationBody::Expressions(self.list("]", Self::expression)?))
+    }
+
+    /// Reads all declarations, and goes on behind those that have errors.
+    pub(super) fn program(&mut self) -> Vec<DeclarationTree> {
+        let mut declarations = Vec::new();
+        while !self.is_end() {
+            if self.take(";") {
+                continue;
+            }
+            self.scopes.truncate(1);
+            match self.top_declaration() {
+                Ok(declaration) => {
+                    declarations.append(&mut self.nested_declarations);
+                    declarations.push(declaration);
+                }
+                Err(SyntaxFailure) => {
+                    self.recover();
+                    self.take("}");
+                }
+            }
+        }
+        declarations
+    }
+
+    /// Reads a declaration of the outermost level.
+    fn top_declaration(&mut self) -> Parsed<DeclarationTree> {
+        let annotations = self.annotations()?;
+        let word = self.token().word_or_mark().to_owned();
+        match word.as_str() {
+            "const" => {
+                let constant = declarations::constant(self, annotations)?;
+                self.declare(&constant.name, false);
+                Ok(constant)
+            }
+            "extern" => objects::external(self, annotations),
+            "action" => declarations::action(self, annotations),
+            "parser" => objects::parser(self, annotations),
+            "control" => objects::control(self, annotations),
+            "package" => declarations::package(self, annotations),
+            "struct" => declarations::aggregate(self, annotations, AggregateKind::Struct),
+            "header" => declarations::aggregate(self, annotations, AggregateKind::Header),
+            "header_union" => declarations::aggregate(self, annotations, AggregateKind::HeaderUnion),
+            "enum" => declarations::enumeration(self, annotations),
+            "error" if self.is_ahead(1, "{") => declarations::member_names(self, annotations),
+            "match_kind" if self.is_ahead(1, "{") => declarations::member_names(self, annotations),
+            "typedef" => declarations::type_alias(self, annotations),
+            "type" if !self.is_ahead(1, "(") => declarations::type_alias(self, annotations),
+            _ => declarations::function_or_instance(self, annotations),
+        }
+    }
+
+    /// Makes a declaration whose parts were read.
+    pub(super) fn declaration(
+        &self,
+        annotations: Vec<AnnotationTree>,
+        name: SourceName,
+        kind: DeclarationKind,
+        start: SourceSpan,
+    ) -> DeclarationTree {
+        DeclarationTree { annotations, name, kind, span: start.to(self.last_span()) }
+    }
+
+    /// Reads an expression.
+    pub(crate) fn expression(&mut self) -> Parsed<ExpressionTree> {
+        expressions::expression(self)
+    }
+
+    /// Reads statements within braces, in a scope of their own.
+    fn block(&mut self, annotations: Vec<AnnotationTree>) -> Parsed<BlockSyntax> {
+        statements::block(self, annotations)
     }
 }

@@ -73,85 +73,94 @@ fn visit_cells<S, T: Clone>(
     Ok(all(id, shape, read_index(shape, index)?))
 }
 
-impl EntityStore {
-    pub(crate) fn write_counter(
-        &mut self,
-        kind: UpdateKind,
-        given: &CounterEntry,
-    ) -> Result<Option<UndoStep>, EntityError> {
-        only_modify(kind, "a counter")?;
-        let id = given.counter_id;
-        let at = read_index(shape_of(&self.index.counters, id, "counter")?, given.index.as_ref())?;
-        let Some(data) = given.data else { return Ok(None) };
-        Ok(Some(match change(&mut self.counters, id, at, data) {
-            ArrayChange::Whole(array) => UndoStep::Counters(id, array),
-            ArrayChange::Cell(at, cell) => UndoStep::Counter(id, at, cell),
-        }))
-    }
+pub(crate) fn write_counter(
+    store: &mut EntityStore,
+    kind: UpdateKind,
+    given: &CounterEntry,
+) -> Result<Option<UndoStep>, EntityError> {
+    only_modify(kind, "a counter")?;
+    let id = given.counter_id;
+    let at = read_index(shape_of(&store.index.counters, id, "counter")?, given.index.as_ref())?;
+    let Some(data) = given.data else { return Ok(None) };
+    Ok(Some(match change(&mut store.counters, id, at, data) {
+        ArrayChange::Whole(array) => UndoStep::Counters(id, array),
+        ArrayChange::Cell(at, cell) => UndoStep::Counter(id, at, cell),
+    }))
+}
 
-    pub(crate) fn read_counters(&self, request: &CounterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
-        let selected = (request.counter_id, request.index.as_ref(), "counter");
-        visit_cells(&self.index.counters, &self.counters, selected, &mut |counter_id, index, data| {
-            let index = Some(Index { index });
-            emit(entity::Entity::CounterEntry(CounterEntry { counter_id, index, data: Some(*data) }))
-        })
-    }
+pub(crate) fn read_counters(
+    store: &EntityStore,
+    request: &CounterEntry,
+    emit: &mut EmitEntity<'_>,
+) -> ReadResult {
+    let selected = (request.counter_id, request.index.as_ref(), "counter");
+    visit_cells(&store.index.counters, &store.counters, selected, &mut |counter_id, index, data| {
+        let index = Some(Index { index });
+        emit(entity::Entity::CounterEntry(CounterEntry { counter_id, index, data: Some(*data) }))
+    })
+}
 
-    pub(crate) fn write_meter(
-        &mut self,
-        kind: UpdateKind,
-        given: &MeterEntry,
-    ) -> Result<UndoStep, EntityError> {
-        only_modify(kind, "a meter")?;
-        let id = given.meter_id;
-        let shape = shape_of(&self.index.meters, id, "meter")?;
-        let at = read_index(shape, given.index.as_ref())?;
-        if given.counter_data.is_some() {
-            return Err(no_color_counters());
-        }
-        check_meter(shape.cell, given.config.as_ref())?;
-        Ok(match change(&mut self.meters, id, at, given.config) {
-            ArrayChange::Whole(array) => UndoStep::Meters(id, array),
-            ArrayChange::Cell(at, cell) => UndoStep::Meter(id, at, cell),
-        })
+pub(crate) fn write_meter(
+    store: &mut EntityStore,
+    kind: UpdateKind,
+    given: &MeterEntry,
+) -> Result<UndoStep, EntityError> {
+    only_modify(kind, "a meter")?;
+    let id = given.meter_id;
+    let shape = shape_of(&store.index.meters, id, "meter")?;
+    let at = read_index(shape, given.index.as_ref())?;
+    if given.counter_data.is_some() {
+        return Err(no_color_counters());
     }
+    check_meter(shape.cell, given.config.as_ref())?;
+    Ok(match change(&mut store.meters, id, at, given.config) {
+        ArrayChange::Whole(array) => UndoStep::Meters(id, array),
+        ArrayChange::Cell(at, cell) => UndoStep::Meter(id, at, cell),
+    })
+}
 
-    pub(crate) fn read_meters(&self, request: &MeterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
-        if request.counter_data.is_some() {
-            return Err(no_color_counters());
-        }
-        let selected = (request.meter_id, request.index.as_ref(), "meter");
-        visit_cells(&self.index.meters, &self.meters, selected, &mut |meter_id, index, config| {
-            let index = Some(Index { index });
-            let entry = MeterEntry { meter_id, index, config: *config, counter_data: None };
-            emit(entity::Entity::MeterEntry(entry))
-        })
+pub(crate) fn read_meters(
+    store: &EntityStore,
+    request: &MeterEntry,
+    emit: &mut EmitEntity<'_>,
+) -> ReadResult {
+    if request.counter_data.is_some() {
+        return Err(no_color_counters());
     }
+    let selected = (request.meter_id, request.index.as_ref(), "meter");
+    visit_cells(&store.index.meters, &store.meters, selected, &mut |meter_id, index, config| {
+        let index = Some(Index { index });
+        let entry = MeterEntry { meter_id, index, config: *config, counter_data: None };
+        emit(entity::Entity::MeterEntry(entry))
+    })
+}
 
-    pub(crate) fn write_register(
-        &mut self,
-        kind: UpdateKind,
-        given: &RegisterEntry,
-    ) -> Result<UndoStep, EntityError> {
-        only_modify(kind, "a register")?;
-        let id = given.register_id;
-        let shape = shape_of(&self.index.registers, id, "register")?;
-        let at = read_index(shape, given.index.as_ref())?;
-        let data =
-            given.data.as_ref().ok_or_else(|| EntityError::invalid("the register's value is missing"))?;
-        let data = read_data(&shape.cell, data, &self.index.types)?;
-        Ok(match change(&mut self.registers, id, at, data) {
-            ArrayChange::Whole(array) => UndoStep::Registers(id, array),
-            ArrayChange::Cell(at, cell) => UndoStep::Register(id, at, cell),
-        })
-    }
+pub(crate) fn write_register(
+    store: &mut EntityStore,
+    kind: UpdateKind,
+    given: &RegisterEntry,
+) -> Result<UndoStep, EntityError> {
+    only_modify(kind, "a register")?;
+    let id = given.register_id;
+    let shape = shape_of(&store.index.registers, id, "register")?;
+    let at = read_index(shape, given.index.as_ref())?;
+    let data = given.data.as_ref().ok_or_else(|| EntityError::invalid("the register's value is missing"))?;
+    let data = read_data(&shape.cell, data, &store.index.types)?;
+    Ok(match change(&mut store.registers, id, at, data) {
+        ArrayChange::Whole(array) => UndoStep::Registers(id, array),
+        ArrayChange::Cell(at, cell) => UndoStep::Register(id, at, cell),
+    })
+}
 
-    pub(crate) fn read_registers(&self, request: &RegisterEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
-        let selected = (request.register_id, request.index.as_ref(), "register");
-        visit_cells(&self.index.registers, &self.registers, selected, &mut |register_id, index, data| {
-            let index = Some(Index { index });
-            let entry = RegisterEntry { register_id, index, data: Some(data.clone()) };
-            emit(entity::Entity::RegisterEntry(entry))
-        })
-    }
+pub(crate) fn read_registers(
+    store: &EntityStore,
+    request: &RegisterEntry,
+    emit: &mut EmitEntity<'_>,
+) -> ReadResult {
+    let selected = (request.register_id, request.index.as_ref(), "register");
+    visit_cells(&store.index.registers, &store.registers, selected, &mut |register_id, index, data| {
+        let index = Some(Index { index });
+        let entry = RegisterEntry { register_id, index, data: Some(data.clone()) };
+        emit(entity::Entity::RegisterEntry(entry))
+    })
 }

@@ -4,6 +4,7 @@
 use crate::entities::error::EntityError;
 use crate::entities::keys::EntryKey;
 use crate::entities::state::{EntityStore, StoredEntry, UndoStep};
+use crate::entities::tables;
 use crate::proto::v1::{
     Action, ActionProfileGroup, CloneSessionEntry, CounterData, MeterConfig, MulticastGroupEntry, P4Data,
     TableAction, TableEntry, Update, ValueSetMember, digest_entry,
@@ -113,7 +114,7 @@ impl EntityStore {
     /// # Errors
     /// If the key is not one of the table's.
     pub fn key_of(&self, entry: &TableEntry) -> Result<EntryKey, EntityError> {
-        self.entry_key(entry)
+        tables::entry_key(self, entry)
     }
 
     /// Table, key and priority of an entry, in the form that controllers read.

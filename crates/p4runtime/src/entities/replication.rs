@@ -10,57 +10,55 @@ use crate::proto::v1::{
     PacketReplicationEngineEntry, Replica, entity, packet_replication_engine_entry::Type, replica,
 };
 
-impl EntityStore {
-    pub(crate) fn write_replication(
-        &mut self,
-        kind: UpdateKind,
-        given: &PacketReplicationEngineEntry,
-    ) -> Result<UndoStep, EntityError> {
-        match given.r#type.as_ref().ok_or_else(unset)? {
-            Type::MulticastGroupEntry(group) => {
-                let id = group.multicast_group_id;
-                check_presence(kind, id, self.multicast_groups.contains_key(&id), "multicast group")?;
-                if kind == UpdateKind::Delete {
-                    return Ok(UndoStep::MulticastGroup(id, self.multicast_groups.remove(&id)));
-                }
-                check_replicas(&group.replicas)?;
-                Ok(UndoStep::MulticastGroup(id, self.multicast_groups.insert(id, group.clone())))
+pub(crate) fn write_replication(
+    store: &mut EntityStore,
+    kind: UpdateKind,
+    given: &PacketReplicationEngineEntry,
+) -> Result<UndoStep, EntityError> {
+    match given.r#type.as_ref().ok_or_else(unset)? {
+        Type::MulticastGroupEntry(group) => {
+            let id = group.multicast_group_id;
+            check_presence(kind, id, store.multicast_groups.contains_key(&id), "multicast group")?;
+            if kind == UpdateKind::Delete {
+                return Ok(UndoStep::MulticastGroup(id, store.multicast_groups.remove(&id)));
             }
-            Type::CloneSessionEntry(session) => {
-                let id = session.session_id;
-                check_presence(kind, id, self.clone_sessions.contains_key(&id), "clone session")?;
-                if kind == UpdateKind::Delete {
-                    return Ok(UndoStep::CloneSession(id, self.clone_sessions.remove(&id)));
-                }
-                check_replicas(&session.replicas)?;
-                if session.packet_length_bytes < 0 {
-                    return Err(EntityError::invalid("the length of cloned packets cannot be negative"));
-                }
-                Ok(UndoStep::CloneSession(id, self.clone_sessions.insert(id, session.clone())))
+            check_replicas(&group.replicas)?;
+            Ok(UndoStep::MulticastGroup(id, store.multicast_groups.insert(id, group.clone())))
+        }
+        Type::CloneSessionEntry(session) => {
+            let id = session.session_id;
+            check_presence(kind, id, store.clone_sessions.contains_key(&id), "clone session")?;
+            if kind == UpdateKind::Delete {
+                return Ok(UndoStep::CloneSession(id, store.clone_sessions.remove(&id)));
             }
+            check_replicas(&session.replicas)?;
+            if session.packet_length_bytes < 0 {
+                return Err(EntityError::invalid("the length of cloned packets cannot be negative"));
+            }
+            Ok(UndoStep::CloneSession(id, store.clone_sessions.insert(id, session.clone())))
         }
     }
+}
 
-    pub(crate) fn read_replication(
-        &self,
-        request: &PacketReplicationEngineEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> ReadResult {
-        let mut emit = |value: Type| {
-            let entry = PacketReplicationEngineEntry { r#type: Some(value) };
-            emit(entity::Entity::PacketReplicationEngineEntry(entry))
-        };
-        Ok(match request.r#type.as_ref().ok_or_else(unset)? {
-            Type::MulticastGroupEntry(group) => {
-                let groups = selected(&self.multicast_groups, group.multicast_group_id, "multicast group")?;
-                groups.into_iter().try_for_each(|group| emit(Type::MulticastGroupEntry(group.clone())))
-            }
-            Type::CloneSessionEntry(session) => {
-                let sessions = selected(&self.clone_sessions, session.session_id, "clone session")?;
-                sessions.into_iter().try_for_each(|session| emit(Type::CloneSessionEntry(session.clone())))
-            }
-        })
-    }
+pub(crate) fn read_replication(
+    store: &EntityStore,
+    request: &PacketReplicationEngineEntry,
+    emit: &mut EmitEntity<'_>,
+) -> ReadResult {
+    let mut emit = |value: Type| {
+        let entry = PacketReplicationEngineEntry { r#type: Some(value) };
+        emit(entity::Entity::PacketReplicationEngineEntry(entry))
+    };
+    Ok(match request.r#type.as_ref().ok_or_else(unset)? {
+        Type::MulticastGroupEntry(group) => {
+            let groups = selected(&store.multicast_groups, group.multicast_group_id, "multicast group")?;
+            groups.into_iter().try_for_each(|group| emit(Type::MulticastGroupEntry(group.clone())))
+        }
+        Type::CloneSessionEntry(session) => {
+            let sessions = selected(&store.clone_sessions, session.session_id, "clone session")?;
+            sessions.into_iter().try_for_each(|session| emit(Type::CloneSessionEntry(session.clone())))
+        }
+    })
 }
 
 fn unset() -> EntityError {

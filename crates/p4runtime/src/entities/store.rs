@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::entities::error::EntityError;
 use crate::entities::state::{EntityStore, UndoStep, UpdateKind};
+use crate::entities::{arrays, profiles, replication, settings, table_reads, tables};
 use crate::proto::v1::{Entity, Update, entity, update};
 
 impl EntityStore {
@@ -17,7 +18,7 @@ impl EntityStore {
             let entity = update.entity.as_ref().and_then(|entity| entity.entity.as_ref());
             match (update.r#type(), entity) {
                 (update::Type::Insert, Some(entity::Entity::TableEntry(entry))) => {
-                    self.install_entry(entry)?
+                    tables::install_entry(self, entry)?
                 }
                 _ => return Err(EntityError::invalid("a program gives entries of tables alone")),
             }
@@ -44,17 +45,19 @@ impl EntityStore {
         let entity = update.entity.as_ref().and_then(|entity| entity.entity.as_ref());
         let step = match entity.ok_or_else(no_entity)? {
             entity::Entity::ExternEntry(_) => return Err(no_externs()),
-            entity::Entity::TableEntry(entry) => self.write_entry(kind, entry)?,
-            entity::Entity::ActionProfileMember(member) => Some(self.write_member(kind, member)?),
-            entity::Entity::ActionProfileGroup(group) => Some(self.write_group(kind, group)?),
-            entity::Entity::MeterEntry(entry) => Some(self.write_meter(kind, entry)?),
-            entity::Entity::DirectMeterEntry(entry) => Some(self.write_direct_meter(kind, entry)?),
-            entity::Entity::CounterEntry(entry) => self.write_counter(kind, entry)?,
-            entity::Entity::DirectCounterEntry(entry) => self.write_direct_counter(kind, entry)?,
-            entity::Entity::PacketReplicationEngineEntry(entry) => Some(self.write_replication(kind, entry)?),
-            entity::Entity::ValueSetEntry(entry) => Some(self.write_value_set(kind, entry)?),
-            entity::Entity::RegisterEntry(entry) => Some(self.write_register(kind, entry)?),
-            entity::Entity::DigestEntry(entry) => Some(self.write_digest(kind, entry)?),
+            entity::Entity::TableEntry(entry) => tables::write_entry(self, kind, entry)?,
+            entity::Entity::ActionProfileMember(member) => Some(profiles::write_member(self, kind, member)?),
+            entity::Entity::ActionProfileGroup(group) => Some(profiles::write_group(self, kind, group)?),
+            entity::Entity::MeterEntry(entry) => Some(arrays::write_meter(self, kind, entry)?),
+            entity::Entity::DirectMeterEntry(entry) => Some(tables::write_direct_meter(self, kind, entry)?),
+            entity::Entity::CounterEntry(entry) => arrays::write_counter(self, kind, entry)?,
+            entity::Entity::DirectCounterEntry(entry) => tables::write_direct_counter(self, kind, entry)?,
+            entity::Entity::PacketReplicationEngineEntry(entry) => {
+                Some(replication::write_replication(self, kind, entry)?)
+            }
+            entity::Entity::ValueSetEntry(entry) => Some(settings::write_value_set(self, kind, entry)?),
+            entity::Entity::RegisterEntry(entry) => Some(arrays::write_register(self, kind, entry)?),
+            entity::Entity::DigestEntry(entry) => Some(settings::write_digest(self, kind, entry)?),
         };
         Ok(step.into_iter().collect())
     }
@@ -104,17 +107,19 @@ impl EntityStore {
             // Programs of these architectures have no other externs: there is nothing to read.
             entity::Entity::ExternEntry(entry) if entry.extern_type_id == 0 => return Ok(()),
             entity::Entity::ExternEntry(_) => return Err(no_externs()),
-            entity::Entity::TableEntry(entry) => self.read_entries(entry, emit),
-            entity::Entity::ActionProfileMember(member) => self.read_members(member, emit),
-            entity::Entity::ActionProfileGroup(group) => self.read_groups(group, emit),
-            entity::Entity::MeterEntry(entry) => self.read_meters(entry, emit),
-            entity::Entity::DirectMeterEntry(entry) => self.read_direct_meters(entry, emit),
-            entity::Entity::CounterEntry(entry) => self.read_counters(entry, emit),
-            entity::Entity::DirectCounterEntry(entry) => self.read_direct_counters(entry, emit),
-            entity::Entity::PacketReplicationEngineEntry(entry) => self.read_replication(entry, emit),
-            entity::Entity::ValueSetEntry(entry) => self.read_value_sets(entry, emit),
-            entity::Entity::RegisterEntry(entry) => self.read_registers(entry, emit),
-            entity::Entity::DigestEntry(entry) => self.read_digests(entry, emit),
+            entity::Entity::TableEntry(entry) => table_reads::read_entries(self, entry, emit),
+            entity::Entity::ActionProfileMember(member) => profiles::read_members(self, member, emit),
+            entity::Entity::ActionProfileGroup(group) => profiles::read_groups(self, group, emit),
+            entity::Entity::MeterEntry(entry) => arrays::read_meters(self, entry, emit),
+            entity::Entity::DirectMeterEntry(entry) => table_reads::read_direct_meters(self, entry, emit),
+            entity::Entity::CounterEntry(entry) => arrays::read_counters(self, entry, emit),
+            entity::Entity::DirectCounterEntry(entry) => table_reads::read_direct_counters(self, entry, emit),
+            entity::Entity::PacketReplicationEngineEntry(entry) => {
+                replication::read_replication(self, entry, emit)
+            }
+            entity::Entity::ValueSetEntry(entry) => settings::read_value_sets(self, entry, emit),
+            entity::Entity::RegisterEntry(entry) => arrays::read_registers(self, entry, emit),
+            entity::Entity::DigestEntry(entry) => settings::read_digests(self, entry, emit),
         };
         result.map(|_| ())
     }

@@ -7,112 +7,115 @@ use crate::entities::keys::{EntryKey, read_values, write_values};
 use crate::entities::meters::no_color_counters;
 use crate::entities::pipeline::TableShape;
 use crate::entities::state::{EmitEntity, EntityStore, ReadResult, StoredEntry, TableState};
+use crate::entities::tables;
 use crate::proto::v1::{DirectCounterEntry, DirectMeterEntry, TableEntry, entity, table_action, table_entry};
 
 /// Receiver of entries: id and shape of the table, key (none is the default action's), and state.
 type VisitEntry<'v> = dyn FnMut(u32, &TableShape, Option<&EntryKey>, &StoredEntry) -> ControlFlow<()> + 'v;
 
-impl EntityStore {
-    pub(crate) fn read_entries(&self, request: &TableEntry, emit: &mut EmitEntity<'_>) -> ReadResult {
-        let mut each =
-            |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| match is_selected(
-                request, key, entry,
-            ) {
-                true => emit(entity::Entity::TableEntry(described(id, shape, key, entry, request))),
-                false => ControlFlow::Continue(()),
-            };
-        self.visit_entries(request, &mut each)
-    }
-
-    pub(crate) fn read_direct_counters(
-        &self,
-        request: &DirectCounterEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> ReadResult {
-        let selected = request.table_entry.clone().unwrap_or_default();
-        self.check_direct(&selected, |shape| shape.has_counter, "counter")?;
-        let mut each = |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| {
-            if !shape.has_counter || !has_priority(&selected, key) {
-                return ControlFlow::Continue(());
-            }
-            let table_entry = Some(named_entry(id, shape, key));
-            let counter = DirectCounterEntry { table_entry, data: Some(entry.counter) };
-            emit(entity::Entity::DirectCounterEntry(counter))
+pub(crate) fn read_entries(
+    store: &EntityStore,
+    request: &TableEntry,
+    emit: &mut EmitEntity<'_>,
+) -> ReadResult {
+    let mut each =
+        |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| match is_selected(
+            request, key, entry,
+        ) {
+            true => emit(entity::Entity::TableEntry(described(id, shape, key, entry, request))),
+            false => ControlFlow::Continue(()),
         };
-        self.visit_entries(&selected, &mut each)
-    }
+    visit_entries(store, request, &mut each)
+}
 
-    pub(crate) fn read_direct_meters(
-        &self,
-        request: &DirectMeterEntry,
-        emit: &mut EmitEntity<'_>,
-    ) -> ReadResult {
-        if request.counter_data.is_some() {
-            return Err(no_color_counters());
+pub(crate) fn read_direct_counters(
+    store: &EntityStore,
+    request: &DirectCounterEntry,
+    emit: &mut EmitEntity<'_>,
+) -> ReadResult {
+    let selected = request.table_entry.clone().unwrap_or_default();
+    check_direct(store, &selected, |shape| shape.has_counter, "counter")?;
+    let mut each = |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| {
+        if !shape.has_counter || !has_priority(&selected, key) {
+            return ControlFlow::Continue(());
         }
-        let selected = request.table_entry.clone().unwrap_or_default();
-        self.check_direct(&selected, |shape| shape.meter.is_some(), "meter")?;
-        let mut each = |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| {
-            if shape.meter.is_none() || !has_priority(&selected, key) {
-                return ControlFlow::Continue(());
-            }
-            let table_entry = Some(named_entry(id, shape, key));
-            let meter = DirectMeterEntry { table_entry, config: entry.meter, counter_data: None };
-            emit(entity::Entity::DirectMeterEntry(meter))
-        };
-        self.visit_entries(&selected, &mut each)
-    }
+        let table_entry = Some(named_entry(id, shape, key));
+        let counter = DirectCounterEntry { table_entry, data: Some(entry.counter) };
+        emit(entity::Entity::DirectCounterEntry(counter))
+    };
+    visit_entries(store, &selected, &mut each)
+}
 
-    /// Checks that the table of a request has a direct resource, and the entry of a request exists.
-    fn check_direct(
-        &self,
-        selected: &TableEntry,
-        has_resource: impl Fn(&TableShape) -> bool,
-        name: &str,
-    ) -> Result<(), EntityError> {
-        if selected.table_id == 0 {
-            return Ok(());
-        }
-        let shape = self.table_shape(selected.table_id)?;
-        if !has_resource(shape) {
-            return Err(EntityError::invalid(format!("`{}` has no direct {name}", shape.name)));
-        }
-        if selected.r#match.is_empty() || selected.is_default_action {
-            return Ok(());
-        }
-        let key = self.entry_key(selected)?;
-        let table = self.tables.get(&selected.table_id);
-        match table.is_some_and(|table| table.entries.contains_key(&key)) {
-            true => Ok(()),
-            false => Err(EntityError::not_found(format!("`{}` has no such entry", shape.name))),
-        }
+pub(crate) fn read_direct_meters(
+    store: &EntityStore,
+    request: &DirectMeterEntry,
+    emit: &mut EmitEntity<'_>,
+) -> ReadResult {
+    if request.counter_data.is_some() {
+        return Err(no_color_counters());
     }
+    let selected = request.table_entry.clone().unwrap_or_default();
+    check_direct(store, &selected, |shape| shape.meter.is_some(), "meter")?;
+    let mut each = |id: u32, shape: &TableShape, key: Option<&EntryKey>, entry: &StoredEntry| {
+        if shape.meter.is_none() || !has_priority(&selected, key) {
+            return ControlFlow::Continue(());
+        }
+        let table_entry = Some(named_entry(id, shape, key));
+        let meter = DirectMeterEntry { table_entry, config: entry.meter, counter_data: None };
+        emit(entity::Entity::DirectMeterEntry(meter))
+    };
+    visit_entries(store, &selected, &mut each)
+}
 
-    /// Visits the entries of one table or of all, or one entry, or default actions.
-    fn visit_entries(&self, request: &TableEntry, visit: &mut VisitEntry<'_>) -> ReadResult {
-        let mut all = |id: u32, shape: &TableShape, table: &TableState| {
-            if request.is_default_action {
-                return visit(id, shape, None, &table.default);
-            }
-            table.entries.iter().try_for_each(|(key, entry)| visit(id, shape, Some(key), entry))
-        };
-        if request.table_id == 0 {
-            let mut tables = self.index.tables.iter().zip(self.tables.values());
-            return Ok(tables.try_for_each(|((id, shape), table)| all(*id, shape, table)));
-        }
-        let shape = self.table_shape(request.table_id)?;
-        let Some(table) = self.tables.get(&request.table_id) else {
-            return Ok(ControlFlow::Continue(()));
-        };
-        if request.r#match.is_empty() || request.is_default_action {
-            return Ok(all(request.table_id, shape, table));
-        }
-        let values = read_values(&shape.fields, &request.r#match)?;
-        // The priority may be left out: then all entries with these values are selected.
-        let from = EntryKey { values: values.clone(), priority: i32::MIN };
-        let mut same = table.entries.range(from..).take_while(|(key, _)| key.values == values);
-        Ok(same.try_for_each(|(key, entry)| visit(request.table_id, shape, Some(key), entry)))
+/// Checks that the table of a request has a direct resource, and the entry of a request exists.
+fn check_direct(
+    store: &EntityStore,
+    selected: &TableEntry,
+    has_resource: impl Fn(&TableShape) -> bool,
+    name: &str,
+) -> Result<(), EntityError> {
+    if selected.table_id == 0 {
+        return Ok(());
     }
+    let shape = tables::table_shape(store, selected.table_id)?;
+    if !has_resource(shape) {
+        return Err(EntityError::invalid(format!("`{}` has no direct {name}", shape.name)));
+    }
+    if selected.r#match.is_empty() || selected.is_default_action {
+        return Ok(());
+    }
+    let key = tables::entry_key(store, selected)?;
+    let table = store.tables.get(&selected.table_id);
+    match table.is_some_and(|table| table.entries.contains_key(&key)) {
+        true => Ok(()),
+        false => Err(EntityError::not_found(format!("`{}` has no such entry", shape.name))),
+    }
+}
+
+/// Visits the entries of one table or of all, or one entry, or default actions.
+fn visit_entries(store: &EntityStore, request: &TableEntry, visit: &mut VisitEntry<'_>) -> ReadResult {
+    let mut all = |id: u32, shape: &TableShape, table: &TableState| {
+        if request.is_default_action {
+            return visit(id, shape, None, &table.default);
+        }
+        table.entries.iter().try_for_each(|(key, entry)| visit(id, shape, Some(key), entry))
+    };
+    if request.table_id == 0 {
+        let mut tables = store.index.tables.iter().zip(store.tables.values());
+        return Ok(tables.try_for_each(|((id, shape), table)| all(*id, shape, table)));
+    }
+    let shape = tables::table_shape(store, request.table_id)?;
+    let Some(table) = store.tables.get(&request.table_id) else {
+        return Ok(ControlFlow::Continue(()));
+    };
+    if request.r#match.is_empty() || request.is_default_action {
+        return Ok(all(request.table_id, shape, table));
+    }
+    let values = read_values(&shape.fields, &request.r#match)?;
+    // The priority may be left out: then all entries with these values are selected.
+    let from = EntryKey { values: values.clone(), priority: i32::MIN };
+    let mut same = table.entries.range(from..).take_while(|(key, _)| key.values == values);
+    Ok(same.try_for_each(|(key, entry)| visit(request.table_id, shape, Some(key), entry)))
 }
 
 /// Tells if an entry has the priority of a request.

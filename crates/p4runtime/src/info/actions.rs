@@ -6,11 +6,11 @@ use millstream_p4::{CompiledProgram, NominalKind};
 use rustc_hash::FxHashSet;
 
 use crate::info::InfoError;
-use crate::info::annotations::field_ids;
-use crate::info::data_types::{DataType, TypeArguments};
+use crate::info::annotations::{self, field_ids};
+use crate::info::builder::InfoBuilder;
+use crate::info::data_types::DataType;
 use crate::info::elaborate::{BlockPart, ProgramElaboration};
 use crate::info::liveness::{LivePart, LivenessWalk, visit_expressions};
-use crate::info::package::InfoBuilder;
 use crate::info::scope::{PlacedDeclaration, ScopeId};
 use crate::info::symbols::ObjectKind;
 use crate::info::table_syntax::{action_references, default_action, entry_parameters};
@@ -238,104 +238,102 @@ impl<'p> DigestWalk<'_, 'p> {
     }
 }
 
-impl<'p> InfoBuilder<'_, 'p> {
-    /// Describes an action, once for each name.
-    pub(crate) fn action(&mut self, block_action: &BlockAction<'p>) -> Result<(), InfoError> {
-        let declaration = block_action.placed.declaration;
-        let DeclarationKind::Action(parameters, _) = &declaration.kind else { return Ok(()) };
-        let name = self.elaboration.arena.plane_name(block_action.placed);
-        let id = self.symbols.id(ObjectKind::Action, &name);
-        if crate::info::annotations::is_hidden(&declaration.annotations) || !self.described.insert(id) {
-            return Ok(());
-        }
-        let preamble = self.preamble(ObjectKind::Action, &name, &declaration.annotations, &[])?;
-        let scope = block_action.placed.scope;
-        let parameters: Vec<&ParameterSyntax> =
-            entry_parameters(parameters).filter(|_| block_action.has_parameters).collect();
-        let params = self.parameters(&parameters, scope)?;
-        self.info.actions.push(Action { preamble: Some(preamble), params });
-        Ok(())
+/// Describes an action, once for each name.
+pub(crate) fn action<'p>(
+    builder: &mut InfoBuilder<'_, 'p>,
+    block_action: &BlockAction<'p>,
+) -> Result<(), InfoError> {
+    let declaration = block_action.placed.declaration;
+    let DeclarationKind::Action(parameters, _) = &declaration.kind else { return Ok(()) };
+    let name = builder.elaboration.arena.plane_name(block_action.placed);
+    let id = builder.symbols.id(ObjectKind::Action, &name);
+    if crate::info::annotations::is_hidden(&declaration.annotations) || !builder.described.insert(id) {
+        return Ok(());
     }
+    let preamble = builder.preamble(ObjectKind::Action, &name, &declaration.annotations, &[])?;
+    let scope = block_action.placed.scope;
+    let parameters: Vec<&ParameterSyntax> =
+        entry_parameters(parameters).filter(|_| block_action.has_parameters).collect();
+    let params = action_parameters(builder, &parameters, scope)?;
+    builder.info.actions.push(Action { preamble: Some(preamble), params });
+    Ok(())
+}
 
-    fn parameters(
-        &mut self,
-        parameters: &[&ParameterSyntax],
-        scope: Option<ScopeId>,
-    ) -> Result<Vec<action::Param>, InfoError> {
-        let index = self.elaboration.index;
-        let given = parameters.iter().map(|p| Ok((&*p.name.text, index.id_annotation(&p.annotations)?)));
-        let ids = field_ids(&given.collect::<Result<Vec<_>, InfoError>>()?)?;
-        let mut list = Vec::new();
-        for (parameter, id) in parameters.iter().zip(ids) {
-            let lists = index.annotation_lists(&parameter.annotations, &[])?;
-            let data_type = self.written_type(&parameter.declared_type, scope);
-            let span = parameter.declared_type.span;
-            let is_enumeration = is_plain_enumeration(index.program, &data_type);
-            let width = self.types.plane_width(&data_type);
-            if width.is_none() && !is_enumeration {
-                return Err(index.unsupported(span, "an action's parameter of this type"));
-            }
-            self.types.info();
-            self.types.describe(&data_type, span)?;
-            let type_name = match &data_type {
-                DataType::Nominal(id, _) if is_enumeration => Some(named(&self.types.type_name(*id, &[]))),
-                _ => self.types.new_type_name(&data_type),
-            };
-            let name = crate::info::annotations::name_annotation(&parameter.annotations);
-            list.push(action::Param {
-                id,
-                name: name.unwrap_or_else(|| parameter.name.text.to_string()),
-                annotations: lists.annotations,
-                annotation_locations: Vec::new(),
-                bitwidth: width.unwrap_or(0) as i32,
-                doc: index.documentation(&parameter.annotations)?,
-                type_name,
-                structured_annotations: lists.structured,
-            });
+fn action_parameters(
+    builder: &mut InfoBuilder<'_, '_>,
+    parameters: &[&ParameterSyntax],
+    scope: Option<ScopeId>,
+) -> Result<Vec<action::Param>, InfoError> {
+    let index = builder.elaboration.index;
+    let given =
+        parameters.iter().map(|p| Ok((&*p.name.text, annotations::id_annotation(index, &p.annotations)?)));
+    let ids = field_ids(&given.collect::<Result<Vec<_>, InfoError>>()?)?;
+    let mut list = Vec::new();
+    for (parameter, id) in parameters.iter().zip(ids) {
+        let lists = annotations::annotation_lists(index, &parameter.annotations, &[])?;
+        let data_type = builder.written_type(&parameter.declared_type, scope);
+        let span = parameter.declared_type.span;
+        let is_enumeration = is_plain_enumeration(index.program, &data_type);
+        let width = builder.types.plane_width(&data_type);
+        if width.is_none() && !is_enumeration {
+            return Err(index.unsupported(span, "an action's parameter of this type"));
         }
-        Ok(list)
-    }
-
-    /// Describes what a call of `digest` sends.
-    pub(crate) fn digest_call(&mut self, call: DigestCall<'p>) -> Result<(), InfoError> {
-        let (data_type, name) = self.digest_type(call);
-        let type_spec = Some(self.types.describe(&data_type, call.data.span)?);
-        let id = self.symbols.id(ObjectKind::Digest, &name);
-        if self.described.insert(id) {
-            let preamble = Some(self.preamble(ObjectKind::Digest, &name, &[], &[])?);
-            self.info.digests.push(Digest { preamble, type_spec });
-        }
-        Ok(())
-    }
-
-    /// Type and name of a digest: that of its type, or a number if the type has no name.
-    pub(crate) fn digest_type(&mut self, call: DigestCall<'p>) -> (DataType, String) {
-        let index = self.elaboration.index;
-        let arguments = &self.elaboration.arena.get(call.scope).type_arguments;
-        let data_type = match call.type_argument {
-            Some(syntax) => index.data_type(syntax, arguments),
-            None => match index.program.facts.type_id(call.data.id) {
-                Some(id) => index.found_type(id, arguments),
-                None => DataType::Unknown,
-            },
+        builder.types.info();
+        builder.types.describe(&data_type, span)?;
+        let type_name = match &data_type {
+            DataType::Nominal(id, _) if is_enumeration => Some(named(&builder.types.type_name(*id, &[]))),
+            _ => builder.types.new_type_name(&data_type),
         };
-        let name = match &data_type {
-            DataType::Nominal(id, arguments) => self.types.type_name(*id, arguments),
-            _ => {
-                let next = self.unnamed_digests.len();
-                let number = *self.unnamed_digests.entry(call.data.id.0).or_insert(next);
-                format!("digest_{number}")
-            }
-        };
-        (data_type, name)
+        let name = crate::info::annotations::name_annotation(&parameter.annotations);
+        list.push(action::Param {
+            id,
+            name: name.unwrap_or_else(|| parameter.name.text.to_string()),
+            annotations: lists.annotations,
+            annotation_locations: Vec::new(),
+            bitwidth: width.unwrap_or(0) as i32,
+            doc: annotations::documentation(index, &parameter.annotations)?,
+            type_name,
+            structured_annotations: lists.structured,
+        });
     }
+    Ok(list)
+}
 
-    /// Resolves a type that an instance has.
-    pub(crate) fn written_type(&self, syntax: &TypeSyntax, scope: Option<ScopeId>) -> DataType {
-        let none = TypeArguments::default();
-        let arguments = scope.map_or(&none, |scope| &self.elaboration.arena.get(scope).type_arguments);
-        self.elaboration.index.data_type(syntax, arguments)
+/// Describes what a call of `digest` sends.
+pub(crate) fn digest_call<'p>(
+    builder: &mut InfoBuilder<'_, 'p>,
+    call: DigestCall<'p>,
+) -> Result<(), InfoError> {
+    let (data_type, name) = digest_type(builder, call);
+    let type_spec = Some(builder.types.describe(&data_type, call.data.span)?);
+    let id = builder.symbols.id(ObjectKind::Digest, &name);
+    if builder.described.insert(id) {
+        let preamble = Some(builder.preamble(ObjectKind::Digest, &name, &[], &[])?);
+        builder.info.digests.push(Digest { preamble, type_spec });
     }
+    Ok(())
+}
+
+/// Type and name of a digest: that of its type, or a number if the type has no name.
+pub(crate) fn digest_type<'p>(builder: &mut InfoBuilder<'_, 'p>, call: DigestCall<'p>) -> (DataType, String) {
+    let index = builder.elaboration.index;
+    let arguments = &builder.elaboration.arena.get(call.scope).type_arguments;
+    let data_type = match call.type_argument {
+        Some(syntax) => index.data_type(syntax, arguments),
+        None => match index.program.facts.type_id(call.data.id) {
+            Some(id) => index.found_type(id, arguments),
+            None => DataType::Unknown,
+        },
+    };
+    let name = match &data_type {
+        DataType::Nominal(id, arguments) => builder.types.type_name(*id, arguments),
+        _ => {
+            let next = builder.unnamed_digests.len();
+            let number = *builder.unnamed_digests.entry(call.data.id.0).or_insert(next);
+            format!("digest_{number}")
+        }
+    };
+    (data_type, name)
 }
 
 fn is_plain_enumeration(program: &CompiledProgram, data_type: &DataType) -> bool {

@@ -65,102 +65,105 @@ pub(crate) fn parse_number(digits: &str) -> Option<u32> {
     u32::try_from(number_literal(digits).ok()?.value).ok()
 }
 
-impl ProgramIndex<'_> {
-    /// The id that `@id` gives.
-    ///
-    /// # Errors
-    /// If the annotation has no number.
-    pub(crate) fn id_annotation(&self, annotations: &[AnnotationTree]) -> Result<Option<u32>, InfoError> {
-        let Some(annotation) = find_annotation(annotations, "id") else { return Ok(None) };
-        match number(annotation) {
-            Some(id) => Ok(Some(id)),
-            None => Err(self.broken_annotation(annotation, "a number of 32 bits")),
-        }
+/// The id that `@id` gives.
+///
+/// # Errors
+/// If the annotation has no number.
+pub(crate) fn id_annotation(
+    index: &ProgramIndex<'_>,
+    annotations: &[AnnotationTree],
+) -> Result<Option<u32>, InfoError> {
+    let Some(annotation) = find_annotation(annotations, "id") else { return Ok(None) };
+    match number(annotation) {
+        Some(id) => Ok(Some(id)),
+        None => Err(broken_annotation(index, annotation, "a number of 32 bits")),
     }
+}
 
-    pub(crate) fn broken_annotation(&self, annotation: &AnnotationTree, expected: &'static str) -> InfoError {
-        let name = annotation.name.text.to_string();
-        InfoError::Annotation { place: self.place(annotation.name.span), name, expected }
-    }
+pub(crate) fn broken_annotation(
+    index: &ProgramIndex<'_>,
+    annotation: &AnnotationTree,
+    expected: &'static str,
+) -> InfoError {
+    let name = annotation.name.text.to_string();
+    InfoError::Annotation { place: index.place(annotation.name.span), name, expected }
+}
 
-    /// Describes annotations. Of those without structure, some have fields of their own or are left out.
-    ///
-    /// # Errors
-    /// If a structured annotation has a value that is no string, boolean or number of 64 bits.
-    pub(crate) fn annotation_lists(
-        &self,
-        annotations: &[AnnotationTree],
-        left_out: &[&str],
-    ) -> Result<AnnotationLists, InfoError> {
-        let mut lists = AnnotationLists::default();
-        for annotation in annotations {
-            let name = &*annotation.name.text;
-            match &annotation.body {
-                AnnotationBody::Unstructured(tokens) => {
-                    if !DESCRIBED.contains(&name) && !left_out.contains(&name) {
-                        lists.annotations.push(printed(name, tokens));
-                    }
-                }
-                AnnotationBody::Expressions(values) => {
-                    let expressions = values.iter().map(|value| self.annotation_value(annotation, value));
-                    let list = ExpressionList { expressions: expressions.collect::<Result<_, _>>()? };
-                    let body = structured_annotation::Body::ExpressionList(list);
-                    lists.structured.push(structured(name, (!values.is_empty()).then_some(body)));
-                }
-                AnnotationBody::Pairs(pairs) => {
-                    let pair = |(key, value): &(millstream_p4::SourceName, ExpressionTree)| {
-                        let value = Some(self.annotation_value(annotation, value)?);
-                        Ok(KeyValuePair { key: key.text.to_string(), value })
-                    };
-                    let kv_pairs = pairs.iter().map(pair).collect::<Result<_, InfoError>>()?;
-                    let body = structured_annotation::Body::KvPairList(KeyValuePairList { kv_pairs });
-                    lists.structured.push(structured(name, Some(body)));
+/// Describes annotations. Of those without structure, some have fields of their own or are left out.
+///
+/// # Errors
+/// If a structured annotation has a value that is no string, boolean or number of 64 bits.
+pub(crate) fn annotation_lists(
+    index: &ProgramIndex<'_>,
+    annotations: &[AnnotationTree],
+    left_out: &[&str],
+) -> Result<AnnotationLists, InfoError> {
+    let mut lists = AnnotationLists::default();
+    for annotation in annotations {
+        let name = &*annotation.name.text;
+        match &annotation.body {
+            AnnotationBody::Unstructured(tokens) => {
+                if !DESCRIBED.contains(&name) && !left_out.contains(&name) {
+                    lists.annotations.push(printed(name, tokens));
                 }
             }
-        }
-        Ok(lists)
-    }
-
-    fn annotation_value(
-        &self,
-        annotation: &AnnotationTree,
-        value: &ExpressionTree,
-    ) -> Result<Expression, InfoError> {
-        let value = match self.program.facts.constant(value.id) {
-            Some(ConstantValue::Boolean(value)) => Some(expression::Value::BoolValue(*value)),
-            Some(ConstantValue::Text(text)) => Some(expression::Value::StringValue(text.to_string())),
-            Some(ConstantValue::Number(number)) => {
-                i64::try_from(number).ok().map(expression::Value::Int64Value)
+            AnnotationBody::Expressions(values) => {
+                let expressions = values.iter().map(|value| annotation_value(index, annotation, value));
+                let list = ExpressionList { expressions: expressions.collect::<Result<_, _>>()? };
+                let body = structured_annotation::Body::ExpressionList(list);
+                lists.structured.push(structured(name, (!values.is_empty()).then_some(body)));
             }
-            _ => None,
-        };
-        match value {
-            Some(value) => Ok(Expression { value: Some(value) }),
-            None => Err(self.broken_annotation(annotation, "strings, booleans and numbers of 64 bits")),
+            AnnotationBody::Pairs(pairs) => {
+                let pair = |(key, value): &(millstream_p4::SourceName, ExpressionTree)| {
+                    let value = Some(annotation_value(index, annotation, value)?);
+                    Ok(KeyValuePair { key: key.text.to_string(), value })
+                };
+                let kv_pairs = pairs.iter().map(pair).collect::<Result<_, InfoError>>()?;
+                let body = structured_annotation::Body::KvPairList(KeyValuePairList { kv_pairs });
+                lists.structured.push(structured(name, Some(body)));
+            }
         }
     }
+    Ok(lists)
+}
 
-    /// Text of `@brief` and `@description`.
-    ///
-    /// # Errors
-    /// If one of them has no string.
-    pub(crate) fn documentation(
-        &self,
-        annotations: &[AnnotationTree],
-    ) -> Result<Option<Documentation>, InfoError> {
-        let written = |name: &str| match find_annotation(annotations, name) {
-            None => Ok(None),
-            Some(annotation) => match text(annotation) {
-                Some(text) => Ok(Some(text)),
-                None => Err(self.broken_annotation(annotation, "a string")),
-            },
-        };
-        let (brief, description) = (written("brief")?, written("description")?);
-        Ok((brief.is_some() || description.is_some()).then(|| Documentation {
-            brief: brief.unwrap_or_default(),
-            description: description.unwrap_or_default(),
-        }))
+fn annotation_value(
+    index: &ProgramIndex<'_>,
+    annotation: &AnnotationTree,
+    value: &ExpressionTree,
+) -> Result<Expression, InfoError> {
+    let value = match index.program.facts.constant(value.id) {
+        Some(ConstantValue::Boolean(value)) => Some(expression::Value::BoolValue(*value)),
+        Some(ConstantValue::Text(text)) => Some(expression::Value::StringValue(text.to_string())),
+        Some(ConstantValue::Number(number)) => i64::try_from(number).ok().map(expression::Value::Int64Value),
+        _ => None,
+    };
+    match value {
+        Some(value) => Ok(Expression { value: Some(value) }),
+        None => Err(broken_annotation(index, annotation, "strings, booleans and numbers of 64 bits")),
     }
+}
+
+/// Text of `@brief` and `@description`.
+///
+/// # Errors
+/// If one of them has no string.
+pub(crate) fn documentation(
+    index: &ProgramIndex<'_>,
+    annotations: &[AnnotationTree],
+) -> Result<Option<Documentation>, InfoError> {
+    let written = |name: &str| match find_annotation(annotations, name) {
+        None => Ok(None),
+        Some(annotation) => match text(annotation) {
+            Some(text) => Ok(Some(text)),
+            None => Err(broken_annotation(index, annotation, "a string")),
+        },
+    };
+    let (brief, description) = (written("brief")?, written("description")?);
+    Ok((brief.is_some() || description.is_some()).then(|| Documentation {
+        brief: brief.unwrap_or_default(),
+        description: description.unwrap_or_default(),
+    }))
 }
 
 fn structured(name: &str, body: Option<structured_annotation::Body>) -> StructuredAnnotation {

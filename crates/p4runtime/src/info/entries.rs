@@ -6,14 +6,14 @@ use millstream_p4::ast::{DeclarationKind, TableEntry, TableKey, TableProperty, T
 use millstream_p4::expression::{BinaryOperator, ExpressionKind, ExpressionTree};
 use num_bigint::BigInt;
 
-use crate::info::InfoError;
 use crate::info::annotations::is_hidden;
+use crate::info::builder::InfoBuilder;
 use crate::info::elaborate::ProgramBlock;
-use crate::info::package::InfoBuilder;
 use crate::info::scope::{PlacedDeclaration, ScopeId};
 use crate::info::symbols::ObjectKind;
 use crate::info::table_syntax::{called_action, table_keys, value_property};
 use crate::info::type_specs::padded_bytes;
+use crate::info::{InfoError, tables};
 use crate::proto::config::v1::{MatchField, match_field};
 use crate::proto::v1::{
     self, Action, FieldMatch, TableAction, Update, action, entity, field_match, table_action, update,
@@ -36,232 +36,235 @@ struct EntryPriorities {
     largest_wins: bool,
 }
 
-impl<'p> InfoBuilder<'_, 'p> {
-    /// Describes the entries of all tables.
-    pub(crate) fn initial_entries(&mut self) -> Result<Vec<Update>, InfoError> {
-        let mut updates = Vec::new();
-        for block in &self.elaboration.blocks {
-            if let ProgramBlock::Table(placed) = block {
-                self.add_table_entries(*placed, &mut updates)?;
-            }
+/// Describes the entries of all tables.
+pub(crate) fn initial_entries(builder: &mut InfoBuilder<'_, '_>) -> Result<Vec<Update>, InfoError> {
+    let mut updates = Vec::new();
+    for block in &builder.elaboration.blocks {
+        if let ProgramBlock::Table(placed) = block {
+            add_table_entries(builder, *placed, &mut updates)?;
         }
-        Ok(updates)
     }
+    Ok(updates)
+}
 
-    fn add_table_entries(
-        &mut self,
-        placed: PlacedDeclaration<'p>,
-        updates: &mut Vec<Update>,
-    ) -> Result<(), InfoError> {
-        let declaration = placed.declaration;
-        let DeclarationKind::Table(properties) = &declaration.kind else { return Ok(()) };
-        let found = properties.iter().find_map(|property| match &property.value {
-            TablePropertyValue::Entries(entries) => Some((property.is_constant, entries)),
-            _ => None,
-        });
-        let Some((is_constant, entries)) = found.filter(|_| !is_hidden(&declaration.annotations)) else {
-            return Ok(());
-        };
-        let keys = table_keys(properties);
-        let name = self.elaboration.arena.plane_name(placed);
-        let list = EntryList {
-            scope: placed.scope,
-            table_id: self.symbols.id(ObjectKind::Table, &name),
-            fields: self.key_fields(placed.scope, &keys)?,
-            keys,
-            entries,
-            is_constant,
-        };
-        for (entry, priority) in self.ordered_entries(&list, properties) {
-            updates.push(self.entry_update(&list, entry, priority)?);
-        }
-        Ok(())
+fn add_table_entries<'p>(
+    builder: &mut InfoBuilder<'_, 'p>,
+    placed: PlacedDeclaration<'p>,
+    updates: &mut Vec<Update>,
+) -> Result<(), InfoError> {
+    let declaration = placed.declaration;
+    let DeclarationKind::Table(properties) = &declaration.kind else { return Ok(()) };
+    let found = properties.iter().find_map(|property| match &property.value {
+        TablePropertyValue::Entries(entries) => Some((property.is_constant, entries)),
+        _ => None,
+    });
+    let Some((is_constant, entries)) = found.filter(|_| !is_hidden(&declaration.annotations)) else {
+        return Ok(());
+    };
+    let keys = table_keys(properties);
+    let name = builder.elaboration.arena.plane_name(placed);
+    let list = EntryList {
+        scope: placed.scope,
+        table_id: builder.symbols.id(ObjectKind::Table, &name),
+        fields: tables::key_fields(builder, placed.scope, &keys)?,
+        keys,
+        entries,
+        is_constant,
+    };
+    for (entry, priority) in ordered_entries(builder, &list, properties) {
+        updates.push(entry_update(builder, &list, entry, priority)?);
     }
+    Ok(())
+}
 
-    /// Entries with their priorities, which are zero in tables without an order; those that win come first.
-    fn ordered_entries(
-        &self,
-        list: &EntryList<'p>,
-        properties: &'p [TableProperty],
-    ) -> Vec<(&'p TableEntry, i32)> {
-        let is_ordered = |key: &&TableKey| matches!(&*key.match_kind.text, "ternary" | "range" | "optional");
-        if !list.keys.iter().any(is_ordered) {
-            return list.entries.iter().map(|entry| (entry, 0)).collect();
-        }
-        let priorities = self.entry_priorities(list, properties);
-        let mut entries: Vec<(&TableEntry, i32)> = list.entries.iter().zip(priorities.values).collect();
-        match priorities.largest_wins {
-            true => entries.sort_by_key(|(_, priority)| std::cmp::Reverse(*priority)),
-            false => entries.sort_by_key(|(_, priority)| *priority),
-        }
-        entries
+/// Entries with their priorities, which are zero in tables without an order; those that win come first.
+fn ordered_entries<'p>(
+    builder: &InfoBuilder<'_, 'p>,
+    list: &EntryList<'p>,
+    properties: &'p [TableProperty],
+) -> Vec<(&'p TableEntry, i32)> {
+    let is_ordered = |key: &&TableKey| matches!(&*key.match_kind.text, "ternary" | "range" | "optional");
+    if !list.keys.iter().any(is_ordered) {
+        return list.entries.iter().map(|entry| (entry, 0)).collect();
     }
-
-    /// Priorities of entries in the order of the program: those that are written, and others by steps of
-    /// `priority_delta`.
-    fn entry_priorities(&self, list: &EntryList<'p>, properties: &'p [TableProperty]) -> EntryPriorities {
-        let count = i32::try_from(list.entries.len()).unwrap_or(i32::MAX);
-        if list.is_constant {
-            return EntryPriorities { values: (1..=count).rev().collect(), largest_wins: true };
-        }
-        let constants = self.constants(list.scope);
-        let index = self.elaboration.index;
-        let largest_wins = value_property(properties, "largest_priority_wins")
-            .is_none_or(|(_, value)| index.evaluate(value, constants) != Some(ConstantValue::Boolean(false)));
-        let number = |value: &ExpressionTree| {
-            index.number(value, constants).and_then(|number| i32::try_from(number).ok())
-        };
-        let delta = value_property(properties, "priority_delta").and_then(|(_, value)| number(value));
-        let delta = delta.unwrap_or(1);
-        let step = if largest_wins { delta.saturating_neg() } else { delta };
-        let has_priority = list.entries.iter().any(|entry| entry.priority.is_some());
-        let mut next = match has_priority || !largest_wins {
-            true => 1,
-            false => (count - 1).saturating_mul(delta).saturating_add(1),
-        };
-        let mut priority = |entry: &TableEntry| {
-            let priority = entry.priority.as_ref().and_then(number).unwrap_or(next);
-            next = priority.saturating_add(step);
-            priority
-        };
-        EntryPriorities { values: list.entries.iter().map(&mut priority).collect(), largest_wins }
+    let priorities = entry_priorities(builder, list, properties);
+    let mut entries: Vec<(&TableEntry, i32)> = list.entries.iter().zip(priorities.values).collect();
+    match priorities.largest_wins {
+        true => entries.sort_by_key(|(_, priority)| std::cmp::Reverse(*priority)),
+        false => entries.sort_by_key(|(_, priority)| *priority),
     }
+    entries
+}
 
-    fn entry_update(
-        &self,
-        list: &EntryList<'p>,
-        entry: &'p TableEntry,
-        priority: i32,
-    ) -> Result<Update, InfoError> {
-        let parts = match &entry.keyset.kind {
-            ExpressionKind::KeysetTuple(parts) | ExpressionKind::List(parts) => parts.iter().collect(),
-            _ => vec![&entry.keyset],
-        };
-        let mut matches = Vec::new();
-        for (part, field) in parts.into_iter().zip(&list.fields) {
-            if let Some(field) = field
-                && let Some(value) = self.match_value(list.scope, part, field)?
-            {
-                matches.push(FieldMatch { field_id: field.id, field_match_type: Some(value) });
-            }
-        }
-        let described = v1::TableEntry {
-            table_id: list.table_id,
-            r#match: matches,
-            action: Some(self.entry_action(list.scope, &entry.action)?),
-            priority,
-            is_const: list.is_constant || entry.is_constant,
-            ..v1::TableEntry::default()
-        };
-        let entity = v1::Entity { entity: Some(entity::Entity::TableEntry(described)) };
-        Ok(Update { r#type: update::Type::Insert.into(), entity: Some(entity) })
+/// Priorities of entries in the order of the program: those that are written, and others by steps of
+/// `priority_delta`.
+fn entry_priorities<'p>(
+    builder: &InfoBuilder<'_, 'p>,
+    list: &EntryList<'p>,
+    properties: &'p [TableProperty],
+) -> EntryPriorities {
+    let count = i32::try_from(list.entries.len()).unwrap_or(i32::MAX);
+    if list.is_constant {
+        return EntryPriorities { values: (1..=count).rev().collect(), largest_wins: true };
     }
+    let constants = builder.constants(list.scope);
+    let index = builder.elaboration.index;
+    let largest_wins = value_property(properties, "largest_priority_wins")
+        .is_none_or(|(_, value)| index.evaluate(value, constants) != Some(ConstantValue::Boolean(false)));
+    let number =
+        |value: &ExpressionTree| index.number(value, constants).and_then(|number| i32::try_from(number).ok());
+    let delta = value_property(properties, "priority_delta").and_then(|(_, value)| number(value));
+    let delta = delta.unwrap_or(1);
+    let step = if largest_wins { delta.saturating_neg() } else { delta };
+    let has_priority = list.entries.iter().any(|entry| entry.priority.is_some());
+    let mut next = match has_priority || !largest_wins {
+        true => 1,
+        false => (count - 1).saturating_mul(delta).saturating_add(1),
+    };
+    let mut priority = |entry: &TableEntry| {
+        let priority = entry.priority.as_ref().and_then(number).unwrap_or(next);
+        next = priority.saturating_add(step);
+        priority
+    };
+    EntryPriorities { values: list.entries.iter().map(&mut priority).collect(), largest_wins }
+}
 
-    fn entry_action(
-        &self,
-        scope: Option<ScopeId>,
-        call: &'p ExpressionTree,
-    ) -> Result<TableAction, InfoError> {
-        let index = self.elaboration.index;
-        let named = called_action(call).and_then(|(name, arguments)| {
-            Some((self.elaboration.arena.find_action(index, scope, name)?, arguments))
-        });
-        let (placed, arguments) = named.ok_or_else(|| index.unsupported(call.span, "this action"))?;
-        let arguments = self.default_arguments(scope, placed, (arguments, call.span))?;
-        let params = arguments
-            .into_iter()
-            .map(|argument| action::Param { param_id: argument.param_id, value: argument.value });
-        let action = Action { action_id: self.action_id(placed), params: params.collect() };
-        Ok(TableAction { r#type: Some(table_action::Type::Action(action)) })
-    }
-
-    /// Value of an element of a key; sets of all values have none.
-    fn match_value(
-        &self,
-        scope: Option<ScopeId>,
-        part: &'p ExpressionTree,
-        field: &MatchField,
-    ) -> Result<Option<field_match::FieldMatchType>, InfoError> {
-        use field_match::FieldMatchType;
-        use match_field::MatchType;
-        let width = field.bitwidth.unsigned_abs();
-        let all_ones = (BigInt::from(1) << width) - 1;
-        let number = |value: &'p ExpressionTree| {
-            let value = self.entry_number(scope, value);
-            value.map(|value| value & &all_ones)
-        };
-        let bytes = |value: &BigInt| padded_bytes(value, width);
-        if let Some(ConstantValue::ErrorCode(name)) =
-            self.elaboration.index.evaluate(part, self.constants(scope))
+fn entry_update<'p>(
+    builder: &InfoBuilder<'_, 'p>,
+    list: &EntryList<'p>,
+    entry: &'p TableEntry,
+    priority: i32,
+) -> Result<Update, InfoError> {
+    let parts = match &entry.keyset.kind {
+        ExpressionKind::KeysetTuple(parts) | ExpressionKind::List(parts) => parts.iter().collect(),
+        _ => vec![&entry.keyset],
+    };
+    let mut matches = Vec::new();
+    for (part, field) in parts.into_iter().zip(&list.fields) {
+        if let Some(field) = field
+            && let Some(value) = match_value(builder, list.scope, part, field)?
         {
-            return self.error_value(&name, field, part).map(Some);
-        }
-        let (low, high, mask) = match &part.kind {
-            ExpressionKind::Anything | ExpressionKind::Default => return Ok(None),
-            ExpressionKind::Binary(BinaryOperator::Mask, value, mask) => {
-                let (value, mask) = (number(value)?, number(mask)?);
-                (&value & &mask, value, mask)
-            }
-            ExpressionKind::Binary(BinaryOperator::Range, low, high) => {
-                (number(low)?, number(high)?, all_ones.clone())
-            }
-            _ => {
-                let value = number(part)?;
-                (value.clone(), value, all_ones.clone())
-            }
-        };
-        Ok(Some(match match_kind(field) {
-            Some(MatchType::Exact) => FieldMatchType::Exact(field_match::Exact { value: bytes(&low) }),
-            Some(MatchType::Optional) => {
-                FieldMatchType::Optional(field_match::Optional { value: bytes(&low) })
-            }
-            Some(MatchType::Lpm | MatchType::Ternary) if mask == BigInt::ZERO => return Ok(None),
-            Some(MatchType::Lpm) => {
-                let prefix_len = (mask.bits() - mask.trailing_zeros().unwrap_or(0)) as i32;
-                FieldMatchType::Lpm(field_match::Lpm { value: bytes(&low), prefix_len })
-            }
-            Some(MatchType::Ternary) => {
-                FieldMatchType::Ternary(field_match::Ternary { value: bytes(&low), mask: bytes(&mask) })
-            }
-            Some(MatchType::Range) if low == BigInt::ZERO && high == all_ones => return Ok(None),
-            Some(MatchType::Range) => {
-                FieldMatchType::Range(field_match::Range { low: bytes(&low), high: bytes(&high) })
-            }
-            Some(MatchType::Unspecified) | None => {
-                return Err(self.elaboration.index.unsupported(part.span, "an entry of this match kind"));
-            }
-        }))
-    }
-
-    /// Value of an element of a key that is an error: its name.
-    fn error_value(
-        &self,
-        name: &str,
-        field: &MatchField,
-        part: &ExpressionTree,
-    ) -> Result<field_match::FieldMatchType, InfoError> {
-        let value = name.as_bytes().to_vec();
-        match match_kind(field) {
-            Some(match_field::MatchType::Exact) => {
-                Ok(field_match::FieldMatchType::Exact(field_match::Exact { value }))
-            }
-            Some(match_field::MatchType::Optional) => {
-                Ok(field_match::FieldMatchType::Optional(field_match::Optional { value }))
-            }
-            _ => Err(self.elaboration.index.unsupported(part.span, "an error in an entry with masks")),
+            matches.push(FieldMatch { field_id: field.id, field_match_type: Some(value) });
         }
     }
+    let described = v1::TableEntry {
+        table_id: list.table_id,
+        r#match: matches,
+        action: Some(entry_action(builder, list.scope, &entry.action)?),
+        priority,
+        is_const: list.is_constant || entry.is_constant,
+        ..v1::TableEntry::default()
+    };
+    let entity = v1::Entity { entity: Some(entity::Entity::TableEntry(described)) };
+    Ok(Update { r#type: update::Type::Insert.into(), entity: Some(entity) })
+}
 
-    fn entry_number(&self, scope: Option<ScopeId>, value: &ExpressionTree) -> Result<BigInt, InfoError> {
-        let index = self.elaboration.index;
-        let number = match index.evaluate(value, self.constants(scope)) {
-            Some(ConstantValue::Boolean(value)) => Some(BigInt::from(u8::from(value))),
-            Some(ConstantValue::Number(number)) => Some(number),
-            Some(member) => index.member_number(&member),
-            None => None,
-        };
-        number.ok_or_else(|| index.unsupported(value.span, "this value of an entry"))
+fn entry_action<'p>(
+    builder: &InfoBuilder<'_, 'p>,
+    scope: Option<ScopeId>,
+    call: &'p ExpressionTree,
+) -> Result<TableAction, InfoError> {
+    let index = builder.elaboration.index;
+    let named = called_action(call).and_then(|(name, arguments)| {
+        Some((builder.elaboration.arena.find_action(index, scope, name)?, arguments))
+    });
+    let (placed, arguments) = named.ok_or_else(|| index.unsupported(call.span, "this action"))?;
+    let arguments = tables::default_arguments(builder, scope, placed, (arguments, call.span))?;
+    let params = arguments
+        .into_iter()
+        .map(|argument| action::Param { param_id: argument.param_id, value: argument.value });
+    let action = Action { action_id: builder.action_id(placed), params: params.collect() };
+    Ok(TableAction { r#type: Some(table_action::Type::Action(action)) })
+}
+
+/// Value of an element of a key; sets of all values have none.
+fn match_value<'p>(
+    builder: &InfoBuilder<'_, 'p>,
+    scope: Option<ScopeId>,
+    part: &'p ExpressionTree,
+    field: &MatchField,
+) -> Result<Option<field_match::FieldMatchType>, InfoError> {
+    use field_match::FieldMatchType;
+    use match_field::MatchType;
+    let width = field.bitwidth.unsigned_abs();
+    let all_ones = (BigInt::from(1) << width) - 1;
+    let number = |value: &'p ExpressionTree| {
+        let value = entry_number(builder, scope, value);
+        value.map(|value| value & &all_ones)
+    };
+    let bytes = |value: &BigInt| padded_bytes(value, width);
+    if let Some(ConstantValue::ErrorCode(name)) =
+        builder.elaboration.index.evaluate(part, builder.constants(scope))
+    {
+        return error_value(builder, &name, field, part).map(Some);
     }
+    let (low, high, mask) = match &part.kind {
+        ExpressionKind::Anything | ExpressionKind::Default => return Ok(None),
+        ExpressionKind::Binary(BinaryOperator::Mask, value, mask) => {
+            let (value, mask) = (number(value)?, number(mask)?);
+            (&value & &mask, value, mask)
+        }
+        ExpressionKind::Binary(BinaryOperator::Range, low, high) => {
+            (number(low)?, number(high)?, all_ones.clone())
+        }
+        _ => {
+            let value = number(part)?;
+            (value.clone(), value, all_ones.clone())
+        }
+    };
+    Ok(Some(match match_kind(field) {
+        Some(MatchType::Exact) => FieldMatchType::Exact(field_match::Exact { value: bytes(&low) }),
+        Some(MatchType::Optional) => FieldMatchType::Optional(field_match::Optional { value: bytes(&low) }),
+        Some(MatchType::Lpm | MatchType::Ternary) if mask == BigInt::ZERO => return Ok(None),
+        Some(MatchType::Lpm) => {
+            let prefix_len = (mask.bits() - mask.trailing_zeros().unwrap_or(0)) as i32;
+            FieldMatchType::Lpm(field_match::Lpm { value: bytes(&low), prefix_len })
+        }
+        Some(MatchType::Ternary) => {
+            FieldMatchType::Ternary(field_match::Ternary { value: bytes(&low), mask: bytes(&mask) })
+        }
+        Some(MatchType::Range) if low == BigInt::ZERO && high == all_ones => return Ok(None),
+        Some(MatchType::Range) => {
+            FieldMatchType::Range(field_match::Range { low: bytes(&low), high: bytes(&high) })
+        }
+        Some(MatchType::Unspecified) | None => {
+            return Err(builder.elaboration.index.unsupported(part.span, "an entry of this match kind"));
+        }
+    }))
+}
+
+/// Value of an element of a key that is an error: its name.
+fn error_value(
+    builder: &InfoBuilder<'_, '_>,
+    name: &str,
+    field: &MatchField,
+    part: &ExpressionTree,
+) -> Result<field_match::FieldMatchType, InfoError> {
+    let value = name.as_bytes().to_vec();
+    match match_kind(field) {
+        Some(match_field::MatchType::Exact) => {
+            Ok(field_match::FieldMatchType::Exact(field_match::Exact { value }))
+        }
+        Some(match_field::MatchType::Optional) => {
+            Ok(field_match::FieldMatchType::Optional(field_match::Optional { value }))
+        }
+        _ => Err(builder.elaboration.index.unsupported(part.span, "an error in an entry with masks")),
+    }
+}
+
+fn entry_number(
+    builder: &InfoBuilder<'_, '_>,
+    scope: Option<ScopeId>,
+    value: &ExpressionTree,
+) -> Result<BigInt, InfoError> {
+    let index = builder.elaboration.index;
+    let number = match index.evaluate(value, builder.constants(scope)) {
+        Some(ConstantValue::Boolean(value)) => Some(BigInt::from(u8::from(value))),
+        Some(ConstantValue::Number(number)) => Some(number),
+        Some(member) => index.member_number(&member),
+        None => None,
+    };
+    number.ok_or_else(|| index.unsupported(value.span, "this value of an entry"))
 }
 
 fn match_kind(field: &MatchField) -> Option<match_field::MatchType> {

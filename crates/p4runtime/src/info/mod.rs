@@ -8,6 +8,7 @@
 mod actions;
 mod annotations;
 mod architecture;
+mod builder;
 mod data_types;
 mod elaborate;
 mod entries;
@@ -111,6 +112,6 @@ pub fn describe_program(program: &CompiledProgram) -> Result<ProgramDescription,
         return Err(InfoError::BrokenProgram);
     }
     let architecture = TargetArchitecture::of_program(program);
-    let (info, updates) = package::InfoBuilder::build(program, architecture)?;
+    let (info, updates) = package::build(program, architecture)?;
     Ok(ProgramDescription { info, entries: WriteRequest { updates, ..WriteRequest::default() } })
 }

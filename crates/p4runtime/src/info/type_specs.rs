@@ -5,7 +5,7 @@ use millstream_p4::{ConstantValue, NominalId, NominalKind, SourceSpan, SourceTok
 use num_bigint::BigInt;
 
 use crate::info::InfoError;
-use crate::info::annotations::{find_annotation, name_annotation, parse_number};
+use crate::info::annotations::{self, find_annotation, name_annotation, parse_number};
 use crate::info::data_types::{DataType, TypeArguments};
 use crate::info::program::ProgramIndex;
 use crate::info::scope::joined;
@@ -365,7 +365,7 @@ impl<'p> TypeDescriber<'_, 'p> {
         span: SourceSpan,
     ) -> Result<P4NewTypeSpec, InfoError> {
         use p4_new_type_spec::Representation;
-        let lists = self.index.annotation_lists(annotations, &[TRANSLATION])?;
+        let lists = annotations::annotation_lists(self.index, annotations, &[TRANSLATION])?;
         let underlying = self.index.underlying(&DataType::Nominal(id, Vec::new()));
         let representation = match find_annotation(annotations, TRANSLATION) {
             Some(annotation) => {
@@ -373,7 +373,7 @@ impl<'p> TypeDescriber<'_, 'p> {
                     return Err(self.index.unsupported(span, "the translation of a type that is not bit<W>"));
                 }
                 let expected = "a string, and `string` or a number of bits";
-                let error = || self.index.broken_annotation(annotation, expected);
+                let error = || annotations::broken_annotation(self.index, annotation, expected);
                 Representation::TranslatedType(translation(annotation).ok_or_else(error)?)
             }
             None => Representation::OriginalType(self.describe(&underlying, span)?),

@@ -1,7 +1,7 @@
 //! Operations that move bits or combine them one by one, as concatenations of slices.
 
 use super::choice::LiftedOp;
-use super::{Sort, TermId, TermNode, TermPool, mask, signed};
+use super::{Sort, TermId, TermNode, TermPool, facts, mask, quotient, signed, sum};
 use millstream_isa::semantics::{ConcreteDomain, Domain, Prim};
 
 /// Most slices of a bitwise operation that is split.
@@ -87,7 +87,7 @@ impl TermPool {
                 // A slice of a term may be a constant or a sum itself.
                 let mut sum = self.constant(width, k);
                 for (t, c) in terms {
-                    sum = self.sum(width, sum, t, c);
+                    sum = sum::sum(self, width, sum, t, c);
                 }
                 sum
             }
@@ -97,9 +97,11 @@ impl TermPool {
             }
             TermNode::Prim(Prim::Mul, a, b) if lo == 0 => {
                 let (a, b) = (self.extract(a, hi, 0), self.extract(b, hi, 0));
-                self.mul(width, a, b)
+                sum::mul(self, width, a, b)
             }
-            TermNode::Sum(..) if let Some(quotient) = self.product_as_quotient(t, hi, lo) => quotient,
+            TermNode::Sum(..) if let Some(quotient) = quotient::product_as_quotient(self, t, hi, lo) => {
+                quotient
+            }
             TermNode::SignExtend(inner) if hi < self.bits(inner) => self.extract(inner, hi, lo),
             TermNode::SignExtend(inner) if lo == 0 => self.sign_extend_to(inner, width),
             _ => match self.lift(LiftedOp::Extract(hi as u8, lo as u8), t, t) {
@@ -115,7 +117,7 @@ impl TermPool {
         if !self.forms.zeros {
             return self.vector(width, TermNode::Extract(t, hi as u8, lo as u8));
         }
-        let possible = self.possible(t) >> lo & mask(width);
+        let possible = facts::possible(self, t) >> lo & mask(width);
         let used = 64 - possible.leading_zeros();
         if possible == 0 {
             return self.constant(width, 0);
@@ -328,9 +330,9 @@ impl Domain for TermPool {
             return self.vector(bits, TermNode::Prim(op, a, b));
         }
         match op {
-            Prim::Add => self.sum(bits, a, b, 1),
-            Prim::Sub => self.sum(bits, a, b, u64::MAX),
-            Prim::Mul => self.mul(bits, a, b),
+            Prim::Add => sum::sum(self, bits, a, b, 1),
+            Prim::Sub => sum::sum(self, bits, a, b, u64::MAX),
+            Prim::Mul => sum::mul(self, bits, a, b),
             Prim::And | Prim::Or | Prim::Xor => self.bitwise(op, bits, a, b),
             Prim::Shl | Prim::LShr | Prim::AShr => match self.value(b) {
                 Some(by) if by < u64::from(bits) => self.shift_const(op, bits, a, by as u32),
@@ -346,7 +348,7 @@ impl Domain for TermPool {
                         self.bitwise(Prim::And, bits, a, low)
                     }
                 }
-                Some(k) if k > 0 && op == Prim::UDiv => self.quotient(bits, a, k),
+                Some(k) if k > 0 && op == Prim::UDiv => quotient::quotient(self, bits, a, k),
                 _ => self.vector(bits, TermNode::Prim(op, a, b)),
             },
             Prim::SDiv | Prim::SRem => self.vector(bits, TermNode::Prim(op, a, b)),

@@ -8,86 +8,84 @@ use rustc_hash::FxHashMap;
 
 use super::{Sort, TermId, TermNode, TermPool};
 
-impl TermPool {
-    /// A condition under which `a` and `b` are equal.
-    pub(crate) fn congruent(&mut self, a: TermId, b: TermId) -> TermId {
-        self.congruent_with(a, b, &mut FxHashMap::default())
-    }
+/// A condition under which `a` and `b` are equal.
+pub(crate) fn congruent(pool: &mut TermPool, a: TermId, b: TermId) -> TermId {
+    congruent_with(pool, a, b, &mut FxHashMap::default())
+}
 
-    fn congruent_with(
-        &mut self,
-        a: TermId,
-        b: TermId,
-        known: &mut FxHashMap<(TermId, TermId), TermId>,
-    ) -> TermId {
-        if a == b {
-            return self.truth(true);
-        }
-        if !matches!(self.sort(a), Sort::Memory | Sort::Token) || self.is_full() {
-            return self.equal(a, b);
-        }
-        if let Some(t) = known.get(&(a, b)) {
-            return *t;
-        }
-        let out = self.congruent_now(a, b, known);
-        known.insert((a, b), out);
-        out
+fn congruent_with(
+    pool: &mut TermPool,
+    a: TermId,
+    b: TermId,
+    known: &mut FxHashMap<(TermId, TermId), TermId>,
+) -> TermId {
+    if a == b {
+        return pool.truth(true);
     }
+    if !matches!(pool.sort(a), Sort::Memory | Sort::Token) || pool.is_full() {
+        return pool.equal(a, b);
+    }
+    if let Some(t) = known.get(&(a, b)) {
+        return *t;
+    }
+    let out = congruent_now(pool, a, b, known);
+    known.insert((a, b), out);
+    out
+}
 
-    fn congruent_now(
-        &mut self,
-        a: TermId,
-        b: TermId,
-        known: &mut FxHashMap<(TermId, TermId), TermId>,
-    ) -> TermId {
-        let atom = |t: TermId, terms: &TermPool| match terms.node(t) {
-            TermNode::Ite(x, ..) => Some(*x),
-            _ => None,
-        };
-        if let Some(x) = [atom(a, self), atom(b, self)].into_iter().flatten().min() {
-            let ((a1, a0), (b1, b0)) = (self.cofactors(a, x), self.cofactors(b, x));
-            let (high, low) = (self.congruent_with(a1, b1, known), self.congruent_with(a0, b0, known));
-            return self.ite(x, high, low);
-        }
-        if self.sort(a) == Sort::Memory && (self.is_store(a) || self.is_store(b)) {
-            return self.congruent_stores(a, b, known);
-        }
-        match (self.node(a).clone(), self.node(b).clone()) {
-            (TermNode::App(f, x), TermNode::App(g, y)) if f == g && self.alike(&x, &y) => {
-                let all: Vec<TermId> =
-                    x.iter().zip(&y).map(|(x, y)| self.congruent_with(*x, *y, known)).collect();
-                self.and(&all)
-            }
-            _ => self.equal(a, b),
-        }
+fn congruent_now(
+    pool: &mut TermPool,
+    a: TermId,
+    b: TermId,
+    known: &mut FxHashMap<(TermId, TermId), TermId>,
+) -> TermId {
+    let atom = |t: TermId, terms: &TermPool| match terms.node(t) {
+        TermNode::Ite(x, ..) => Some(*x),
+        _ => None,
+    };
+    if let Some(x) = [atom(a, pool), atom(b, pool)].into_iter().flatten().min() {
+        let ((a1, a0), (b1, b0)) = (pool.cofactors(a, x), pool.cofactors(b, x));
+        let (high, low) = (congruent_with(pool, a1, b1, known), congruent_with(pool, a0, b0, known));
+        return pool.ite(x, high, low);
     }
+    if pool.sort(a) == Sort::Memory && (is_store(pool, a) || is_store(pool, b)) {
+        return congruent_stores(pool, a, b, known);
+    }
+    match (pool.node(a).clone(), pool.node(b).clone()) {
+        (TermNode::App(f, x), TermNode::App(g, y)) if f == g && alike(pool, &x, &y) => {
+            let all: Vec<TermId> =
+                x.iter().zip(&y).map(|(x, y)| congruent_with(pool, *x, *y, known)).collect();
+            pool.and(&all)
+        }
+        _ => pool.equal(a, b),
+    }
+}
 
-    /// Memories with stores above a base: equal if the bases are, and every byte stored in either.
-    fn congruent_stores(
-        &mut self,
-        a: TermId,
-        b: TermId,
-        known: &mut FxHashMap<(TermId, TermId), TermId>,
-    ) -> TermId {
-        let (x, y) = (self.base(a), self.base(b));
-        let mut places = self.places_above(a, x);
-        places.extend(self.places_above(b, y));
-        places.sort_unstable();
-        places.dedup();
-        let mut all = self.congruent_with(x, y, known);
-        for (object, offset) in places {
-            let (p, q) = (self.select(a, object, offset), self.select(b, object, offset));
-            let same = self.equal(p, q);
-            all = self.and(&[all, same]);
-        }
-        all
+/// Memories with stores above a base: equal if the bases are, and every byte stored in either.
+fn congruent_stores(
+    pool: &mut TermPool,
+    a: TermId,
+    b: TermId,
+    known: &mut FxHashMap<(TermId, TermId), TermId>,
+) -> TermId {
+    let (x, y) = (pool.base(a), pool.base(b));
+    let mut places = pool.places_above(a, x);
+    places.extend(pool.places_above(b, y));
+    places.sort_unstable();
+    places.dedup();
+    let mut all = congruent_with(pool, x, y, known);
+    for (object, offset) in places {
+        let (p, q) = (pool.select(a, object, offset), pool.select(b, object, offset));
+        let same = pool.equal(p, q);
+        all = pool.and(&[all, same]);
     }
+    all
+}
 
-    fn is_store(&self, t: TermId) -> bool {
-        matches!(self.node(t), TermNode::Store(..))
-    }
+fn is_store(pool: &TermPool, t: TermId) -> bool {
+    matches!(pool.node(t), TermNode::Store(..))
+}
 
-    fn alike(&self, a: &[TermId], b: &[TermId]) -> bool {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.sort(*a) == self.sort(*b))
-    }
+fn alike(pool: &TermPool, a: &[TermId], b: &[TermId]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| pool.sort(*a) == pool.sort(*b))
 }

@@ -3,7 +3,7 @@
 use millstream_isa::ByteOrder;
 use millstream_isa::semantics::Pred;
 
-use super::{Sort, TermId, TermNode, TermPool};
+use super::{Sort, TermId, TermNode, TermPool, sum};
 
 /// Prefix of the names of memories in which a call has left some bytes in a row. Arguments: the call, the
 /// memory before it, object, offset and number of the bytes.
@@ -31,7 +31,7 @@ impl TermPool {
     fn same_place(&mut self, a: (TermId, TermId), b: (TermId, TermId)) -> Option<bool> {
         let objects = self.same_object(a.0, b.0);
         let offsets = match self.forms.offsets {
-            true => self.distance(a.1, b.1).map(|d| d == 0),
+            true => sum::distance(self, a.1, b.1).map(|d| d == 0),
             false => (a.1 == b.1).then_some(true),
         };
         match (objects, offsets) {
@@ -94,7 +94,8 @@ impl TermPool {
         let [_, below, o, first, count] = args[..] else { return None };
         let apart = self.same_object(o, object) == Some(false)
             || self.forms.offsets
-                && self.distance(offset, first).is_some_and(|d| self.value(count).is_some_and(|n| d >= n));
+                && sum::distance(self, offset, first)
+                    .is_some_and(|d| self.value(count).is_some_and(|n| d >= n));
         apart.then_some(below)
     }
 

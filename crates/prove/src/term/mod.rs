@@ -12,15 +12,14 @@
 
 mod bits;
 mod choice;
-mod compare;
-mod congruence;
-mod eval;
-mod facts;
+pub(crate) mod congruence;
+pub(crate) mod eval;
+pub(crate) mod facts;
 mod memory;
 mod quotient;
-mod sum;
+pub(crate) mod sum;
 
-pub(crate) use compare::{ADDRESS, ENTRY, FOUND, MATCH};
+pub(crate) use choice::{ADDRESS, ENTRY, FOUND, MATCH};
 pub(crate) use facts::{Literal, MOST_LITERALS};
 pub(crate) use memory::FILLED;
 
@@ -380,7 +379,7 @@ impl TermPool {
             TermNode::Sum(list, k) => {
                 let mut sum = self.constant(bits, k);
                 for (t, c) in &list {
-                    sum = self.sum(bits, sum, image(*t), *c);
+                    sum = sum::sum(self, bits, sum, image(*t), *c);
                 }
                 sum
             }

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Sort, TermId, TermNode, TermPool};
 use crate::explore::ExplorerRng;
+use crate::term::eval;
 
 const ALU: [AluOp; 14] = [
     AluOp::Add,
@@ -120,7 +121,7 @@ impl Bench {
             let values = match self.leaves.get(&part) {
                 Some(values) => *values,
                 None => std::array::from_fn(|w| {
-                    self.terms.combine(part, |p| self.known[&p][w]).expect("a meaning of its own")
+                    eval::combine(&self.terms, part, |p| self.known[&p][w]).expect("a meaning of its own")
                 }),
             };
             self.known.insert(part, values);
@@ -318,7 +319,7 @@ fn at(terms: &TermPool, t: TermId, x: TermId, value: u64) -> u64 {
     if t == x {
         return value;
     }
-    terms.combine(t, |part| at(terms, part, x, value)).expect("a term of the variable alone")
+    eval::combine(terms, t, |part| at(terms, part, x, value)).expect("a term of the variable alone")
 }
 
 /// Returns true if a term contains a quotient.

@@ -146,15 +146,19 @@ impl RepairEdit {
     pub fn apply(&self, object: &Object, exit: GuardExit) -> Option<Object> {
         let mut function = FunctionUnderRepair::new(object, self.func(), exit)?;
         match *self {
-            RepairEdit::Guard { site, cond, value } => function.guard(site.line, site.register, cond, value),
-            RepairEdit::GuardPacket { site, bytes, end } => function.guard_packet(site, bytes, end),
-            RepairEdit::GuardRounds { line, most, .. } => function.guard_rounds(line, most),
-            RepairEdit::Initialize { register, .. } => function.initialize(register),
-            RepairEdit::SplitAccess { line, part, .. } => function.split_access(line, part),
-            RepairEdit::MoveBack { line, by, .. } => function.move_back(line, by),
-            RepairEdit::Duplicate { line, .. } => function.duplicate(line),
-            RepairEdit::DropUnreachable { .. } => function.drop_unreachable(),
-            RepairEdit::DelayAddition { line, .. } => function.delay_addition(line),
+            RepairEdit::Guard { site, cond, value } => {
+                guards::guard(&mut function, site.line, site.register, cond, value)
+            }
+            RepairEdit::GuardPacket { site, bytes, end } => {
+                guards::guard_packet(&mut function, site, bytes, end)
+            }
+            RepairEdit::GuardRounds { line, most, .. } => guards::guard_rounds(&mut function, line, most),
+            RepairEdit::Initialize { register, .. } => guards::initialize(&mut function, register),
+            RepairEdit::SplitAccess { line, part, .. } => access::split_access(&mut function, line, part),
+            RepairEdit::MoveBack { line, by, .. } => pointers::move_back(&mut function, line, by),
+            RepairEdit::Duplicate { line, .. } => blocks::duplicate(&mut function, line),
+            RepairEdit::DropUnreachable { .. } => blocks::drop_unreachable(&mut function),
+            RepairEdit::DelayAddition { line, .. } => blocks::delay_addition(&mut function, line),
         }?;
         let mut edited = object.clone();
         edited.replace_function(FuncId(self.func()), function.finish()).ok()?;

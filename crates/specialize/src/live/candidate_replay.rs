@@ -19,7 +19,7 @@ use crate::replay::{self, ContinueCheck, ReplayCase, ReplayError, ReplayResult, 
 impl CompileJob<'_> {
     /// Returns true if a variant must be judged before it may come onto the hook.
     pub(super) fn is_new(&self, shape: &VariantShape) -> bool {
-        self.measures && !self.fates.contains_key(shape)
+        self.modes.measures && !self.fates.contains_key(shape)
     }
 
     /// Compares a variant with the original, unless the task is called off.

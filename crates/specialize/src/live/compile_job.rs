@@ -82,6 +82,15 @@ pub(super) struct CompileRequest {
     pub(super) profiles: Vec<SiteProfile>,
 }
 
+/// Choices that hold for all variants of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CompileModes {
+    pub(super) counts: bool,
+    pub(super) measures: bool,
+    pub(super) is_patient: bool,
+    pub(super) copies: bool,
+}
+
 /// Everything needed to make variants.
 pub(super) struct CompileJob<'c> {
     pub(super) compiler: &'c VariantCompiler,
@@ -99,10 +108,7 @@ pub(super) struct CompileJob<'c> {
     /// Maps of which nothing may be in code.
     pub(super) restless: BTreeSet<Map>,
     pub(super) original: ProgramSize,
-    pub(super) counts: bool,
-    pub(super) measures: bool,
-    pub(super) is_patient: bool,
-    pub(super) copies: bool,
+    pub(super) modes: CompileModes,
     pub(super) samples: Arc<Vec<PacketSample>>,
     /// Packets from which the profiles were made.
     pub(super) profiled: u64,
@@ -181,7 +187,7 @@ impl CompileJob<'_> {
         let is_left_out = !self.restless.is_empty() && tier != Tier::Standby;
         let sources = Arc::clone(&self.sources);
         let mut observed = MapSnapshot::without(&sources, self.restless.clone());
-        let guard = self.compiler.guard(order.generation, self.counts);
+        let guard = self.compiler.guard(order.generation, self.modes.counts);
         let mut is_short = false;
         let (planned, variant, twins) = loop {
             let CompileFindings { unfit, cached, .. } = &self.learnt;
@@ -192,7 +198,7 @@ impl CompileJob<'_> {
                 tier,
             );
             self.learnt.unfit.append(&mut planned.untwinned);
-            planned.plan.budget.code = if !self.copies || is_short { 0 } else { self.learnt.room };
+            planned.plan.budget.code = if !self.modes.copies || is_short { 0 } else { self.learnt.room };
             planned.complete &= !is_short;
             if planned.plan.is_empty() {
                 if !is_left_out || !observed.leave_nothing_out() {
@@ -229,7 +235,7 @@ impl CompileJob<'_> {
                 })?,
             };
             let slots = variant.linked.insns.len();
-            if tier == Tier::Quick && !self.is_patient && variant.report.has_copies() && slots > LONG {
+            if tier == Tier::Quick && !self.modes.is_patient && variant.report.has_copies() && slots > LONG {
                 is_short = true;
                 continue;
             }

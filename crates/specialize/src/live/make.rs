@@ -12,7 +12,9 @@ use millstream_specializer::variant::VariantCompiler;
 use super::activation::CompileCause;
 use super::admission::{AdmissionDecision, CandidateReplay};
 use super::candidate::VariantCandidate;
-use super::compile_job::{CompileFindings, CompileJob, CompileRequest, CompileResult, ProgramSize};
+use super::compile_job::{
+    CompileFindings, CompileJob, CompileModes, CompileRequest, CompileResult, ProgramSize,
+};
 use super::deopt_maps::DeoptMaps;
 use super::fallback_variant::FallbackSlot;
 use super::generations::LoadedVariant;
@@ -146,10 +148,12 @@ impl<'c> LiveSession<'c> {
             known: self.guarded.tables.profiles_of_reached(&self.guarded.programs, profiles),
             restless: self.guarded.tables.restless_in(tier),
             original: ProgramSize { bytes: info.jited_len, walked: info.verified_insns },
-            counts: self.guarded.settings.count,
-            measures: self.guarded.settings.measure,
-            is_patient: self.limits.is_patient,
-            copies: self.limits.uncopied.is_none(),
+            modes: CompileModes {
+                counts: self.guarded.settings.count,
+                measures: self.guarded.settings.measure,
+                is_patient: self.limits.is_patient,
+                copies: self.limits.uncopied.is_none(),
+            },
             samples: Arc::clone(&self.traffic.samples),
             profiled: self.traffic.packets,
             fates: self.judge.verdicts.clone(),

@@ -71,7 +71,7 @@ pub use error::LiveError;
 use generations::LoadedVariant;
 use guarded_program::GuardedProgram;
 use inspection::ProgramInspection;
-pub use settings::SessionSettings;
+pub use settings::{SessionPace, SessionSettings};
 pub use speed::SpeedComparison;
 use state_machine::{SessionEvent, SessionResponse, responses};
 use traffic::TrafficProfile;
@@ -235,8 +235,8 @@ impl<'c> LiveSession<'c> {
     pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         self.guarded.writes.guard.belong_to_this_thread()?;
         let now = Instant::now();
-        let mut next_look = self.guarded.schedule.next_look.unwrap_or(now + self.guarded.settings.first);
-        let mut next_status = now + self.guarded.settings.status;
+        let mut next_look = self.guarded.schedule.next_look.unwrap_or(now + self.guarded.settings.pace.first);
+        let mut next_status = now + self.guarded.settings.pace.status;
         if self.guarded.settings.measure
             && self.guarded.generations.active.is_none()
             && self.guarded.times.before_ns.is_none()
@@ -256,14 +256,14 @@ impl<'c> LiveSession<'c> {
             }
             if self.traffic.misses.has_shifted(&mut self.guarded, tell)? || Instant::now() >= next_look {
                 self.look_at_traffic(stop, tell)?;
-                let SessionSettings { interval, calm, .. } = self.guarded.settings;
+                let SessionPace { interval, calm, .. } = self.guarded.settings.pace;
                 next_look = Instant::now() + self.guarded.schedule.look_interval(interval, calm);
                 self.guarded.schedule.next_look = Some(next_look);
             }
             if Instant::now() >= next_status {
                 self.guarded.check_place(tell)?;
                 tell(&self.status());
-                next_status = Instant::now() + self.guarded.settings.status;
+                next_status = Instant::now() + self.guarded.settings.pace.status;
             }
         }
         Ok(())

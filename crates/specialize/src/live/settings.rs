@@ -9,6 +9,37 @@ use millstream_kernel::XdpMode;
 use super::step::StepCallback;
 use crate::adopt::AdoptionScope;
 
+/// Times and intervals of a session.
+#[derive(Clone, Debug)]
+pub struct SessionPace {
+    /// Time for which the original runs before the first look at the traffic.
+    pub first: Duration,
+    /// Time for which the instrumented variant runs, if enough packets come.
+    pub burst: Duration,
+    /// Longest time for which it waits for enough packets.
+    pub patience: Duration,
+    /// Interval between looks at the traffic while something changes.
+    pub interval: Duration,
+    /// Number of times that the interval is doubled, at most, while nothing changes: a shift of the traffic
+    /// is seen by other means.
+    pub calm: u32,
+    /// Interval between status reports.
+    pub status: Duration,
+}
+
+impl Default for SessionPace {
+    fn default() -> Self {
+        SessionPace {
+            first: Duration::ZERO,
+            burst: Duration::from_millis(4),
+            patience: Duration::from_secs(1),
+            interval: Duration::from_secs(2),
+            calm: 5,
+            status: Duration::from_secs(1),
+        }
+    }
+}
+
 /// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
@@ -22,21 +53,10 @@ pub struct SessionSettings {
     pub adopt: Vec<u32>,
     /// Programs that may be adopted.
     pub which: AdoptionScope,
-    /// Time for which the original runs before the first look at the traffic.
-    pub first: Duration,
-    /// Time for which the instrumented variant runs, if enough packets come.
-    pub burst: Duration,
-    /// Longest time for which it waits for enough packets.
-    pub patience: Duration,
-    /// Interval between looks at the traffic while something changes.
-    pub interval: Duration,
-    /// Number of times that the interval is doubled, at most, while nothing changes: a shift of the traffic
-    /// is seen by other means.
-    pub calm: u32,
+    /// Times and intervals.
+    pub pace: SessionPace,
     /// Maps whose lookups are not to be profiled, by name: nothing that depends on traffic is done for them.
     pub unprofiled: BTreeSet<String>,
-    /// Interval between status reports.
-    pub status: Duration,
     /// Measure the installed variant, and take it back if it is not faster.
     pub measure: bool,
     /// Directory for reports on variants that differ from the original, with the packets that show it.
@@ -65,13 +85,8 @@ impl SessionSettings {
             egress: false,
             adopt: Vec::new(),
             which: AdoptionScope::Same,
-            first: Duration::ZERO,
-            burst: Duration::from_millis(4),
-            patience: Duration::from_secs(1),
-            interval: Duration::from_secs(2),
-            calm: 5,
+            pace: SessionPace::default(),
             unprofiled: BTreeSet::new(),
-            status: Duration::from_secs(1),
             measure: true,
             differences: PathBuf::from("/var/lib/millstream/differences"),
             twins: true,

@@ -230,7 +230,7 @@ impl LiveSession<'_> {
                 return Ok(0);
             };
             let packets = sample::seen(samples)?;
-            let over = start.elapsed() >= self.guarded.settings.patience || stop.load(Ordering::Relaxed);
+            let over = start.elapsed() >= self.guarded.settings.pace.patience || stop.load(Ordering::Relaxed);
             if packets >= ENOUGH || over || !self.guarded.pass(STEP, tell)? {
                 return Ok(packets);
             }

@@ -157,7 +157,7 @@ fn attacked(chosen: fn(&Example, &VariantCompiler) -> Chosen) -> Attacked {
             rig: RigConfig::default(),
         };
         plane.placed(
-            |settings| settings.interval = Duration::from_millis(500),
+            |settings| settings.pace.interval = Duration::from_millis(500),
             |placed, live| {
                 let chosen = chosen(&Example::of(placed), live.compiler());
                 attack = chosen.attack;

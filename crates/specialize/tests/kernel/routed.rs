@@ -98,7 +98,7 @@ impl Wanted {
 
     fn settings(&self) -> SessionSettings {
         let mut settings = settings(self.name, self.interval);
-        settings.calm = self.calm;
+        settings.pace.calm = self.calm;
         settings.twins = self.twins;
         settings.measure = self.measure;
         settings.steps = self.steps.clone();
@@ -112,9 +112,9 @@ pub(crate) fn settings(name: &str, interval: Duration) -> SessionSettings {
     let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{name}_"));
     remove_abandoned(pins, &prefix);
     let mut settings = SessionSettings::new(pins.join(format!("{prefix}{}", std::process::id())));
-    settings.interval = interval;
-    settings.calm = 0;
-    settings.status = Duration::from_millis(200);
+    settings.pace.interval = interval;
+    settings.pace.calm = 0;
+    settings.pace.status = Duration::from_millis(200);
     settings.measure = false;
     settings.count = true;
     settings

@@ -89,7 +89,7 @@ impl Drawn {
 fn scenario(seed: u64) -> Scenario {
     let Drawn { plane, change } = Drawn::new(seed);
     let (generations, [ratio, again]) = plane.placed(
-        |settings| settings.interval = INTERVAL,
+        |settings| settings.pace.interval = INTERVAL,
         |placed, live| {
             let mut generations = 0;
             let mut tell = |r: &SessionReport| {
@@ -203,7 +203,7 @@ struct Offer {
 fn offer(seed: u64) -> Offer {
     let plane = Drawn::new(seed).plane;
     let unjudged = plane.placed(
-        |settings| (settings.interval, settings.measure) = (INTERVAL, false),
+        |settings| (settings.pace.interval, settings.measure) = (INTERVAL, false),
         |placed, live| {
             placed.send(Some(live), Duration::from_secs(3), &mut |_| (), || ());
             let [first, _] = ratios(placed, live, seed);
@@ -211,7 +211,7 @@ fn offer(seed: u64) -> Offer {
         },
     );
     let (installed_after_s, at_work) = plane.placed(
-        |settings| settings.interval = INTERVAL,
+        |settings| settings.pace.interval = INTERVAL,
         |placed, live| {
             let (start, mut after) = (Instant::now(), None);
             let mut tell = |r: &SessionReport| {
@@ -278,7 +278,9 @@ fn looking_after_a_variant_costs_next_to_nothing() {
         rig: RigConfig::default(),
     };
     let found = plane.placed(
-        |settings| (settings.twins, settings.first, settings.count) = (false, settings.interval, true),
+        |settings| {
+            (settings.twins, settings.pace.first, settings.count) = (false, settings.pace.interval, true)
+        },
         |placed, live| {
             let mut generations = 0;
             let mut tell = |r: &SessionReport| {

@@ -54,6 +54,7 @@ use super::abstract_key::AbstractKey;
 use super::cache_layout::{
     BUCKET_BITS, EntryCache, FINISHED, FINISHED_BUCKETS, SLOTS, STARTED, STARTED_BUCKETS, whole_words,
 };
+use super::decision_tree;
 use super::eval::{AbstractValue, LookupValue, LookupValueId, ValueAddress, ValueBytes};
 use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, pieces_of};
 use super::perfect_hash::RowLayout;
@@ -108,9 +109,9 @@ impl<'a> PartialEvaluator<'a> {
         at: CopyPosition,
         env: &mut AbstractEnv,
     ) -> Option<BlockContinuation> {
-        let plan = self.plan;
+        let plan = self.plans.plan;
         let cache = plan.caches.iter().find(|c| c.of == map)?;
-        if self.addressed.contains(&inst) || self.in_loop(at.block) || !whole_words(pieces.0) {
+        if self.addresses.addressed.contains(&inst) || self.in_loop(at.block) || !whole_words(pieces.0) {
             return None;
         }
         let words = self.key_words(pieces.0, pieces.1, cache.shape.key, at.out)?;
@@ -119,10 +120,14 @@ impl<'a> PartialEvaluator<'a> {
         let spot = self.spot(cache, (words, object), held, at.out);
         let [hit, second, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
         let slot = self.slot_param(cache, hit);
-        self.slots.insert(slot.at, slot.number);
-        let ty = self.src.result(inst).map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
+        self.caching.slots.insert(slot.at, slot.number);
+        let ty = self
+            .original
+            .src
+            .result(inst)
+            .map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.original.src.types[v]);
         let entry = self.out.add_param(by_map, ty);
-        self.backs.insert(back, hit);
+        self.caching.backs.insert(back, hit);
         let stamp = self.counted(cache, STARTED_BUCKETS, STARTED, spot.bucket, at.out);
         self.try_slot(&spot, (spot.first, stamp), [at.out, hit, second]);
         let neighbour = self.by(AluOp::Xor, spot.first.number, 1, second);
@@ -134,40 +139,47 @@ impl<'a> PartialEvaluator<'a> {
         self.fill(inst, map, key, (&spot, neighbour), [counted, hit, by_map, absent]);
         let found = self.residual_lookup(inst, map, key, back);
         self.if_absent(found, [BlockCall::new(absent), BlockCall::with(by_map, [found])], back);
-        self.buckets.insert(entry, (map, spot.bucket));
+        self.caching.buckets.insert(entry, (map, spot.bucket));
         self.note(site, SiteReport::default());
         // Paths without a copy are rare: their code need only be correct.
-        let plain = std::mem::replace(&mut self.plain, true);
+        let plain = std::mem::replace(&mut self.mode.plain, true);
         let there =
             LookupValue { map, origin: inst, bytes: ValueBytes::There, address: ValueAddress::Held(entry) };
-        let there = AbstractValue::Ptr(self.known.push(there), 0);
+        let there = AbstractValue::Ptr(self.lookups.known.push(there), 0);
         for (out, found) in [(by_map, there), (absent, AbstractValue::Const(0))] {
             let mut without = env.clone();
             self.define(inst, found, &mut without);
             self.region(CopyPosition { next: at.next + 1, out, ..at }, without);
         }
-        self.plain = plain;
+        self.mode.plain = plain;
         let address = ValueAddress::Back { block: back, since: hit };
-        let known =
-            self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Copy(slot.at), address });
+        let known = self.lookups.known.push(LookupValue {
+            map,
+            origin: inst,
+            bytes: ValueBytes::Copy(slot.at),
+            address,
+        });
         self.define(inst, AbstractValue::Ptr(known, 0), env);
         Some(BlockContinuation::On(hit))
     }
 
     /// Numbers of the slots whose copies of values of a map may still be read.
     fn slots_held(&self, map: Map, at: CopyPosition, env: &AbstractEnv) -> Vec<Value> {
-        let before = self.cfg.rpo.iter().filter(|block| self.dom.dominates(**block, at.block));
+        let before =
+            self.original.cfg.rpo.iter().filter(|block| self.original.dom.dominates(**block, at.block));
         let defined = before.flat_map(|&block| {
-            let data = &self.src.blocks[block];
+            let data = &self.original.src.blocks[block];
             let done = if block == at.block { at.next } else { data.insts.len() };
-            let results = data.insts[..done].iter().filter_map(|inst| self.src.result(*inst));
+            let results = data.insts[..done].iter().filter_map(|inst| self.original.src.result(*inst));
             data.params.iter().copied().chain(results)
         });
         let copied = defined.filter_map(|value| match env[value.index()] {
-            AbstractValue::Ptr(id, _) if self.known[id].map == map => match self.known[id].bytes {
-                ValueBytes::Copy(slot) => self.slots.get(&slot).copied(),
-                _ => None,
-            },
+            AbstractValue::Ptr(id, _) if self.lookups.known[id].map == map => {
+                match self.lookups.known[id].bytes {
+                    ValueBytes::Copy(slot) => self.caching.slots.get(&slot).copied(),
+                    _ => None,
+                }
+            }
             _ => None,
         });
         copied.collect::<BTreeSet<_>>().into_iter().collect()
@@ -177,7 +189,7 @@ impl<'a> PartialEvaluator<'a> {
     fn in_loop(&self, block: Block) -> bool {
         let (mut seen, mut work) = (FxHashSet::default(), vec![block]);
         while let Some(at) = work.pop() {
-            for &pred in &self.cfg.preds[at] {
+            for &pred in &self.original.cfg.preds[at] {
                 if pred == block {
                     return true;
                 }
@@ -228,7 +240,7 @@ impl<'a> PartialEvaluator<'a> {
         match size {
             Size::Dw => value,
             Size::W => self.value(out, Op::Zext {}, &[value], Type::I32),
-            _ => self.words(&[(value, size)], out)[0].0,
+            _ => decision_tree::words(self, &[(value, size)], out)[0].0,
         }
     }
 
@@ -344,7 +356,7 @@ impl<'a> PartialEvaluator<'a> {
     fn put(&mut self, slot: Value, (offset, size): (u32, Size), value: Value, flags: MemFlags, out: Block) {
         let op = Op::Store { size, offset: offset as i32, flags };
         let inst = self.emit(out, op, &[slot, value], &[], Type::Any);
-        self.traceless.insert(inst);
+        self.caching.traceless.insert(inst);
     }
 
     fn unless_equal(&mut self, a: Value, b: Value, targets: [BlockCall; 2], out: Block) {
@@ -446,21 +458,21 @@ impl<'a> PartialEvaluator<'a> {
         let (AbstractValue::Ptr(id, by), &Op::Load { size, sext, offset, flags }) = (base, load) else {
             return None;
         };
-        let (ValueBytes::Copy(slot), None) = (&self.known[id].bytes, flags.core) else { return None };
-        let (slot, map) = (*slot, self.known[id].map);
+        let (ValueBytes::Copy(slot), None) = (&self.lookups.known[id].bytes, flags.core) else { return None };
+        let (slot, map) = (*slot, self.lookups.known[id].map);
         let at = u32::try_from(by.checked_add(i64::from(offset))?).ok()?;
         let end = at.checked_add(size.bytes())?;
-        let decl = &self.module.maps[map];
-        let (is_held, value_at) = match self.plan.caches.iter().find(|c| c.of == map) {
+        let decl = &self.original.module.maps[map];
+        let (is_held, value_at) = match self.plans.plan.caches.iter().find(|c| c.of == map) {
             Some(cache) => (cache.reads(at, end), cache.shape.value_at()),
             None => {
                 let row = RowLayout { key: decl.key_size, value: decl.value_size };
-                (self.contents.constant(map, at..end), row.value_at())
+                (self.plans.contents.constant(map, at..end), row.value_at())
             }
         };
         // Stores by the packet itself since the lookup may have reached the entry, but not the copy. Back
         // edges are seen when they are made.
-        if let ValueAddress::Back { since, .. } = self.known[id].address
+        if let ValueAddress::Back { since, .. } = self.lookups.known[id].address
             && (self.in_loop(self.source) || self.is_on_a_way(since, out, |inst| self.writes(inst, map)))
         {
             return None;
@@ -475,7 +487,7 @@ impl<'a> PartialEvaluator<'a> {
     /// Goes back to the lookup, if an argument is a copy whose entry is needed, and nothing has happened
     /// since.
     pub(super) fn go_back(&mut self, args: &[AbstractValue], at: CopyPosition) -> bool {
-        let back = |id: LookupValueId| match self.known[id].address {
+        let back = |id: LookupValueId| match self.lookups.known[id].address {
             ValueAddress::Back { block, since } => Some((block, since)),
             _ => None,
         };
@@ -493,9 +505,9 @@ impl<'a> PartialEvaluator<'a> {
     fn writes(&self, inst: Inst, map: Map) -> bool {
         match self.out.insts[inst].op {
             Op::Call { func } => {
-                self.plan.caches.iter().any(|c| c.of == map && c.may_write(self.module, func))
+                self.plans.plan.caches.iter().any(|c| c.of == map && c.may_write(self.original.module, func))
             }
-            _ => self.counted.get(&inst) == Some(&map),
+            _ => self.caching.counted.get(&inst) == Some(&map),
         }
     }
 
@@ -521,7 +533,7 @@ impl<'a> PartialEvaluator<'a> {
             }
             // A path that goes back there comes from a copied value, and nothing has happened since; it may
             // be copied later.
-            let before = self.backs.get(&at);
+            let before = self.caching.backs.get(&at);
             if self.preds[at].is_empty() && before.is_none() {
                 return true;
             }
@@ -534,7 +546,7 @@ impl<'a> PartialEvaluator<'a> {
         match &self.out.insts[inst].op {
             Op::MapLookup { .. } => true,
             Op::Helper { id } => TRACELESS.contains(id),
-            op => !op.effects().writes || self.traceless.contains(&inst),
+            op => !op.effects().writes || self.caching.traceless.contains(&inst),
         }
     }
 
@@ -545,10 +557,10 @@ impl<'a> PartialEvaluator<'a> {
         inst: Inst,
         args: &[AbstractValue],
     ) -> SmallVec<[(&'a EntryCache, Option<Value>); 1]> {
-        let plan = self.plan;
+        let plan = self.plans.plan;
         let written = plan.caches.iter().filter(|c| c.writers.contains(&inst));
         let is_store = matches!(
-            self.src.insts[inst].op,
+            self.original.src.insts[inst].op,
             Op::Store { .. }
                 | Op::StoreRelease { .. }
                 | Op::Atomic { .. }
@@ -557,13 +569,13 @@ impl<'a> PartialEvaluator<'a> {
         );
         let base = match args.first() {
             Some(AbstractValue::Val(address)) if is_store => Some(self.base(*address)),
-            Some(AbstractValue::Ptr(id, _)) if is_store => match self.known[*id].address {
+            Some(AbstractValue::Ptr(id, _)) if is_store => match self.lookups.known[*id].address {
                 ValueAddress::Held(entry) => Some(entry),
                 _ => None,
             },
             _ => None,
         };
-        let bucket = base.and_then(|b| self.buckets.get(&b));
+        let bucket = base.and_then(|b| self.caching.buckets.get(&b));
         written.map(|c| (c, bucket.filter(|(map, _)| *map == c.of).map(|(_, bucket)| *bucket))).collect()
     }
 
@@ -594,7 +606,7 @@ impl<'a> PartialEvaluator<'a> {
         };
         let one = self.value(out, Op::Const { value: 1 }, &[], Type::I64);
         let inst = self.emit(out, count(at), &[address, one], &[], Type::I64);
-        self.counted.insert(inst, cache.of);
+        self.caching.counted.insert(inst, cache.of);
     }
 }
 

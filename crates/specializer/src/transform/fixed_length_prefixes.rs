@@ -105,44 +105,42 @@ pub(crate) fn has_length(layout: &KeyLayout) -> bool {
     layout.first().is_some_and(|p| p.offset == 0 && p.size == Size::W)
 }
 
-impl PartialEvaluator<'_> {
-    /// The pieces of the key of the prefix of this length of an address. `None` if the lookup is not for all
-    /// bits of the address.
-    pub(super) fn shortened(
-        &mut self,
-        layout: &KeyLayout,
-        args: &[AbstractValue],
-        (key_size, length): (u32, u32),
-        out: Block,
-    ) -> Option<SmallVec<[AbstractValue; 4]>> {
-        let bits = 8 * i64::from(key_size.checked_sub(LENGTH as u32)?);
-        let known = args.iter().all(|a| matches!(a, AbstractValue::Val(_) | AbstractValue::Const(_)));
-        if !has_length(layout) || args.first() != Some(&AbstractValue::Const(bits)) || !known {
-            return None;
-        }
-        let mut short = SmallVec::from_slice(&[AbstractValue::Const(length.into())]);
-        for (piece, abs) in layout.iter().zip(args).skip(1) {
-            let first = 8 * (u32::from(piece.offset) - LENGTH as u32);
-            let bytes = (0..piece.size.bytes()).map(|n| u64::from(kept(length, first + 8 * n)) << (8 * n));
-            let mask = bytes.fold(0, |mask, byte| mask | byte);
-            let all = u64::MAX >> (64 - piece.size.bits());
-            short.push(match *abs {
-                _ if mask == 0 => AbstractValue::Const(0),
-                AbstractValue::Const(word) => AbstractValue::Const(word & mask as i64),
-                AbstractValue::Val(word) if mask != all => {
-                    AbstractValue::Val(self.kept_bits(word, mask, piece.size, out))
-                }
-                other => other,
-            });
-        }
-        Some(short)
+/// The pieces of the key of the prefix of this length of an address. `None` if the lookup is not for all
+/// bits of the address.
+pub(super) fn shortened(
+    evaluator: &mut PartialEvaluator<'_>,
+    layout: &KeyLayout,
+    args: &[AbstractValue],
+    (key_size, length): (u32, u32),
+    out: Block,
+) -> Option<SmallVec<[AbstractValue; 4]>> {
+    let bits = 8 * i64::from(key_size.checked_sub(LENGTH as u32)?);
+    let known = args.iter().all(|a| matches!(a, AbstractValue::Val(_) | AbstractValue::Const(_)));
+    if !has_length(layout) || args.first() != Some(&AbstractValue::Const(bits)) || !known {
+        return None;
     }
+    let mut short = SmallVec::from_slice(&[AbstractValue::Const(length.into())]);
+    for (piece, abs) in layout.iter().zip(args).skip(1) {
+        let first = 8 * (u32::from(piece.offset) - LENGTH as u32);
+        let bytes = (0..piece.size.bytes()).map(|n| u64::from(kept(length, first + 8 * n)) << (8 * n));
+        let mask = bytes.fold(0, |mask, byte| mask | byte);
+        let all = u64::MAX >> (64 - piece.size.bits());
+        short.push(match *abs {
+            _ if mask == 0 => AbstractValue::Const(0),
+            AbstractValue::Const(word) => AbstractValue::Const(word & mask as i64),
+            AbstractValue::Val(word) if mask != all => {
+                AbstractValue::Val(kept_bits(evaluator, word, mask, piece.size, out))
+            }
+            other => other,
+        });
+    }
+    Some(short)
+}
 
-    fn kept_bits(&mut self, word: Value, mask: u64, size: Size, out: Block) -> Value {
-        let mask = self.value(out, Op::Const { value: mask as i64 }, &[], Type::I64);
-        let op = Op::Alu { op: AluOp::And, width: Width::W64 };
-        self.value(out, op, &[word, mask], Type::int(size.bits()))
-    }
+fn kept_bits(evaluator: &mut PartialEvaluator<'_>, word: Value, mask: u64, size: Size, out: Block) -> Value {
+    let mask = evaluator.value(out, Op::Const { value: mask as i64 }, &[], Type::I64);
+    let op = Op::Alu { op: AluOp::And, width: Width::W64 };
+    evaluator.value(out, op, &[word, mask], Type::int(size.bits()))
 }
 
 #[cfg(test)]

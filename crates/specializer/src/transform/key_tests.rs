@@ -13,7 +13,7 @@ use smallvec::smallvec;
 
 use super::abstract_key::AbstractKey;
 use super::dead_lookup_elimination::{EliminationContext, PairedValue, PossibleResults};
-use super::decision_tree::DecisionCase;
+use super::decision_tree::{self, DecisionCase};
 use super::error::TransformError;
 use super::eval::{AbstractValue, AssumedResults, ValueBytes};
 use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, ResolvedKeyTest};
@@ -139,88 +139,91 @@ pub fn dead_lookups_after(
     spared.into_iter().map(|s| s.id).collect()
 }
 
-impl PartialEvaluator<'_> {
-    /// Emits the tests that stand before a lookup. Returns the block to continue in; `None` if the lookup
-    /// certainly finds nothing.
-    pub(super) fn tested(
-        &mut self,
-        inst: Inst,
-        looked: &LookupInst<'_>,
-        key: &AbstractKey,
-        at: CopyPosition,
-        env: &AbstractEnv,
-    ) -> Option<Block> {
-        let mut out = at.out;
-        for test in self.tests.get(&inst).cloned().unwrap_or_default() {
-            let ResolvedKeyTest { plan, lookup, word } = test;
-            let known = match word {
-                _ if lookup == inst => key.piece(plan.piece),
-                word => word.map(|word| env[word.index()]),
-            };
-            let word = match known {
-                Some(AbstractValue::Val(word)) if !self.assumed.contains_key(&lookup) => word,
-                Some(AbstractValue::Const(word)) if lookup == inst && plan.otherwise.is_none() => {
-                    let bits = u64::MAX >> (64 - plan.piece.size.bits());
-                    if plan.values.contains(&(word as u64 & bits)) {
-                        continue;
-                    }
-                    self.report.tests += 1;
-                    return None;
+/// Emits the tests that stand before a lookup. Returns the block to continue in; `None` if the lookup
+/// certainly finds nothing.
+pub(super) fn tested(
+    evaluator: &mut PartialEvaluator<'_>,
+    inst: Inst,
+    looked: &LookupInst<'_>,
+    key: &AbstractKey,
+    at: CopyPosition,
+    env: &AbstractEnv,
+) -> Option<Block> {
+    let mut out = at.out;
+    for test in evaluator.plans.tests.get(&inst).cloned().unwrap_or_default() {
+        let ResolvedKeyTest { plan, lookup, word } = test;
+        let known = match word {
+            _ if lookup == inst => key.piece(plan.piece),
+            word => word.map(|word| env[word.index()]),
+        };
+        let word = match known {
+            Some(AbstractValue::Val(word)) if !evaluator.assumed.contains_key(&lookup) => word,
+            Some(AbstractValue::Const(word)) if lookup == inst && plan.otherwise.is_none() => {
+                let bits = u64::MAX >> (64 - plan.piece.size.bits());
+                if plan.values.contains(&(word as u64 & bits)) {
+                    continue;
                 }
-                _ => continue,
-            };
-            let words = self.words(&[(word, plan.piece.size)], out);
-            let (passed, other) = (self.new_block(), self.new_block());
-            let row = |value: &u64| DecisionCase { key: smallvec![*value], heat: 0, target: passed };
-            self.exact(&words, plan.values.iter().map(row).collect(), out, other);
-            let mut without = env.clone();
-            self.assumed.insert(lookup, plan.otherwise.clone());
-            if let BlockContinuation::On(out) =
-                self.lookup(inst, looked, CopyPosition { out: other, ..at }, &mut without)
-            {
-                self.region(CopyPosition { next: at.next + 1, out, ..at }, without);
+                evaluator.report.tests += 1;
+                return None;
             }
-            self.assumed.remove(&lookup);
-            self.report.tests += 1;
-            out = passed;
+            _ => continue,
+        };
+        let words = decision_tree::words(evaluator, &[(word, plan.piece.size)], out);
+        let (passed, other) = (evaluator.new_block(), evaluator.new_block());
+        let row = |value: &u64| DecisionCase { key: smallvec![*value], heat: 0, target: passed };
+        decision_tree::exact(evaluator, &words, plan.values.iter().map(row).collect(), out, other);
+        let mut without = env.clone();
+        evaluator.assumed.insert(lookup, plan.otherwise.clone());
+        if let BlockContinuation::On(out) =
+            evaluator.lookup(inst, looked, CopyPosition { out: other, ..at }, &mut without)
+        {
+            evaluator.region(CopyPosition { next: at.next + 1, out, ..at }, without);
         }
-        Some(out)
+        evaluator.assumed.remove(&lookup);
+        evaluator.report.tests += 1;
+        out = passed;
     }
+    Some(out)
+}
 
-    /// Returns true if the result of a lookup makes no difference here.
-    pub(super) fn is_dead_lookup(&self, inst: Inst, block: Block, env: &AbstractEnv) -> bool {
-        // Of tables that may have changed, no more is believed.
-        let nothing = AssumedResults::default();
-        let (contents, fields, assumed) = match self.late {
-            true => (&UnknownContents as &dyn MapContents, &[][..], &nothing),
-            false => (self.contents, self.plan.fields.as_slice(), &self.assumed),
-        };
-        let outlook = EliminationContext {
-            module: self.module,
-            func: self.src,
-            cfg: &self.cfg,
-            contents,
-            fields,
-            assumed,
-        };
-        let before = |value: Value, held: &mut Vec<PossibleResults>| match env[value.index()] {
-            AbstractValue::Const(constant) => PairedValue::Const(constant),
-            AbstractValue::Ptr(id, at) => {
-                let known = &self.known[id];
-                let bytes = match &known.bytes {
-                    ValueBytes::One(bytes) if contents.constant(known.map, 0..bytes.len() as u32) => {
-                        Some(bytes.clone())
-                    }
-                    _ => None,
-                };
-                let or_null = matches!(known.bytes, ValueBytes::Unknown);
-                held.push(PossibleResults { values: vec![(known.map, bytes)], or_null, differs: false });
-                PairedValue::Found(held.len() - 1, at)
-            }
-            AbstractValue::Val(_) | AbstractValue::In(..) | AbstractValue::None => PairedValue::Same(value),
-        };
-        outlook.is_result_unused((block, inst), &before)
-    }
+/// Returns true if the result of a lookup makes no difference here.
+pub(super) fn is_dead_lookup(
+    evaluator: &PartialEvaluator<'_>,
+    inst: Inst,
+    block: Block,
+    env: &AbstractEnv,
+) -> bool {
+    // Of tables that may have changed, no more is believed.
+    let nothing = AssumedResults::default();
+    let (contents, fields, assumed) = match evaluator.mode.late {
+        true => (&UnknownContents as &dyn MapContents, &[][..], &nothing),
+        false => (evaluator.plans.contents, evaluator.plans.plan.fields.as_slice(), &evaluator.assumed),
+    };
+    let outlook = EliminationContext {
+        module: evaluator.original.module,
+        func: evaluator.original.src,
+        cfg: &evaluator.original.cfg,
+        contents,
+        fields,
+        assumed,
+    };
+    let before = |value: Value, held: &mut Vec<PossibleResults>| match env[value.index()] {
+        AbstractValue::Const(constant) => PairedValue::Const(constant),
+        AbstractValue::Ptr(id, at) => {
+            let known = &evaluator.lookups.known[id];
+            let bytes = match &known.bytes {
+                ValueBytes::One(bytes) if contents.constant(known.map, 0..bytes.len() as u32) => {
+                    Some(bytes.clone())
+                }
+                _ => None,
+            };
+            let or_null = matches!(known.bytes, ValueBytes::Unknown);
+            held.push(PossibleResults { values: vec![(known.map, bytes)], or_null, differs: false });
+            PairedValue::Found(held.len() - 1, at)
+        }
+        AbstractValue::Val(_) | AbstractValue::In(..) | AbstractValue::None => PairedValue::Same(value),
+    };
+    outlook.is_result_unused((block, inst), &before)
 }
 
 #[cfg(test)]

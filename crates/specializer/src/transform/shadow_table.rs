@@ -289,7 +289,7 @@ impl PartialEvaluator<'_> {
 
     /// Offset of the side that the packet reads; `None` if there is only one.
     fn side_of_twin(&mut self, room: ShadowCapacity, out: Block) -> Option<Value> {
-        let sides = self.plan.guard.map_or(1, |g| g.sides);
+        let sides = self.plans.plan.guard.map_or(1, |g| g.sides);
         let token = self.token.filter(|_| sides > 1)?;
         let side = self.masked(token, i64::from(sides) - 1, out);
         let size = self.value(out, Op::Const { value: room.bytes().into() }, &[], Type::I64);

@@ -1,9 +1,9 @@
 //! The specialised variant: a guard, then a copy of the function for what is known, then the original.
 
-use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, KeyPiece, MapDecl, MemFlags,
-    Module, Op, Prov, Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MapDecl, Module, Op, Prov,
+    Size, Type, Value, Width,
 };
 use millstream_isa::MapType;
 use millstream_isa::helpers::id;
@@ -11,15 +11,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::entry_cache::count_callees;
 use super::error::TransformError;
-use super::eval::{AbstractValue, MergedFields};
+use super::eval::AbstractValue;
 use super::key_tests::check_tests;
-use super::partial_eval::{AbstractEnv, CopyPosition, InnerSitePlans, PartialEvaluator};
+use super::partial_eval::{
+    AbstractEnv, AddressNeeds, CacheState, CopiedLookups, CopyMode, CopyPosition, EvaluationPlans,
+    InnerSitePlans, OriginalFunction, PartialEvaluator,
+};
 use super::plan::{
     FallbackTailCall, GuardCheck, InnerSitePlan, LookupEntry, LookupPlan, MapContents, NamedInnerMap,
     SitePlan, SpecializationPlan, TransformReport, UnknownContents,
 };
 use super::shadow_table::ShadowCapacity;
-use super::site::{LookupSite, SiteId, of_shape, sites};
+use super::site::{LookupSite, of_shape, sites};
 use super::volatile::{volatile, volatile_load};
 
 /// Replaces a prepared function by its variant for a plan.
@@ -44,41 +47,31 @@ pub fn specialize(
     // Each round finds at least one more lookup that must be made, and there are only so many.
     let (out, report) = loop {
         let mut copier = PartialEvaluator {
-            src,
-            module,
-            cfg: cfg.clone(),
-            dom: dom.clone(),
-            plan,
-            contents,
-            sites: by_inst.clone(),
-            within: within.clone(),
-            tests: tests.clone(),
+            original: OriginalFunction { src, module, cfg: cfg.clone(), dom: dom.clone() },
+            plans: EvaluationPlans {
+                plan,
+                contents,
+                sites: by_inst.clone(),
+                within: within.clone(),
+                tests: tests.clone(),
+            },
             assumed: FxHashMap::default(),
             out: shell(src),
             preds: SecondaryMap::new(),
-            known: PrimaryMap::new(),
-            merges: PrimaryMap::new(),
-            fields: MergedFields::default(),
+            lookups: CopiedLookups::default(),
             regions: Vec::new(),
-            addressed: &addressed,
-            missing: Vec::new(),
-            active: true,
+            addresses: AddressNeeds { addressed: &addressed, missing: Vec::new() },
+            mode: CopyMode { active: true, late: false, plain: false },
             report: TransformReport::default(),
             limit: plan.budget.code,
             token: None,
-            late: false,
-            plain: false,
             forced: FxHashMap::default(),
-            buckets: FxHashMap::default(),
             source: src.entry(),
-            backs: FxHashMap::default(),
-            counted: FxHashMap::default(),
-            slots: FxHashMap::default(),
-            traceless: FxHashSet::default(),
+            caching: CacheState::default(),
             loc: u32::MAX,
         };
-        copier.variant();
-        let missing = std::mem::take(&mut copier.missing);
+        variant(&mut copier);
+        let missing = std::mem::take(&mut copier.addresses.missing);
         if missing.is_empty() {
             break (copier.out, copier.report);
         }
@@ -224,131 +217,109 @@ fn shell(src: &Function) -> Function {
     out
 }
 
-impl PartialEvaluator<'_> {
-    /// Fills `out` with guard, specialised copy and original.
-    fn variant(&mut self) {
-        let entry = self.out.add_block();
-        let root = self.src.entry();
-        let mut env: AbstractEnv = vec![AbstractValue::None; self.src.defs.len()];
-        for &param in &self.src.blocks[root].params {
-            let value = self.out.add_param(entry, self.src.types[param]);
-            env[param.index()] = AbstractValue::Val(value);
-        }
-        let plan = self.plan;
-        let Some(guard) = &plan.guard else {
-            self.region(CopyPosition { block: root, next: 0, out: entry }, env);
-            return;
-        };
-        let (fast, stale) = (self.out.add_block(), self.out.add_block());
-        let (words, now) = self.guard(guard, entry, fast, stale);
-        let (fast, stamp) = self.stamped(guard, words, fast);
-        self.region(CopyPosition { block: root, next: 0, out: fast }, env.clone());
-        let stale = self.stand_in(guard, now, stale);
-        self.count_missed(guard, stale);
-        self.active = false;
-        self.contents = &UnknownContents;
-        self.region(CopyPosition { block: root, next: 0, out: stale }, env);
-        // The layout decides what falls through: what is hardly ever done goes last.
-        if let Some(stamp) = stamp {
-            self.out.layout.retain(|&b| b != stamp);
-            self.out.layout.push(stamp);
-        }
+/// Fills `out` with guard, specialised copy and original.
+fn variant(evaluator: &mut PartialEvaluator<'_>) {
+    let entry = evaluator.out.add_block();
+    let root = evaluator.original.src.entry();
+    let mut env: AbstractEnv = vec![AbstractValue::None; evaluator.original.src.defs.len()];
+    for &param in &evaluator.original.src.blocks[root].params {
+        let value = evaluator.out.add_param(entry, evaluator.original.src.types[param]);
+        env[param.index()] = AbstractValue::Val(value);
     }
+    let plan = evaluator.plans.plan;
+    let Some(guard) = &plan.guard else {
+        evaluator.region(CopyPosition { block: root, next: 0, out: entry }, env);
+        return;
+    };
+    let (fast, stale) = (evaluator.out.add_block(), evaluator.out.add_block());
+    let (words, now) = check_state(evaluator, guard, entry, fast, stale);
+    let (fast, stamp) = stamped(evaluator, guard, words, fast);
+    evaluator.region(CopyPosition { block: root, next: 0, out: fast }, env.clone());
+    let stale = stand_in(evaluator, guard, now, stale);
+    count_missed(evaluator, guard, stale);
+    evaluator.mode.active = false;
+    evaluator.plans.contents = &UnknownContents;
+    evaluator.region(CopyPosition { block: root, next: 0, out: stale }, env);
+    // The layout decides what falls through: what is hardly ever done goes last.
+    if let Some(stamp) = stamp {
+        evaluator.out.layout.retain(|&b| b != stamp);
+        evaluator.out.layout.push(stamp);
+    }
+}
 
-    /// Compares the token. Returns the address of the guard's words, and the generation that may run.
-    fn guard(&mut self, guard: &GuardCheck, entry: Block, fast: Block, stale: Block) -> (Value, Value) {
-        let words = self.guard_word(guard, 0, entry);
-        let generation = self.constant(guard.generation.into(), entry);
-        let whole = guard.sides > 1 || !self.plan.spared.is_empty();
-        let now = if whole {
-            let token = self.value(entry, volatile_load(guard.offset), &[words], Type::I64);
-            self.token = Some(token);
-            self.by(AluOp::Rsh, token, 32, entry)
-        } else {
-            let offset = guard.offset as i32 + 4;
-            let half = Op::Load { size: Size::W, sext: false, offset, flags: volatile() };
-            self.value(entry, half, &[words], Type::I32)
-        };
-        let targets = [BlockCall::new(stale), BlockCall::new(fast)];
-        let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
-        self.emit(entry, branch, &[now, generation], &targets, Type::Any);
-        (words, now)
-    }
+/// Compares the token. Returns the address of the guard's words, and the generation that may run.
+fn check_state(
+    evaluator: &mut PartialEvaluator<'_>,
+    guard: &GuardCheck,
+    entry: Block,
+    fast: Block,
+    stale: Block,
+) -> (Value, Value) {
+    let words = evaluator.guard_word(guard, 0, entry);
+    let generation = evaluator.constant(guard.generation.into(), entry);
+    let whole = guard.sides > 1 || !evaluator.plans.plan.spared.is_empty();
+    let now = if whole {
+        let token = evaluator.value(entry, volatile_load(guard.offset), &[words], Type::I64);
+        evaluator.token = Some(token);
+        evaluator.by(AluOp::Rsh, token, 32, entry)
+    } else {
+        let offset = guard.offset as i32 + 4;
+        let half = Op::Load { size: Size::W, sext: false, offset, flags: volatile() };
+        evaluator.value(entry, half, &[words], Type::I32)
+    };
+    let targets = [BlockCall::new(stale), BlockCall::new(fast)];
+    let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
+    evaluator.emit(entry, branch, &[now, generation], &targets, Type::Any);
+    (words, now)
+}
 
-    /// Records the time of the first packet: a load and a branch. Returns the block to continue in, and the
-    /// one that writes.
-    fn stamped(&mut self, guard: &GuardCheck, words: Value, fast: Block) -> (Block, Option<Block>) {
-        let Some(offset) = guard.first_packet else { return (fast, None) };
-        let (stamp, on) = (self.out.add_block(), self.out.add_block());
-        let time = self.value(fast, volatile_load(offset), &[words], Type::I64);
-        let zero = self.constant(0, fast);
-        let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
-        let targets = [BlockCall::new(stamp), BlockCall::new(on)];
-        self.emit(fast, branch, &[time, zero], &targets, Type::Any);
-        let now = self.value(stamp, Op::Helper { id: id::KTIME_GET_NS }, &[], Type::I64);
-        let store = Op::Store { size: Size::Dw, offset: offset as i32, flags: volatile() };
-        self.emit(stamp, store, &[words, now], &[], Type::Any);
-        self.emit(stamp, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
-        (on, Some(stamp))
-    }
+/// Records the time of the first packet: a load and a branch. Returns the block to continue in, and the
+/// one that writes.
+fn stamped(
+    evaluator: &mut PartialEvaluator<'_>,
+    guard: &GuardCheck,
+    words: Value,
+    fast: Block,
+) -> (Block, Option<Block>) {
+    let Some(offset) = guard.first_packet else { return (fast, None) };
+    let (stamp, on) = (evaluator.out.add_block(), evaluator.out.add_block());
+    let time = evaluator.value(fast, volatile_load(offset), &[words], Type::I64);
+    let zero = evaluator.constant(0, fast);
+    let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+    let targets = [BlockCall::new(stamp), BlockCall::new(on)];
+    evaluator.emit(fast, branch, &[time, zero], &targets, Type::Any);
+    let now = evaluator.value(stamp, Op::Helper { id: id::KTIME_GET_NS }, &[], Type::I64);
+    let store = Op::Store { size: Size::Dw, offset: offset as i32, flags: volatile() };
+    evaluator.emit(stamp, store, &[words, now], &[], Type::Any);
+    evaluator.emit(stamp, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
+    (on, Some(stamp))
+}
 
-    fn count_missed(&mut self, guard: &GuardCheck, stale: Block) {
-        let Some(offset) = guard.missed else { return };
-        let address = self.guard_word(guard, offset, stale);
-        let one = self.constant(1, stale);
-        let add = Op::Atomic { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
-        self.emit(stale, add, &[address, one], &[], Type::Any);
-    }
+fn count_missed(evaluator: &mut PartialEvaluator<'_>, guard: &GuardCheck, stale: Block) {
+    let Some(offset) = guard.missed else { return };
+    let address = evaluator.guard_word(guard, offset, stale);
+    let one = evaluator.constant(1, stale);
+    let add = Op::Atomic { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
+    evaluator.emit(stale, add, &[address, one], &[], Type::Any);
+}
 
-    /// Counts a lookup whose key is not among the hot ones, per CPU; returns the block to continue in.
-    pub(super) fn count_miss(&mut self, site: SiteId, out: Block) -> Block {
-        let Some(map) = self.plan.guard.and_then(|g| g.misses) else { return out };
-        let (count, on) = (self.new_block(), self.new_block());
-        let number = self.constant(site.0.into(), out);
-        let key = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();
-        let lookup = Op::MapLookup { map, key };
-        let address = self.value(out, lookup, &[number], Type::Ptr(Prov::MapValueOrNull(map)));
-        let zero = self.constant(0, out);
-        let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
-        self.emit(out, branch, &[address, zero], &[BlockCall::new(on), BlockCall::new(count)], Type::Any);
-        let load = Op::Load { size: Size::Dw, sext: false, offset: 0, flags: MemFlags::default() };
-        let before = self.value(count, load, &[address], Type::I64);
-        let one = self.constant(1, count);
-        let add = Op::Alu { op: AluOp::Add, width: Width::W64 };
-        let after = self.value(count, add, &[before, one], Type::I64);
-        let store = Op::Store { size: Size::Dw, offset: 0, flags: MemFlags::default() };
-        self.emit(count, store, &[address, after], &[], Type::Any);
-        self.emit(count, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
-        on
-    }
-
-    pub(super) fn guard_word(&mut self, guard: &GuardCheck, offset: u32, out: Block) -> Value {
-        let map = guard.map;
-        self.value(out, Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
-    }
-
-    pub(super) fn constant(&mut self, value: i64, out: Block) -> Value {
-        self.value(out, Op::Const { value }, &[], Type::I64)
-    }
-
-    /// Passes the packet to the stand-in generation, if that is the one that may run `now`. Returns the block
-    /// to continue in if it is not, or if the call fails.
-    fn stand_in(&mut self, guard: &GuardCheck, now: Value, stale: Block) -> Block {
-        let Some(FallbackTailCall { array, offset }) = guard.stand_in else { return stale };
-        let Some(&ctx) = self.out.blocks[self.out.entry()].params.first() else { return stale };
-        let (call, on) = (self.out.add_block(), self.out.add_block());
-        let words = self.guard_word(guard, offset, stale);
-        let half = |at| Op::Load { size: Size::W, sext: false, offset: at, flags: volatile() };
-        let generation = self.value(stale, half(4), &[words], Type::I32);
-        let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
-        let targets = [BlockCall::new(call), BlockCall::new(on)];
-        self.emit(stale, branch, &[now, generation], &targets, Type::Any);
-        // No constant: the kernel would have to change machine code for each program that it puts there.
-        let slot = self.value(call, half(0), &[words], Type::I32);
-        let array = self.value(call, Op::MapAddr { map: array }, &[], Type::Ptr(Prov::Map(array)));
-        let args: [Value; 3] = [ctx, array, slot];
-        self.value(call, Op::Helper { id: id::TAIL_CALL }, &args, Type::Any);
-        self.emit(call, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
-        on
-    }
+/// Passes the packet to the stand-in generation, if that is the one that may run `now`. Returns the block
+/// to continue in if it is not, or if the call fails.
+fn stand_in(evaluator: &mut PartialEvaluator<'_>, guard: &GuardCheck, now: Value, stale: Block) -> Block {
+    let Some(FallbackTailCall { array, offset }) = guard.stand_in else { return stale };
+    let Some(&ctx) = evaluator.out.blocks[evaluator.out.entry()].params.first() else { return stale };
+    let (call, on) = (evaluator.out.add_block(), evaluator.out.add_block());
+    let words = evaluator.guard_word(guard, offset, stale);
+    let half = |at| Op::Load { size: Size::W, sext: false, offset: at, flags: volatile() };
+    let generation = evaluator.value(stale, half(4), &[words], Type::I32);
+    let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+    let targets = [BlockCall::new(call), BlockCall::new(on)];
+    evaluator.emit(stale, branch, &[now, generation], &targets, Type::Any);
+    // No constant: the kernel would have to change machine code for each program that it puts there.
+    let slot = evaluator.value(call, half(0), &[words], Type::I32);
+    let array = evaluator.value(call, Op::MapAddr { map: array }, &[], Type::Ptr(Prov::Map(array)));
+    let args: [Value; 3] = [ctx, array, slot];
+    evaluator.value(call, Op::Helper { id: id::TAIL_CALL }, &args, Type::Any);
+    evaluator.emit(call, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
+    on
 }

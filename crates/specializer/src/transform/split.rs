@@ -14,7 +14,6 @@ use super::abstract_key::{AbstractKey, KeyKnown, KeySource, constant_pieces, key
 use super::cache_layout::whole_words;
 use super::decision_tree::DecisionCase;
 use super::eval::{AbstractValue, LookupValue, MergeId, MergedField, ValueAddress, ValueBytes, read};
-use super::lpm;
 use super::matcher::{KeyGroup, KeyMatcher, MatchMethod, full_length, groups, indices};
 use super::partial_eval::{
     AbstractEnv, BlockContinuation, CopyPosition, MergePoint, PartialEvaluator, is_single, pieces_of,
@@ -25,6 +24,7 @@ use super::plan::{LookupEntry, LookupPlan, SitePlan, SiteReport};
 use super::shadow_table::{ShadowCapacity, TrieAccess};
 use super::site::{LookupInst, LookupKey};
 use super::stack_key::{self, StoredPiece};
+use super::{decision_tree, fixed_length_prefixes, key_tests, lpm, partial_deopt};
 
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
@@ -56,20 +56,20 @@ impl PartialEvaluator<'_> {
         env: &mut AbstractEnv,
     ) -> BlockContinuation {
         let map = looked.map;
-        if let Some(found) = self.assumed.get(&inst).filter(|_| !self.late).cloned() {
+        if let Some(found) = self.assumed.get(&inst).filter(|_| !self.mode.late).cloned() {
             let key = self.key(inst, looked, at, env);
             return self.found(inst, map, found, &key, at, env);
         }
-        if self.is_dead_lookup(inst, at.block, env) {
+        if key_tests::is_dead_lookup(self, inst, at.block, env) {
             self.report.needless += 1;
             self.define(inst, AbstractValue::Const(0), env);
             return BlockContinuation::On(at.out);
         }
         let key = self.key(inst, looked, at, env);
         match (&key.known, &key.given) {
-            _ if self.late => {}
+            _ if self.mode.late => {}
             (KeyKnown::Constant(bytes), _) => {
-                if let Some(found) = self.contents.lookup(map, bytes)
+                if let Some(found) = self.plans.contents.lookup(map, bytes)
                     && self.can_be_named(map, found.as_deref())
                 {
                     self.report.folded_lookups += 1;
@@ -82,9 +82,9 @@ impl PartialEvaluator<'_> {
                 }
             }
             (KeyKnown::No, KeySource::Values(..) | KeySource::Stack(..)) => {
-                let may = !self.plain && !too_deep(&self.regions);
+                let may = !self.mode.plain && !too_deep(&self.regions);
                 if may {
-                    match self.tested(inst, looked, &key, at, env) {
+                    match key_tests::tested(self, inst, looked, &key, at, env) {
                         Some(out) => at.out = out,
                         None => {
                             self.define(inst, AbstractValue::Const(0), env);
@@ -102,10 +102,15 @@ impl PartialEvaluator<'_> {
             (KeyKnown::No, KeySource::Pointer(_)) => {}
         }
         let result = self.residual_lookup(inst, map, &key, at.out);
-        let abs = if !self.late && self.plan.fields.iter().any(|f| f.map == map) {
+        let abs = if !self.mode.late && self.plans.plan.fields.iter().any(|f| f.map == map) {
             let address = ValueAddress::Held(result);
             AbstractValue::Ptr(
-                self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Unknown, address }),
+                self.lookups.known.push(LookupValue {
+                    map,
+                    origin: inst,
+                    bytes: ValueBytes::Unknown,
+                    address,
+                }),
                 0,
             )
         } else {
@@ -116,7 +121,7 @@ impl PartialEvaluator<'_> {
     }
 
     pub(super) fn define(&self, inst: Inst, abs: AbstractValue, env: &mut AbstractEnv) {
-        if let Some(result) = self.src.result(inst) {
+        if let Some(result) = self.original.src.result(inst) {
             env[result.index()] = abs;
         }
     }
@@ -128,11 +133,11 @@ impl PartialEvaluator<'_> {
         at: CopyPosition,
         env: &AbstractEnv,
     ) -> AbstractKey {
-        let size = self.module.maps[looked.map].key_size;
+        let size = self.original.module.maps[looked.map].key_size;
         let (given, known) = match looked.key {
             LookupKey::Values(layout) => {
                 let args: SmallVec<[AbstractValue; 4]> =
-                    self.src.insts[inst].args.iter().map(|v| env[v.index()]).collect();
+                    self.original.src.insts[inst].args.iter().map(|v| env[v.index()]).collect();
                 let known = self.assembled(layout, &args, size);
                 (KeySource::Values(layout.clone(), args), known)
             }
@@ -140,8 +145,13 @@ impl PartialEvaluator<'_> {
                 let abs = env[p.index()];
                 if self.planned(inst, looked.map).is_some()
                     && let AbstractValue::Val(pointer) = abs
-                    && let Some(pieces) =
-                        stack_key::on_stack(self.src, (&self.cfg, &self.dom), at.block, inst, size)
+                    && let Some(pieces) = stack_key::on_stack(
+                        self.original.src,
+                        (&self.original.cfg, &self.original.dom),
+                        at.block,
+                        inst,
+                        size,
+                    )
                 {
                     self.read_back(pointer, &pieces, size, at.out, env)
                 } else {
@@ -184,10 +194,10 @@ impl PartialEvaluator<'_> {
             return None;
         }
         let field = |abs: &AbstractValue| match abs {
-            AbstractValue::Val(v) => self.fields.of_value.get(v).copied(),
+            AbstractValue::Val(v) => self.lookups.fields.of_value.get(v).copied(),
             _ => None,
         };
-        let merged = args.iter().find_map(field).and_then(|f| match &self.known[f.known].bytes {
+        let merged = args.iter().find_map(field).and_then(|f| match &self.lookups.known[f.known].bytes {
             ValueBytes::Merged(merge, all) => Some((*merge, all.len())),
             _ => None,
         });
@@ -208,7 +218,7 @@ impl PartialEvaluator<'_> {
 
     /// A field of the n-th of merged values.
     fn field_of(&self, field: MergedField, n: usize) -> Option<i64> {
-        match &self.known[field.known].bytes {
+        match &self.lookups.known[field.known].bytes {
             ValueBytes::Merged(_, all) => read(all.get(n)?, field.offset, field.size, field.sext),
             ValueBytes::One(bytes) => read(bytes, field.offset, field.size, field.sext),
             ValueBytes::Unknown | ValueBytes::There | ValueBytes::Copy(_) | ValueBytes::Held(_) => None,
@@ -220,8 +230,8 @@ impl PartialEvaluator<'_> {
         let AbstractValue::Ptr(id, at) = abs else { return None };
         let start = u32::try_from(at).ok()?;
         let range = start..start.checked_add(size)?;
-        let known = &self.known[id];
-        if !self.contents.constant(known.map, range.clone()) {
+        let known = &self.lookups.known[id];
+        if !self.plans.contents.constant(known.map, range.clone()) {
             return None;
         }
         let part = |bytes: &Vec<u8>| bytes.get(range.start as usize..range.end as usize).map(<[u8]>::to_vec);
@@ -249,8 +259,12 @@ impl PartialEvaluator<'_> {
             return BlockContinuation::On(at.out);
         };
         let (address, out) = self.address_of(inst, map, &bytes, key, at, env);
-        let known =
-            self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::One(bytes), address });
+        let known = self.lookups.known.push(LookupValue {
+            map,
+            origin: inst,
+            bytes: ValueBytes::One(bytes),
+            address,
+        });
         self.define(inst, AbstractValue::Ptr(known, 0), env);
         BlockContinuation::On(out)
     }
@@ -258,11 +272,11 @@ impl PartialEvaluator<'_> {
     /// Returns true if code can do without a lookup with this result: in a map of maps, only if a map stands
     /// for the inner one.
     fn can_be_named(&self, map: Map, found: Option<&[u8]>) -> bool {
-        !self.is_outer(map) || found.is_none_or(|value| self.plan.inside(map, value).is_some())
+        !self.is_outer(map) || found.is_none_or(|value| self.plans.plan.inside(map, value).is_some())
     }
 
     fn is_outer(&self, map: Map) -> bool {
-        self.module.maps[map].inner.is_some()
+        self.original.module.maps[map].inner.is_some()
     }
 
     /// Finds the source of the address of a value that is known to exist; also returns the block to continue
@@ -279,13 +293,13 @@ impl PartialEvaluator<'_> {
         at: CopyPosition,
         env: &AbstractEnv,
     ) -> (ValueAddress, Block) {
-        if let Some(inside) = self.plan.inside(map, value) {
+        if let Some(inside) = self.plans.plan.inside(map, value) {
             return (ValueAddress::Inside(inside), at.out);
         }
-        if is_single(self.module, map) {
+        if is_single(self.original.module, map) {
             return (ValueAddress::Direct, at.out);
         }
-        if !self.addressed.contains(&inst) {
+        if !self.addresses.addressed.contains(&inst) {
             return (ValueAddress::None, at.out);
         }
         let value = self.residual_lookup(inst, map, key, at.out);
@@ -312,18 +326,20 @@ impl PartialEvaluator<'_> {
         if self.is_outer(map) {
             return None;
         }
-        let found: Option<Vec<Option<Vec<u8>>>> = keys.iter().map(|k| self.contents.lookup(map, k)).collect();
+        let found: Option<Vec<Option<Vec<u8>>>> =
+            keys.iter().map(|k| self.plans.contents.lookup(map, k)).collect();
         let found = found?;
         if found.iter().all(Option::is_none) {
             self.define(inst, AbstractValue::Const(0), env);
             return Some(BlockContinuation::On(at.out));
         }
         let values: Vec<Vec<u8>> = found.into_iter().collect::<Option<_>>()?;
-        if self.addressed.contains(&inst) && !is_single(self.module, map) {
+        if self.addresses.addressed.contains(&inst) && !is_single(self.original.module, map) {
             return None;
         }
-        let address = if is_single(self.module, map) { ValueAddress::Direct } else { ValueAddress::None };
-        let known = self.known.push(LookupValue {
+        let address =
+            if is_single(self.original.module, map) { ValueAddress::Direct } else { ValueAddress::None };
+        let known = self.lookups.known.push(LookupValue {
             map,
             origin: inst,
             bytes: ValueBytes::Merged(merge, values),
@@ -336,9 +352,9 @@ impl PartialEvaluator<'_> {
 
     /// The lookup itself.
     pub(super) fn residual_lookup(&mut self, inst: Inst, map: Map, key: &AbstractKey, out: Block) -> Value {
-        let result = self.src.result(inst);
-        let ty = result.map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
-        let size = self.module.maps[map].key_size;
+        let result = self.original.src.result(inst);
+        let ty = result.map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.original.src.types[v]);
+        let size = self.original.module.maps[map].key_size;
         let (layout, args) = match (&key.known, &key.given) {
             (_, KeySource::Stack(abs, ..) | KeySource::Pointer(abs)) if key.object.is_some() => {
                 return self.pointer_lookup(map, key.object, *abs, ty, out);
@@ -415,7 +431,7 @@ impl PartialEvaluator<'_> {
             LookupPlan::Walked => return None,
             LookupPlan::Hot(_) | LookupPlan::Twin { .. } | LookupPlan::OneLength { .. } => false,
         };
-        let decl = &self.module.maps[map];
+        let decl = &self.original.module.maps[map];
         let (entries, twin) = match &site.lookup {
             LookupPlan::Whole(entries) | LookupPlan::Hot(entries) => (entries.as_slice(), None),
             LookupPlan::Twin { map: twin, hot } => (hot.as_slice(), Some((*twin, None))),
@@ -423,10 +439,10 @@ impl PartialEvaluator<'_> {
             LookupPlan::Empty | LookupPlan::Cached | LookupPlan::Walked => return None,
         };
         let twin = match twin {
-            Some(_) if self.addressed.contains(&inst) => return None,
+            Some(_) if self.addresses.addressed.contains(&inst) => return None,
             Some((twin, length)) => {
-                let sides = self.plan.guard.map_or(1, |g| g.sides);
-                Some((twin, ShadowCapacity::of(decl, &self.module.maps[twin], sides, length)?))
+                let sides = self.plans.plan.guard.map_or(1, |g| g.sides);
+                Some((twin, ShadowCapacity::of(decl, &self.original.module.maps[twin], sides, length)?))
             }
             None => None,
         };
@@ -444,14 +460,15 @@ impl PartialEvaluator<'_> {
                 Some(ShadowAccess::Rows(map, shape))
             }
             Some((map, ShadowCapacity::OneLength(shape, length))) if whole_words(layout) => {
-                let words = self.shortened(layout, args, (decl.key_size, length), at.out)?;
+                let words =
+                    fixed_length_prefixes::shortened(self, layout, args, (decl.key_size, length), at.out)?;
                 Some(ShadowAccess::OneLength(map, shape, words))
             }
             Some(_) => return None,
             None => None,
         };
-        let matcher = KeyMatcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
-        let asked = twin.as_ref().and_then(|_| self.emit_deopt_test(map, at.out));
+        let matcher = KeyMatcher::new(decl, layout, args, whole, entries, self.plans.plan.budget.tests)?;
+        let asked = twin.as_ref().and_then(|_| partial_deopt::emit_deopt_test(self, map, at.out));
         let at = asked.map_or(at, |[in_step, _]| CopyPosition { out: in_step, ..at });
         let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
         let groups = groups(&matcher.entries);
@@ -517,8 +534,15 @@ impl PartialEvaluator<'_> {
         let it = self.out.add_param(found, ty);
         self.emit(held, Op::Jump {}, &[], &[BlockCall::with(found, [value])], Type::Any);
         if let Some(made) = made {
-            let (entry, there) =
-                self.emit_map_lookup(inst, map, key, absent, CopyPosition { out: made, ..at }, env);
+            let (entry, there) = partial_deopt::emit_map_lookup(
+                self,
+                inst,
+                map,
+                key,
+                absent,
+                CopyPosition { out: made, ..at },
+                env,
+            );
             let entry = self.as_in_twin(twin, entry, ty, there);
             self.emit(there, Op::Jump {}, &[], &[BlockCall::with(found, [entry])], Type::Any);
         }
@@ -532,7 +556,7 @@ impl PartialEvaluator<'_> {
                 (ValueBytes::Copy(it), ValueAddress::None)
             }
         };
-        let known = self.known.push(LookupValue { map, origin: inst, bytes, address });
+        let known = self.lookups.known.push(LookupValue { map, origin: inst, bytes, address });
         self.define(inst, AbstractValue::Ptr(known, 0), env);
         Some(found)
     }
@@ -626,8 +650,8 @@ impl PartialEvaluator<'_> {
         let mergeable = |n: &usize| groups[*n].value.is_some();
         // Calls with one of several maps are slower, each by a table of functions, than with one that is
         // known.
-        let keeps_lookup =
-            self.is_outer(map) || self.addressed.contains(&inst) && !is_single(self.module, map);
+        let keeps_lookup = self.is_outer(map)
+            || self.addresses.addressed.contains(&inst) && !is_single(self.original.module, map);
         let (merged, dropped): (Vec<usize>, Vec<usize>) =
             rest.into_iter().partition(|n| mergeable(n) && !keeps_lookup);
         report.merged = merged.iter().map(|&n| groups[n].entries.len() as u32).sum();
@@ -658,7 +682,7 @@ impl PartialEvaluator<'_> {
         };
         let (address, out) = self.address_of(inst, map, value, key, at, &env);
         let known = LookupValue { map, origin: inst, bytes: ValueBytes::One(value.to_vec()), address };
-        let known = self.known.push(known);
+        let known = self.lookups.known.push(known);
         self.define(inst, AbstractValue::Ptr(known, 0), &mut env);
         self.region(CopyPosition { next: at.next + 1, out, ..at }, env);
         start
@@ -677,11 +701,12 @@ impl PartialEvaluator<'_> {
         leaves: &mut [Option<Block>],
     ) {
         let head = self.new_block();
-        let merge = self.merges.push(MergePoint { head });
+        let merge = self.lookups.merges.push(MergePoint { head });
         let values = merged.iter().map(|&n| groups[n].value.unwrap_or_default().to_vec()).collect();
-        let address = if is_single(self.module, map) { ValueAddress::Direct } else { ValueAddress::None };
+        let address =
+            if is_single(self.original.module, map) { ValueAddress::Direct } else { ValueAddress::None };
         let known = LookupValue { map, origin: inst, bytes: ValueBytes::Merged(merge, values), address };
-        let known = self.known.push(known);
+        let known = self.lookups.known.push(known);
         let mut env = env.clone();
         self.define(inst, AbstractValue::Ptr(known, 0), &mut env);
         // No room is left: lookups inside stay as they are unless their keys are known.
@@ -695,8 +720,11 @@ impl PartialEvaluator<'_> {
 
     /// From a block for each of merged values to their common copy, with the fields that this one takes.
     pub(super) fn lead_to(&mut self, head: Block, starts: &[Block]) {
-        let fields: Vec<Option<MergedField>> =
-            self.out.blocks[head].params.iter().map(|p| self.fields.of_value.get(p).copied()).collect();
+        let fields: Vec<Option<MergedField>> = self.out.blocks[head]
+            .params
+            .iter()
+            .map(|p| self.lookups.fields.of_value.get(p).copied())
+            .collect();
         for (n, &start) in starts.iter().enumerate() {
             let args: Vec<Value> = fields
                 .iter()
@@ -721,14 +749,14 @@ impl PartialEvaluator<'_> {
         let by_value: FxHashMap<Option<&[u8]>, Option<Block>> =
             groups.iter().zip(leaves).map(|(g, leaf)| (g.value, *leaf)).collect();
         let target = |entry: &LookupEntry| by_value.get(&entry.value.as_deref()).copied().flatten();
-        let words = self.words(&matcher.words, out);
+        let words = decision_tree::words(self, &matcher.words, out);
         if let MatchMethod::Prefixes = matcher.how {
             let prefixes = matcher.entries.iter().map(|e| (*e, target(e).unwrap_or(default)));
             let intervals = lpm::intervals(prefixes, default);
             let (word, size) = words[0];
             let op = Op::Swap { kind: SwapKind::ToBe, bits: size.bits() as u8 };
             let word = self.value(out, op, &[word], Type::int(size.bits()));
-            return self.intervals((word, size), &intervals, out);
+            return decision_tree::intervals(self, (word, size), &intervals, out);
         }
         let rows = matcher.entries.iter().filter_map(|e| {
             let key = matcher
@@ -741,10 +769,10 @@ impl PartialEvaluator<'_> {
         if let MatchMethod::Indices = matcher.how {
             rows.sort_by_key(|r| r.key[0]);
             let intervals = indices(&rows, default);
-            return self.intervals(words[0], &intervals, out);
+            return decision_tree::intervals(self, words[0], &intervals, out);
         }
         let mut seen = rustc_hash::FxHashSet::default();
         rows.retain(|r| seen.insert(r.key.clone()));
-        self.exact(&words, rows, out, default);
+        decision_tree::exact(self, &words, rows, out, default);
     }
 }

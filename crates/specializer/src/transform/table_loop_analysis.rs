@@ -131,53 +131,46 @@ pub fn is_table_loop_lookup(module: &Module, site: &LookupSite) -> bool {
     body.len() > 1 && body.contains(&site.block) || func.targets(header).iter().any(|t| t.block == header)
 }
 
-impl PartialEvaluator<'_> {
-    /// The blocks of the loop with this header.
-    pub(super) fn loop_of(&self, header: Block) -> FxHashSet<Block> {
-        loop_of(&self.cfg, header)
-    }
-
-    /// The turns of a loop that matter, in their order. `env` describes values before the first one. `None`
-    /// if there are no such turns.
-    pub(super) fn turns(
-        &self,
-        header: Block,
-        body: &FxHashSet<Block>,
-        env: &AbstractEnv,
-    ) -> Option<Vec<LoopIteration>> {
-        let blocks = body.iter().map(|block| &self.src.blocks[*block]);
-        let results = |insts: &[Inst]| -> Vec<Value> {
-            insts.iter().filter_map(|inst| self.src.result(*inst)).collect()
-        };
-        let inside = blocks.flat_map(|b| b.params.iter().copied().chain(results(&b.insts))).collect();
-        let mut walk =
-            LoopEvaluator { copier: self, env, header, body, inside, found: Vec::new(), steps: STEPS };
-        let first: Vec<SymbolicValue> =
-            self.src.blocks[header].params.iter().map(|param| walk.before(*param)).collect();
-        let mut params = first.clone();
-        let mut turns = Vec::new();
-        for _ in 0..TURNS {
-            let abs = walk.abs(&params, &first)?;
-            let IterationOutcome { next, passes, needs, path, is_open } = walk.turn(&params);
-            if walk.steps == 0 {
-                break;
-            }
-            let may_pass = next.is_some() && !needs.is_empty();
-            if !passes {
-                turns.push(LoopIteration { params: abs, needs, path, may_pass, is_open });
-            }
-            match next.filter(|_| passes || may_pass) {
-                Some(next) if next == params => break,
-                Some(next) => params = next,
-                None => return Some(turns),
-            }
+/// The turns of a loop that matter, in their order. `env` describes values before the first one. `None`
+/// if there are no such turns.
+pub(super) fn turns(
+    evaluator: &PartialEvaluator<'_>,
+    header: Block,
+    body: &FxHashSet<Block>,
+    env: &AbstractEnv,
+) -> Option<Vec<LoopIteration>> {
+    let blocks = body.iter().map(|block| &evaluator.original.src.blocks[*block]);
+    let results = |insts: &[Inst]| -> Vec<Value> {
+        insts.iter().filter_map(|inst| evaluator.original.src.result(*inst)).collect()
+    };
+    let inside = blocks.flat_map(|b| b.params.iter().copied().chain(results(&b.insts))).collect();
+    let mut walk =
+        LoopEvaluator { copier: evaluator, env, header, body, inside, found: Vec::new(), steps: STEPS };
+    let first: Vec<SymbolicValue> =
+        evaluator.original.src.blocks[header].params.iter().map(|param| walk.before(*param)).collect();
+    let mut params = first.clone();
+    let mut turns = Vec::new();
+    for _ in 0..TURNS {
+        let abs = walk.abs(&params, &first)?;
+        let IterationOutcome { next, passes, needs, path, is_open } = walk.turn(&params);
+        if walk.steps == 0 {
+            break;
         }
-        // What is beyond the limits is left to the loop itself.
-        let params = walk.abs(&params, &first)?;
-        let (needs, path) = (Vec::new(), Vec::new());
-        turns.push(LoopIteration { params, needs, path, may_pass: false, is_open: true });
-        Some(turns)
+        let may_pass = next.is_some() && !needs.is_empty();
+        if !passes {
+            turns.push(LoopIteration { params: abs, needs, path, may_pass, is_open });
+        }
+        match next.filter(|_| passes || may_pass) {
+            Some(next) if next == params => break,
+            Some(next) => params = next,
+            None => return Some(turns),
+        }
     }
+    // What is beyond the limits is left to the loop itself.
+    let params = walk.abs(&params, &first)?;
+    let (needs, path) = (Vec::new(), Vec::new());
+    turns.push(LoopIteration { params, needs, path, may_pass: false, is_open: true });
+    Some(turns)
 }
 
 impl LoopEvaluator<'_, '_> {
@@ -185,10 +178,12 @@ impl LoopEvaluator<'_, '_> {
     fn before(&self, value: Value) -> SymbolicValue {
         match self.env[value.index()] {
             AbstractValue::Const(constant) => SymbolicValue::Const(constant as u64),
-            AbstractValue::Ptr(id, at) if matches!(self.copier.known[id].bytes, ValueBytes::One(_)) => {
+            AbstractValue::Ptr(id, at)
+                if matches!(self.copier.lookups.known[id].bytes, ValueBytes::One(_)) =>
+            {
                 SymbolicValue::Known(id, at)
             }
-            AbstractValue::Val(_) => match self.copier.src.types[value].int_bits() {
+            AbstractValue::Val(_) => match self.copier.original.src.types[value].int_bits() {
                 Some(bits) => SymbolicValue::Bits(Rc::new(SymbolicWord::word(value, bits))),
                 None => SymbolicValue::Before(value),
             },
@@ -198,11 +193,11 @@ impl LoopEvaluator<'_, '_> {
 
     /// The parameters of the header, as the copy has them in a later turn.
     fn abs(&self, now: &[SymbolicValue], first: &[SymbolicValue]) -> Option<Vec<AbstractValue>> {
-        let params = &self.copier.src.blocks[self.header].params;
+        let params = &self.copier.original.src.blocks[self.header].params;
         let abs = |(param, (now, first)): (&Value, (&SymbolicValue, &SymbolicValue))| match now {
             SymbolicValue::Const(constant) => Some(AbstractValue::Const(*constant as i64)),
             SymbolicValue::Known(id, at)
-                if matches!(self.copier.known[*id].address, ValueAddress::Direct) =>
+                if matches!(self.copier.lookups.known[*id].address, ValueAddress::Direct) =>
             {
                 Some(AbstractValue::Ptr(*id, *at))
             }
@@ -216,7 +211,8 @@ impl LoopEvaluator<'_, '_> {
     }
 
     fn turn(&mut self, params: &[SymbolicValue]) -> IterationOutcome {
-        let params = self.copier.src.blocks[self.header].params.iter().copied().zip(params.iter().cloned());
+        let params =
+            self.copier.original.src.blocks[self.header].params.iter().copied().zip(params.iter().cloned());
         self.rest(self.header, params.collect(), false, 0)
     }
 
@@ -228,7 +224,7 @@ impl LoopEvaluator<'_, '_> {
         mut seen: bool,
         depth: usize,
     ) -> IterationOutcome {
-        let src = self.copier.src;
+        let src = self.copier.original.src;
         let mut path = Vec::new();
         loop {
             let Some((&last, insts)) = src.blocks[block].insts.split_last() else {
@@ -298,12 +294,13 @@ impl LoopEvaluator<'_, '_> {
             return Err(if seen { IterationOutcome::stays() } else { IterationOutcome::passed(args) });
         }
         // A branch in a loop within goes this way and that in one turn.
-        let index = &self.copier.cfg.rpo_index;
-        if self.copier.cfg.preds[target.block].iter().any(|pred| index[*pred] >= index[target.block]) {
+        let index = &self.copier.original.cfg.rpo_index;
+        if self.copier.original.cfg.preds[target.block].iter().any(|pred| index[*pred] >= index[target.block])
+        {
             return Err(IterationOutcome::open());
         }
         let mut entered = values.clone();
-        entered.extend(self.copier.src.blocks[target.block].params.iter().copied().zip(args));
+        entered.extend(self.copier.original.src.blocks[target.block].params.iter().copied().zip(args));
         Ok(entered)
     }
 
@@ -317,7 +314,7 @@ impl LoopEvaluator<'_, '_> {
 
     /// Evaluates an instruction; returns true if it has effects that others can see.
     fn inst(&mut self, inst: Inst, values: &mut SymbolicEnv) -> bool {
-        let data = &self.copier.src.insts[inst];
+        let data = &self.copier.original.src.insts[inst];
         let args: Vec<SymbolicValue> = data.args.iter().map(|arg| self.sym(*arg, values)).collect();
         let mut seen = data.op.effects().writes || data.op.effects().calls;
         let sym = match &data.op {
@@ -326,14 +323,14 @@ impl LoopEvaluator<'_, '_> {
                     Some(SymbolicValue::Const(constant)) => Some(*constant as i64),
                     _ => None,
                 };
-                let size = self.copier.module.maps[*map].key_size;
+                let size = self.copier.original.module.maps[*map].key_size;
                 let found =
-                    key_bytes(key, size, piece).and_then(|key| self.copier.contents.lookup(*map, &key));
+                    key_bytes(key, size, piece).and_then(|key| self.copier.plans.contents.lookup(*map, &key));
                 seen = found.is_none();
                 found.map_or(SymbolicValue::Other, |found| self.found(*map, found))
             }
             Op::MapValueAddr { map, offset } => {
-                let found = self.copier.contents.lookup(*map, &[0; 4]).flatten();
+                let found = self.copier.plans.contents.lookup(*map, &[0; 4]).flatten();
                 match found.map(|bytes| self.found(*map, Some(bytes))) {
                     Some(SymbolicValue::Found(n, _)) => SymbolicValue::Found(n, i64::from(*offset)),
                     _ => SymbolicValue::Other,
@@ -363,15 +360,16 @@ impl LoopEvaluator<'_, '_> {
     fn load(&self, base: &SymbolicValue, offset: i32, size: Size, sext: bool) -> SymbolicValue {
         let (map, bytes, at) = match base {
             SymbolicValue::Found(n, at) => (self.found[*n].0, &self.found[*n].1, at),
-            SymbolicValue::Known(id, at) => match &self.copier.known[*id].bytes {
-                ValueBytes::One(bytes) => (self.copier.known[*id].map, bytes, at),
+            SymbolicValue::Known(id, at) => match &self.copier.lookups.known[*id].bytes {
+                ValueBytes::One(bytes) => (self.copier.lookups.known[*id].map, bytes, at),
                 _ => return SymbolicValue::Other,
             },
             _ => return SymbolicValue::Other,
         };
         let start = at.checked_add(i64::from(offset)).and_then(|at| u32::try_from(at).ok());
         let range = start.and_then(|start| Some(start..start.checked_add(size.bytes())?));
-        let Some(range) = range.filter(|range| self.copier.contents.constant(map, range.clone())) else {
+        let Some(range) = range.filter(|range| self.copier.plans.contents.constant(map, range.clone()))
+        else {
             return SymbolicValue::Other;
         };
         read(bytes, range.start, size, sext)

@@ -11,14 +11,12 @@
 
 use std::collections::BTreeSet;
 
-use millstream_ir::{Block, BlockCall, Cond, Func, Function, Inst, Map, Module, Op, Prov, Size, Type, Value};
+use millstream_ir::{Block, BlockCall, Cond, Func, Function, Inst, Map, Module, Op, Prov, Size, Type};
 use millstream_isa::helpers::id;
 
 use millstream_passes::{can_splice_last, splice_last};
 
-use super::eval::AbstractValue;
 use super::instrument::{branch, insert_block, split_block};
-use super::partial_eval::PartialEvaluator;
 use super::plan::{InlinedTailCall, ProgArrayPair};
 use super::volatile::volatile_load;
 
@@ -195,23 +193,4 @@ fn next_join(
             can_splice_last(&module.funcs[joined.callee]).then_some((block, at, *joined))
         })
     })
-}
-
-impl PartialEvaluator<'_> {
-    /// Goes on in a variant of what an instruction calls, if that is known and it is a tail call.
-    pub(super) fn call_on(&mut self, inst: Inst, args: &[AbstractValue], out: Block) {
-        // Where tables may have changed, the original's way is gone.
-        if !self.active || self.late {
-            return;
-        }
-        let Some(array) = array(self.src, inst) else { return };
-        let Some(chained) = self.plan.chain.iter().find(|c| c.array == array) else { return };
-        let &[ctx, _, index, ..] = args else { return };
-        let place = chained.place;
-        let ctx = self.materialize(ctx, out);
-        let index = self.materialize(index, out);
-        let array = self.value(out, Op::MapAddr { map: place }, &[], Type::Ptr(Prov::Map(place)));
-        let call: [Value; 3] = [ctx, array, index];
-        self.value(out, Op::Helper { id: id::TAIL_CALL }, &call, Type::Any);
-    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_native::{NativeOptions, VariantSupport};
+use millstream_native::{NativeOptions, ProgramFacts, VariantSupport};
 use millstream_p4_lower::{LoweredProgram, lower};
 use millstream_p4_native::{BatchProgram, EntrySource, P4Workload, parse_prefix};
 use millstream_plan::fingerprint;
@@ -72,7 +72,11 @@ impl P4Target {
     /// Options, with what is known of the tables.
     pub(super) fn options(&self, options: NativeOptions) -> NativeOptions {
         let variants = VariantSupport::Exchanged;
-        NativeOptions { prefixes: self.workload.prefixes(), variants, ..options }
+        NativeOptions {
+            facts: ProgramFacts { prefixes: self.workload.prefixes(), ..ProgramFacts::default() },
+            variants,
+            ..options
+        }
     }
 
     /// Packets.

@@ -225,9 +225,8 @@ impl BenchmarkTarget {
                 NativeEngine::of_module(of.program.module.clone(), of.program.entry, &options)
             }
             (_, Some(program)) => {
-                let (places, prefixes) = (click::element_names(program), click::prefixes(program));
-                let options = NativeOptions { places, prefixes, copies: program.copies, ..options };
-                NativeEngine::of_module(program.module.clone(), program.entry, &options)
+                let options = NativeOptions { facts: click::facts(program), ..options };
+                NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options)
             }
             (BenchmarkTarget::Configuration, None) => return Err(miette!("{}: no configuration", args.what)),
         };
@@ -238,7 +237,7 @@ impl BenchmarkTarget {
         };
         let compiled = start.elapsed();
         if let Some(program) = &program {
-            fill(&mut engine, &program.entries).into_diagnostic()?;
+            fill(&mut engine, &program.code.entries).into_diagnostic()?;
         }
         match self {
             BenchmarkTarget::Object(of) => tables::apply(&mut engine, &of.2.entries)?,

@@ -26,14 +26,13 @@ use tempfile::NamedTempFile;
 use self::knobs::ProgramChoices;
 use self::process::{CandidateFailure, CandidateLimits, CandidateProcess};
 use self::protocol::{CandidateReply, CandidateRequest};
-use self::report::{TrialRow, TuningReport, TuningVerdict};
+use self::report::{SearchEffort, TrialRow, TuningReport, TuningVerdict};
 use self::trials::{MeasuringJudge, TrialRules, as_plan};
 use crate::bench_user::subject::SubjectArgs;
 use crate::exit::Exit;
 use crate::model::demand;
-use crate::plan;
 use crate::progress::Progress;
-use crate::sample;
+use crate::{plan, sample};
 
 /// Flags of `millstream tune`.
 #[derive(Debug, clap::Args)]
@@ -282,12 +281,14 @@ impl<'t> Tuning<'t> {
             traffic,
             machine: environment::machine_line(),
             goal: args.goal,
-            search: method,
-            seed: args.seed,
-            budget_s: args.budget.as_secs_f64(),
-            seconds: begun.elapsed().as_secs_f64(),
-            space: space.size() as f64,
-            proposed: seeds.iter().map(|seed| settings(seed).summary()).collect(),
+            effort: SearchEffort {
+                search: method,
+                seed: args.seed,
+                budget_s: args.budget.as_secs_f64(),
+                seconds: begun.elapsed().as_secs_f64(),
+                space: space.size() as f64,
+                proposed: seeds.iter().map(|seed| settings(seed).summary()).collect(),
+            },
             outputs_compared: judge.outputs_repeat,
             disturbed: judge.disturbed_share(),
             verdict,

@@ -37,6 +37,19 @@ pub(super) struct TrialRow {
     pub(super) became_best: bool,
 }
 
+/// Search that was made.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct SearchEffort {
+    pub(super) search: SearchMethod,
+    pub(super) seed: u64,
+    pub(super) budget_s: f64,
+    pub(super) seconds: f64,
+    /// Number of candidates that there are.
+    pub(super) space: f64,
+    /// Candidates that the performance model proposed.
+    pub(super) proposed: Vec<String>,
+}
+
 /// Result of a search.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TuningReport {
@@ -46,14 +59,8 @@ pub(super) struct TuningReport {
     pub(super) machine: String,
     #[serde(rename = "for")]
     pub(super) goal: TuningGoal,
-    pub(super) search: SearchMethod,
-    pub(super) seed: u64,
-    pub(super) budget_s: f64,
-    pub(super) seconds: f64,
-    /// Number of candidates that there are.
-    pub(super) space: f64,
-    /// Candidates that the performance model proposed.
-    pub(super) proposed: Vec<String>,
+    #[serde(flatten)]
+    pub(super) effort: SearchEffort,
     /// False if the default's own outputs differ between two runs, so that only counts were compared.
     pub(super) outputs_compared: bool,
     /// Share of runs that took much longer than others.
@@ -80,8 +87,8 @@ impl TuningReport {
             out,
             "{} trials of {:.0} candidates in {:.1} s ({} failed), {:.0} % of the runs disturbed",
             self.trials.len(),
-            self.space,
-            self.seconds,
+            self.effort.space,
+            self.effort.seconds,
             failed,
             100.0 * self.disturbed
         );

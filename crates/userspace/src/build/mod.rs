@@ -16,7 +16,7 @@ use clap::Parser;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::{PayloadKind, ProgramPayload, fill, header};
 use millstream_click::{ClickProgram, HandlerWriters};
-use millstream_native::{CodegenCpu, ExportOptions, NativeEngine, NativeImage, NativeOptions, PrefixStats};
+use millstream_native::{CodegenCpu, ExportOptions, NativeEngine, NativeImage, NativeOptions, ProgramFacts};
 use millstream_object::Object;
 
 use crate::exit::Exit;
@@ -104,9 +104,8 @@ pub fn run(args: &BuildArgs) -> Result<ExitCode> {
         true => (object(args, &tuning)?, NativeOptions { seed: native::seed(), ..options }),
         false => {
             let input = configuration(args, &tuning)?;
-            let (places, prefixes) = input.known();
-            let copies = input.copies();
-            (input, NativeOptions { places, prefixes, copies, ..options })
+            let facts = input.facts();
+            (input, NativeOptions { facts, ..options })
         }
     };
     let wrote = match args.emit {
@@ -175,22 +174,12 @@ fn configuration(args: &BuildArgs, tuning: &CodegenArgs) -> Result<BuildInput> {
 }
 
 impl BuildInput {
-    /// Element names, to which the source lines of instructions refer, and prefixes in route tables. Both are
-    /// empty for objects: the engine knows their lines, and nobody knows the prefixes.
-    fn known(&self) -> (Vec<String>, Vec<(String, PrefixStats)>) {
+    /// Facts for the compilation. There are none for objects: the engine knows their lines, and nobody knows the
+    /// prefixes.
+    fn facts(&self) -> ProgramFacts {
         match self {
-            BuildInput::Object { .. } => (Vec::new(), Vec::new()),
-            BuildInput::Configuration { program, .. } => {
-                (click::element_names(program), click::prefixes(program))
-            }
-        }
-    }
-
-    /// Upper bound on the copies of one packet, or 0 if unknown.
-    fn copies(&self) -> u32 {
-        match self {
-            BuildInput::Object { .. } => 0,
-            BuildInput::Configuration { program, .. } => program.copies,
+            BuildInput::Object { .. } => ProgramFacts::default(),
+            BuildInput::Configuration { program, .. } => click::facts(program),
         }
     }
 
@@ -204,7 +193,7 @@ impl BuildInput {
             },
             BuildInput::Configuration { name, program } => {
                 let kind = PayloadKind::Click { configuration: name.clone(), program: program.clone() };
-                ProgramPayload { kind, image, entries: program.entries.clone() }
+                ProgramPayload { kind, image, entries: program.code.entries.clone() }
             }
         }
     }
@@ -217,7 +206,7 @@ fn executable(args: &BuildArgs, input: &BuildInput, options: &NativeOptions) -> 
             NativeEngine::build_object(object, program.as_deref(), options)
         }
         BuildInput::Configuration { program, .. } => {
-            NativeEngine::build_module(program.module.clone(), program.entry, options)
+            NativeEngine::build_module(program.code.module.clone(), program.code.entry, options)
         }
     };
     let Some(image) = compiled(&args.input, image)? else { return Ok(None) };
@@ -245,7 +234,7 @@ fn object_file(args: &BuildArgs, input: &BuildInput, options: &NativeOptions) ->
             NativeEngine::link_object(object, program.as_deref(), options, &linkage)
         }
         BuildInput::Configuration { program, .. } => {
-            NativeEngine::link_module(program.module.clone(), program.entry, options, &linkage)
+            NativeEngine::link_module(program.code.module.clone(), program.code.entry, options, &linkage)
         }
     };
     let Some((object, image)) = compiled(&args.input, object)? else { return Ok(None) };
@@ -325,9 +314,9 @@ fn execute(built: ProgramPayload) -> Result<ExitCode> {
             if let Some(code) = running.watch.begin()? {
                 return Ok(code);
             }
-            program.entries = built.entries;
+            program.code.entries = built.entries;
             let mut engine = NativeEngine::of_image(&built.image).into_diagnostic()?;
-            fill(&mut engine, &program.entries).into_diagnostic()?;
+            fill(&mut engine, &program.code.entries).into_diagnostic()?;
             click::execute(&configuration, &running, *program, &mut engine, None)
         }
         PayloadKind::Native { object } => {

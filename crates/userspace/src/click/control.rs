@@ -415,7 +415,7 @@ impl ActiveConfiguration {
         }
         let scripts = ScriptRunner::new(&program);
         let signals = SignalScript::register(&scripts).map_err(|e| (520, e.to_string()))?;
-        fill(&mut new, &program.entries).map_err(|e| (520, e.to_string()))?;
+        fill(&mut new, &program.code.entries).map_err(|e| (520, e.to_string()))?;
         self.printing.replace(&program).map_err(|e| (520, e.to_string()))?;
         new.listen(self.printing.listener());
         new.adopt(engine, &[STATE]);
@@ -556,13 +556,8 @@ fn compile(source: &ConfigSource, swaps: &SwapOptions) -> Result<HandlerCommand,
         swaps.compile.as_ref().ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
     let made = (HandlerWriters::Anybody, *general);
     let program = super::compile_to_ir(source, options.workers, made).map_err(|e| (520, e.to_string()))?;
-    let options = NativeOptions {
-        places: super::element_names(&program),
-        prefixes: super::prefixes(&program),
-        copies: program.copies,
-        ..options.clone()
-    };
-    let engine = NativeEngine::of_module(program.module.clone(), program.entry, &options);
+    let options = NativeOptions { facts: super::facts(&program), ..options.clone() };
+    let engine = NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options);
     let engine = engine.map_err(|e| (520, e.to_string()))?;
     Ok(HandlerCommand::Swap(Box::new((program, engine))))
 }

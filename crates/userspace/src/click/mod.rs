@@ -33,7 +33,7 @@ use millstream_click_elements::{capture_files, compile_for};
 use millstream_console::adapt_args::AdaptArgs;
 use millstream_ir::Map;
 use millstream_isa::MapType;
-use millstream_native::{NativeEngine, NativeOptions, PrefixStats, VariantSupport};
+use millstream_native::{NativeEngine, NativeOptions, PrefixStats, ProgramFacts, VariantSupport};
 use millstream_native_io::graph::GraphSources;
 use millstream_native_io::idle_sources::IdleSources;
 use millstream_native_io::timed::TimedQueues;
@@ -48,16 +48,13 @@ pub use self::io::{SourcePackets, random_frames, source_packets};
 use self::run_graph::{RunGraph, RunPace, RunResult};
 use self::source_map::SourceMap;
 use crate::adapt::variant_support;
-use crate::capture;
-use crate::dpdk;
 use crate::exit::Exit;
-use crate::input;
 use crate::native::port_options::{self, MetadataMode};
 use crate::native::{CodegenArgs, is_llvm_missing, tables};
-use crate::output;
 use crate::plan::PlanArgs;
 use crate::privileges::RequiredPrivileges;
 use crate::supervise::SuperviseArgs;
+use crate::{capture, dpdk, input, output};
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
@@ -215,16 +212,15 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
     let program = compile_graph(&texts, graph, workers, (writers, general))?;
     let click = start.elapsed();
     if args.ir {
-        out!("{}", program.module);
+        out!("{}", program.code.module);
         return Ok(Exit::Done.into());
     }
-    let (keep_text, places) = (args.llvm_ir.is_some(), element_names(&program));
-    let prefixes = prefixes(&program);
-    let copies = program.copies;
+    let keep_text = args.llvm_ir.is_some();
+    let facts = facts(&program);
     let variants = variants(args.adapt, &program)?;
-    let options =
-        NativeOptions { keep_text, places, prefixes, workers, copies, variants, ..tuning.options() };
-    let mut engine = match NativeEngine::of_module(program.module.clone(), program.entry, &options) {
+    let options = NativeOptions { keep_text, facts, workers, variants, ..tuning.options() };
+    let mut engine = match NativeEngine::of_module(program.code.module.clone(), program.code.entry, &options)
+    {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
             errln!("{e}");
@@ -235,7 +231,7 @@ pub fn run(args: &ClickArgs) -> Result<ExitCode> {
     if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
-    fill(&mut engine, &program.entries).into_diagnostic()?;
+    fill(&mut engine, &program.code.entries).into_diagnostic()?;
     let made = CompileInfo { front: click, options, general, sockets, adapt: args.adapt };
     execute(&at(), &args.running, program, &mut engine, Some(made))
 }
@@ -270,10 +266,10 @@ fn compile_graph(
     let is_compact = graph.requirements.iter().any(|requirement| requirement.text == "compact_config");
     let config = HandlerAccess::Text(if is_compact { graph.to_string() } else { texts.whole.clone() });
     program.handlers.push(Handler { element: String::new(), name: "config".into(), access: config });
-    for element in &mut program.elements {
+    for element in &mut program.code.elements {
         element.name = format!("{}, {}", element.name, texts.place(element.span));
     }
-    for warning in &program.warnings {
+    for warning in &program.code.warnings {
         texts.warn(warning);
     }
     if general.stages && program.stages < workers {
@@ -310,20 +306,25 @@ fn captures(graph: &Graph) -> Vec<CaptureInfo> {
     capture_files(graph).into_iter().filter_map(link).collect()
 }
 
+/// Facts about a program for its compilation.
+pub fn facts(program: &ClickProgram) -> ProgramFacts {
+    ProgramFacts { prefixes: prefixes(program), copies: program.copies, places: element_names(program) }
+}
+
 /// Prefixes in tables of routes.
-pub fn prefixes(program: &ClickProgram) -> Vec<(String, PrefixStats)> {
-    let tries = program.module.maps.values().filter(|map| map.kind == MapType::LPM_TRIE.0);
+fn prefixes(program: &ClickProgram) -> Vec<(String, PrefixStats)> {
+    let tries = program.code.module.maps.values().filter(|map| map.kind == MapType::LPM_TRIE.0);
     let held = |name: &str| {
-        let keys = program.entries.iter().filter(|entry| entry.map == name).map(|entry| &*entry.key);
+        let keys = program.code.entries.iter().filter(|entry| entry.map == name).map(|entry| &*entry.key);
         PrefixStats::of(keys)
     };
-    let known = tries.filter(|map| program.entries.iter().any(|entry| entry.map == map.name));
+    let known = tries.filter(|map| program.code.entries.iter().any(|entry| entry.map == map.name));
     known.map(|map| (map.name.clone(), held(&map.name))).collect()
 }
 
 /// Names of elements, to which the source lines of a program's instructions refer.
-pub fn element_names(program: &ClickProgram) -> Vec<String> {
-    program.elements.iter().map(|element| element.name.clone()).collect()
+fn element_names(program: &ClickProgram) -> Vec<String> {
+    program.code.elements.iter().map(|element| element.name.clone()).collect()
 }
 
 /// Reads a program for an element, by its name or that of its section.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::control::ActiveConfiguration;
 use super::io::SourcePackets;
 use crate::native::port_options::OpenPorts;
-use crate::native::stats::{self, LatencyPercentiles, WorkerRow};
+use crate::native::stats::{self, LatencyPercentiles, RunSpeed, WorkerRow};
 use crate::native::{LostBefore, schedule_line, template_lines};
 
 #[derive(Serialize)]
@@ -55,12 +55,9 @@ struct HandlerRow {
     value: String,
 }
 
-/// Full result of a run. received + copies = sent + dropped + queued.
+/// Packets of a run.
 #[derive(Serialize)]
-pub(super) struct ClickReport {
-    schema: u32,
-    configuration: String,
-    workers: u32,
+pub(super) struct ClickCounts {
     sources: Vec<SourceRow>,
     received: u64,
     copies: u64,
@@ -69,6 +66,16 @@ pub(super) struct ClickReport {
     dropped: Vec<DropRow>,
     /// Packets that still waited at the end.
     queued: u64,
+}
+
+/// Full result of a run. received + copies = sent + dropped + queued.
+#[derive(Serialize)]
+pub(super) struct ClickReport {
+    schema: u32,
+    configuration: String,
+    workers: u32,
+    #[serde(flatten)]
+    account: ClickCounts,
     /// Properties of the interfaces, with AF_XDP.
     #[serde(flatten)]
     taken: Option<OpenPorts>,
@@ -85,14 +92,8 @@ pub(super) struct ClickReport {
     /// Counts of each worker, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     by_worker: Vec<WorkerRow>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency_ns: Option<LatencyPercentiles>,
-    /// Time in the program, full batches: mean, and 10th percentile of windows.
-    ns_per_packet: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ns_per_packet_p10: Option<f64>,
-    /// Includes copying in and out.
-    mpps: f64,
+    #[serde(flatten)]
+    speed: RunSpeed,
     /// `None` if compiled ahead of time.
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled: Option<ClickCompileTimes>,
@@ -152,39 +153,43 @@ impl ClickReport {
             schema: 2,
             configuration: name.to_owned(),
             workers: engine.workers(),
-            sources: sources
-                .map(|((source, packets), received)| SourceRow {
-                    source: named(source),
-                    packets: packets.description.clone(),
-                    received: *received,
-                })
-                .collect(),
-            received,
-            copies: ran.copies + number(state, program.uncloned),
-            sent: ran.sent.iter().sum(),
-            outputs: program
-                .targets
-                .iter()
-                .zip(&ran.sent)
-                .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
-                .collect(),
-            dropped: dropped(
-                program,
-                state,
-                left,
-                [(DropReason::Size, unfit), (DropReason::NoRoom, ran.no_room)],
-            ),
-            queued: ran.held,
+            account: ClickCounts {
+                sources: sources
+                    .map(|((source, packets), received)| SourceRow {
+                        source: named(source),
+                        packets: packets.description.clone(),
+                        received: *received,
+                    })
+                    .collect(),
+                received,
+                copies: ran.copies + number(state, program.uncloned),
+                sent: ran.sent.iter().sum(),
+                outputs: program
+                    .targets
+                    .iter()
+                    .zip(&ran.sent)
+                    .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
+                    .collect(),
+                dropped: dropped(
+                    program,
+                    state,
+                    left,
+                    [(DropReason::Size, unfit), (DropReason::NoRoom, ran.no_room)],
+                ),
+                queued: ran.held,
+            },
             taken,
             lost,
             events: ran.events,
             swaps: *swaps,
             crashes: *crashes,
             by_worker: if engine.workers() > 1 { stats::workers(engine.stats()) } else { Vec::new() },
-            latency_ns: LatencyPercentiles::of(&engine.stats().latency()),
-            ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
-            ns_per_packet_p10: ran.percentile(0.1),
-            mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,
+            speed: RunSpeed {
+                latency_ns: LatencyPercentiles::of(&engine.stats().latency()),
+                ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
+                ns_per_packet_p10: ran.percentile(0.1),
+                mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,
+            },
             compiled: click.map(|click| compiled(engine, click)),
             templates: engine.templates.clone(),
             schedule: engine.schedule.clone(),
@@ -211,30 +216,32 @@ impl ClickReport {
         out.push_str(&template_lines(&self.templates));
         out.push_str(&schedule_line(&self.schedule));
         out.extend(self.adaptation.as_ref().map(AdaptStatus::text));
-        for source in &self.sources {
+        for source in &self.account.sources {
             let _ = writeln!(out, "received {:>12}   {}, {}", source.received, source.source, source.packets);
         }
-        if self.copies > 0 {
-            let _ = writeln!(out, "copied   {:>12}", self.copies);
+        if self.account.copies > 0 {
+            let _ = writeln!(out, "copied   {:>12}", self.account.copies);
         }
-        for row in &self.outputs {
+        for row in &self.account.outputs {
             let _ = writeln!(out, "sent     {:>12}   {}", row.packets, row.output);
         }
-        for row in &self.dropped {
+        for row in &self.account.dropped {
             let _ = writeln!(out, "dropped  {:>12}   {} {}", row.packets, row.element, row.reason);
         }
-        if self.queued > 0 {
-            let _ = writeln!(out, "queued   {:>12}   waiting in elements", self.queued);
+        if self.account.queued > 0 {
+            let _ = writeln!(out, "queued   {:>12}   waiting in elements", self.account.queued);
         }
         if let Some(lost) = self.lost.as_ref().and_then(LostBefore::text) {
             let _ = writeln!(out, "{lost}");
         }
-        let low =
-            self.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
+        let low = self
+            .speed
+            .ns_per_packet_p10
+            .map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
         let _ = writeln!(
             out,
             "{:.2} ns per packet in the program{low}; {:.2} Mpps with copying in and out",
-            self.ns_per_packet, self.mpps
+            self.speed.ns_per_packet, self.speed.mpps
         );
         for row in &self.handlers {
             let _ = writeln!(out, "{}: {}", row.handler, row.value);

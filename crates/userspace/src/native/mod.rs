@@ -50,7 +50,7 @@ use self::live::WorkerPorts;
 use self::lost_packets::DropCount;
 pub(crate) use self::lost_packets::LostBefore;
 use self::port_options::{OpenPorts, WorkerQueues};
-use self::stats::{LatencyPercentiles, WorkerRow};
+use self::stats::{LatencyPercentiles, RunSpeed, WorkerRow};
 use self::stop_condition::StopCondition;
 use self::transport::PacketTransport;
 use self::without::{DisabledOptimization, without};
@@ -360,6 +360,16 @@ struct NativeCompileTimes {
     object_bytes: usize,
 }
 
+/// Packets of a run.
+#[derive(Serialize)]
+struct NativeCounts {
+    received: u64,
+    sent: u64,
+    transmitted: u64,
+    redirected: u64,
+    dropped: Vec<DropCount>,
+}
+
 /// Result of a run.
 #[derive(Serialize)]
 struct NativeReport {
@@ -367,11 +377,8 @@ struct NativeReport {
     object: String,
     packets: String,
     workers: u32,
-    received: u64,
-    sent: u64,
-    transmitted: u64,
-    redirected: u64,
-    dropped: Vec<DropCount>,
+    #[serde(flatten)]
+    account: NativeCounts,
     /// Properties of the interfaces, with AF_XDP.
     #[serde(flatten)]
     taken: Option<OpenPorts>,
@@ -385,14 +392,8 @@ struct NativeReport {
     /// Counts of each worker, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     by_worker: Vec<WorkerRow>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency_ns: Option<LatencyPercentiles>,
-    /// Time in the program, full batches: mean, and 10th percentile of windows.
-    ns_per_packet: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ns_per_packet_p10: Option<f64>,
-    /// Includes copying in and out.
-    mpps: f64,
+    #[serde(flatten)]
+    speed: RunSpeed,
     /// `None` if compiled ahead of time.
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled: Option<NativeCompileTimes>,
@@ -703,23 +704,27 @@ fn document(engine: &mut NativeEngine, (name, description): (&str, &str), ran: &
         object: name.to_owned(),
         packets: description.to_owned(),
         workers: engine.workers(),
-        received: account.received,
-        sent: account.sent(),
-        transmitted: account.transmitted,
-        redirected: account.redirected,
-        dropped: DropReason::ALL
-            .iter()
-            .map(|&r| DropCount { reason: r.name(), packets: account.dropped[r as usize] })
-            .collect(),
+        account: NativeCounts {
+            received: account.received,
+            sent: account.sent(),
+            transmitted: account.transmitted,
+            redirected: account.redirected,
+            dropped: DropReason::ALL
+                .iter()
+                .map(|&r| DropCount { reason: r.name(), packets: account.dropped[r as usize] })
+                .collect(),
+        },
         taken: None,
         lost: None,
         crashes: None,
         events: ran.events,
         by_worker: if engine.workers() > 1 { stats::workers(engine.stats()) } else { Vec::new() },
-        latency_ns: LatencyPercentiles::of(&engine.stats().latency()),
-        ns_per_packet: per(ran.busy, seen),
-        ns_per_packet_p10: ran.percentile(0.1),
-        mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
+        speed: RunSpeed {
+            latency_ns: LatencyPercentiles::of(&engine.stats().latency()),
+            ns_per_packet: per(ran.busy, seen),
+            ns_per_packet_p10: ran.percentile(0.1),
+            mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
+        },
         compiled: Some(compiled(&engine.timings)),
         templates: engine.templates.clone(),
         schedule: engine.schedule.clone(),
@@ -771,23 +776,32 @@ fn text(d: &NativeReport) -> String {
     out.push_str(&template_lines(&d.templates));
     out.push_str(&schedule_line(&d.schedule));
     out.extend(d.adaptation.as_ref().map(AdaptStatus::text));
-    let _ = writeln!(out, "received {:>12}", d.received);
-    let _ =
-        writeln!(out, "sent     {:>12}   transmitted {}, redirected {}", d.sent, d.transmitted, d.redirected);
-    let dropped: u64 = d.dropped.iter().map(|r| r.packets).sum();
-    let why: Vec<String> =
-        d.dropped.iter().filter(|r| r.packets > 0).map(|r| format!("{} {}", r.reason, r.packets)).collect();
+    let _ = writeln!(out, "received {:>12}", d.account.received);
+    let _ = writeln!(
+        out,
+        "sent     {:>12}   transmitted {}, redirected {}",
+        d.account.sent, d.account.transmitted, d.account.redirected
+    );
+    let dropped: u64 = d.account.dropped.iter().map(|r| r.packets).sum();
+    let why: Vec<String> = d
+        .account
+        .dropped
+        .iter()
+        .filter(|r| r.packets > 0)
+        .map(|r| format!("{} {}", r.reason, r.packets))
+        .collect();
     let _ = writeln!(out, "dropped  {dropped:>12}   {}", why.join(", "));
     if let Some(lost) = d.lost.as_ref().and_then(LostBefore::text) {
         let _ = writeln!(out, "{lost}");
     }
-    let low = d.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
+    let low =
+        d.speed.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
     let _ = writeln!(
         out,
         "{:.2} ns per packet in the program{low}; {:.2} Mpps with copying in and out",
-        d.ns_per_packet, d.mpps
+        d.speed.ns_per_packet, d.speed.mpps
     );
-    if let Some(latency) = &d.latency_ns {
+    if let Some(latency) = &d.speed.latency_ns {
         let _ = writeln!(out, "{}", latency.text());
     }
     if let Some(crashes) = d.crashes.filter(|crashes| *crashes > 0) {

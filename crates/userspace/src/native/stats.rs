@@ -9,6 +9,19 @@ use serde::Serialize;
 
 use super::lost_packets::DropCount;
 
+/// Times of a run.
+#[derive(Serialize)]
+pub(crate) struct RunSpeed {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_ns: Option<LatencyPercentiles>,
+    /// Time in the program, full batches: mean, and 10th percentile of windows.
+    pub(crate) ns_per_packet: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ns_per_packet_p10: Option<f64>,
+    /// Includes copying in and out.
+    pub(crate) mpps: f64,
+}
+
 /// Nanoseconds from when packets are received until their batch is done, for sampled batches.
 #[derive(Serialize)]
 pub(crate) struct LatencyPercentiles {

@@ -42,7 +42,7 @@ fn latency_at_best_and_at_worst() {
         for batch in [1, 64] {
             let rig = RigConfig { stamps: true, batch, ..RigConfig::default() };
             let [best, worst] = plane(builtin, FlowLocality::HIGH, rig).placed(
-                |settings| settings.interval = Duration::from_millis(500),
+                |settings| settings.pace.interval = Duration::from_millis(500),
                 |placed, live| {
                     placed.send(Some(live), Duration::from_secs(3), &mut |_| (), || ());
                     let Some(variant) = live.copy_of_variant().expect("it loads once more") else {

@@ -97,7 +97,8 @@ fn run(
     let maps = Object::parse(ROUTER.name, ROUTER.object).expect("ours").maps;
     plane(builtin, FlowLocality::NONE, RigConfig::default()).placed(
         |settings| {
-            (settings.status, settings.interval) = (Duration::from_millis(100), Duration::from_secs(1));
+            (settings.pace.status, settings.pace.interval) =
+                (Duration::from_millis(100), Duration::from_secs(1));
             // The twin answers all routes alike: without it, traffic matters.
             settings.twins = false;
             if original {

@@ -44,8 +44,8 @@ fn throughput_by_how_much_is_recorded() {
         for &share in shares {
             let pairs = in_turn(rounds, |with| {
                 spent(&plane, time, with, |settings| {
-                    settings.interval = settings.burst.mul_f64(100.0 / share);
-                    settings.calm = 0;
+                    settings.pace.interval = settings.pace.burst.mul_f64(100.0 / share);
+                    settings.pace.calm = 0;
                     // Twins answer all entries alike: without them, traffic matters.
                     settings.twins = false;
                 })

@@ -190,7 +190,7 @@ fn how_soon_writes_are_in_what_runs() {
 
 fn responses(builtin: BuiltinWorkload, writes: u64) -> Responses {
     plane(builtin, FlowLocality::HIGH, RigConfig::default()).placed(
-        |settings| settings.interval = Duration::from_millis(500),
+        |settings| settings.pace.interval = Duration::from_millis(500),
         |placed, live| {
             let (program, size) = (builtin.program.name, builtin.size);
             let mut found = Responses { program, size, writes, ..Responses::default() };

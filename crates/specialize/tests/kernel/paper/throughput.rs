@@ -110,7 +110,7 @@ fn point(builtin: BuiltinWorkload, name: &'static str, locality: FlowLocality, k
     let maps = Object::parse(builtin.program.name, builtin.program.object).expect("ours").maps;
     plane.placed(
         |settings| {
-            settings.interval = Duration::from_millis(500);
+            settings.pace.interval = Duration::from_millis(500);
             if knows == Knows::Tables {
                 settings.unprofiled = maps.into_iter().map(|m| m.name).collect();
             }
