@@ -38,14 +38,15 @@ pub(super) fn with_written_stack(linked: &LinkedProgram) -> Option<LinkedProgram
     Some(made)
 }
 
-/// Bytes of the stack that an instruction may name.
+/// Bytes of the stack that an instruction may name: those of an access below any base, which may be a copy of R10, and
+/// those below a sum.
 fn depth(insn: Insn) -> Option<i32> {
     let off = match insn {
-        Insn::Load { src: Reg::R10, off, .. }
-        | Insn::LoadAcquire { src: Reg::R10, off, .. }
-        | Insn::Store { dst: Reg::R10, off, .. }
-        | Insn::StoreRelease { dst: Reg::R10, off, .. }
-        | Insn::Atomic { dst: Reg::R10, off, .. } => i32::from(off),
+        Insn::Load { off, .. }
+        | Insn::LoadAcquire { off, .. }
+        | Insn::Store { off, .. }
+        | Insn::StoreRelease { off, .. }
+        | Insn::Atomic { off, .. } => i32::from(off),
         Insn::Alu { src: Operand::Imm(by), .. } => by,
         _ => return None,
     };
@@ -69,6 +70,7 @@ mod tests {
         let written = |text: &str| with_written_stack(&linked(text)).map(|made| made.insns.len());
         assert_eq!(written("r0 = 0\n exit"), None);
         assert_eq!(written("r0 = *(u64 *)(r10 -8)\n exit"), Some(3));
+        assert_eq!(written("r1 = r10\n r0 = *(u64 *)(r1 -16)\n exit"), Some(5));
         assert_eq!(written("r1 = r10\n r1 += -20\n r0 = *(u32 *)(r1 +0)\n exit"), Some(7));
     }
 }
