@@ -1,10 +1,11 @@
 //! Checks two objects for equality of behaviour: random packets and tables, with the kernel as the judge.
 //!
-//! A program is run three times on every packet, each time with maps of its own: the first object's twice,
-//! the second time with other bytes in the unwritten stack, the second's once. Where the first differs from itself
+//! A program is run three times on every packet, each time with maps of its own: the first object's twice, the
+//! second time with other bytes in the unwritten stack, the second's once. Where the first differs from itself
 //! (time, random numbers, bytes that nobody wrote), nothing can be said and nothing is; where it agrees with
-//! itself and the second does not, and the same values show when all is done anew, the second is different. Return value, packet, context, and the final contents of the maps are compared. Each
-//! round has new tables, filled at random and where the program looks (module `tables`).
+//! itself and the second does not, and the same values show when all is done anew, the second is different.
+//! Return value, packet, context, and the final contents of the maps are compared. Each round has new tables,
+//! filled at random and where the program looks (module `tables`).
 
 pub mod compare;
 mod counterexample;
