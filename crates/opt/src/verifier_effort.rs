@@ -98,3 +98,17 @@ impl EffortEstimates {
 fn is_within(new: VerificationEffort, old: VerificationEffort) -> bool {
     new.certain && old.certain && 1_000 * new.instructions <= GROWTH * old.instructions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_of_the_walk_is_estimated_once() {
+        use VerifierGeneration::{V5_10, V6_1, V6_12, V6_18, V7_2};
+        assert_eq!(walks(KernelRange::ALL), [V6_18, V6_1]);
+        assert_eq!(walks(KernelRange::since(V6_12)), [V6_18]);
+        assert_eq!(walks(KernelRange::only(V5_10)), [V5_10]);
+        assert_eq!(walks(KernelRange::only(V7_2)), [V6_18]);
+    }
+}
