@@ -2,13 +2,14 @@
 """Optimizes every object below a directory once, and asks several kernels about each program, before and after.
 
     bench/corpus_kernels.py DIRECTORY --state FOLDER [--kernels here,5.10,6.1,6.12,7.2] [--stats] [--millstream PATH]
-        [--limit SECONDS] [--only GLOB]... [--sample N] [--largest SLOTS] [--output FILE]
+        [--limit SECONDS] [--only GLOB]... [--sample N] [--largest SLOTS] [--collect] [--output FILE]
 
 `here` is this machine's kernel; the others boot in virtual machines by scripts/vmrun, from MILLSTREAM_KERNELS, which
 `scripts/kernels --unpack` fills. The results of each step are kept in FOLDER, so that a run that was interrupted goes on.
 An object that takes longer than the limit counts as a failure, and costs no more than that. --stats also runs
 `opt --stats` on each object. --only takes objects whose paths match, --sample so many of them, evenly; --largest keeps large
-ones from virtual machines, in which a verifier takes ten times as long without KVM. Needs root.
+ones from virtual machines, in which a verifier takes ten times as long without KVM. --collect asks nobody: it summarizes
+what FOLDER has, for each kernel on the objects that it was asked about. Needs root.
 
 The summary names, for each kernel, programs that loaded before and not after, and those that cost the verifier more than
 1.2 times as much; and objects that `opt` refused or was slow on.
@@ -22,6 +23,7 @@ import hashlib
 import json
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -148,7 +150,7 @@ def verdicts(folder):
 
 
 def judge(args, kernel, batch, millstream):
-    """What a kernel says about the programs of objects, before and after."""
+    """What a kernel says about the programs of objects, before and after; nothing of those with which a machine ends early."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         files, out = folder / "files", folder / "out"
@@ -179,15 +181,28 @@ def judge(args, kernel, batch, millstream):
             done = subprocess.run([str(word) for word in command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
             if done.returncode:
                 print(f"{kernel}: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+                if len(batch) > 1:
+                    middle = len(batch) // 2
+                    return judge(args, kernel, batch[:middle], millstream) | judge(args, kernel, batch[middle:], millstream)
         found = verdicts(out)
         return {name: {side: found.get(f"{side}/{n}.o") for side in ("before", "after")} for n, name in enumerate(batch)}
 
 
-def judge_all(args, kernel, names):
+def digest_of(args, name):
+    return hashlib.sha256((args.state / "optimized" / name).read_bytes()).hexdigest()[:16]
+
+
+def answered(args, kernel, names):
+    """A kernel's rows, and the objects whose optimized form of now it was asked about."""
     rows = Rows(args.state / f"kernel-{kernel}.jsonl")
-    digest = lambda name: hashlib.sha256((args.state / "optimized" / name).read_bytes()).hexdigest()[:16]
+    return rows, [name for name in names if rows.rows.get(name, {}).get("digest") == digest_of(args, name)]
+
+
+def judge_all(args, kernel, names):
+    rows, known = answered(args, kernel, names)
     # An object that was optimized again is asked about again.
-    missing = [name for name in names if rows.rows.get(name, {}).get("digest") != digest(name)]
+    known = set(known)
+    missing = [name for name in names if name not in known]
     with tempfile.TemporaryDirectory() as folder:
         millstream = pathlib.Path(folder) / "millstream"
         subprocess.run(["strip", "-g", "-o", millstream, args.millstream], check=True)
@@ -195,7 +210,7 @@ def judge_all(args, kernel, names):
             started = time.monotonic()
             batch = missing[n : n + BATCH]
             for name, sides in judge(args, kernel, batch, millstream).items():
-                rows.add({"object": name, "digest": digest(name), **sides})
+                rows.add({"object": name, "digest": digest_of(args, name), **sides})
             print(f"{kernel}: {n + len(batch)}/{len(missing)}, {time.monotonic() - started:.0f} s", flush=True)
     return rows.rows
 
@@ -251,6 +266,27 @@ def of_opt(rows, names):
     }
 
 
+def command(args):
+    """The command as anybody can run it."""
+    words = ["bench/corpus_kernels.py DIRECTORY --state FOLDER --kernels", args.kernels]
+    words += ["--stats"] * args.stats + ["--collect"] * args.collect + [f"--only '{glob}'" for glob in args.only]
+    return " ".join(words)
+
+
+def commit():
+    """The commit of this script's repository."""
+    folder = pathlib.Path(__file__).parent
+    return subprocess.run(["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+
+
+def release(kernel):
+    """The release of a kernel, as `uname -r` prints it."""
+    if kernel == "here":
+        return platform.release()
+    modules = pathlib.Path(os.environ["MILLSTREAM_KERNELS"]) / kernel / "lib" / "modules"
+    return next(path.name for path in modules.iterdir())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=pathlib.Path)
@@ -265,6 +301,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", action="append", default=[], help="glob of paths below the directory")
     parser.add_argument("--sample", type=int)
+    parser.add_argument("--collect", action="store_true", help="ask nobody: summarize the state")
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
 
@@ -275,14 +312,20 @@ def main():
     if args.sample and args.sample < len(objects):
         objects = [objects[n * len(objects) // args.sample] for n in range(args.sample)]
     names = [name for name, _ in objects]
-    rows = optimize_all(args, objects, stats=False)
-    written = [name for name in names if rows[name]["written"]]
+    rows = Rows(args.state / "opt.jsonl").rows if args.collect else optimize_all(args, objects, stats=False)
+    written = [name for name in names if rows.get(name, {}).get("written")]
     kernels = {}
     for kernel in args.kernels.split(","):
+        if args.collect:
+            known, names_asked = answered(args, kernel, written)
+            kernels[kernel] = of_kernel(known.rows, names_asked)
+            continue
         small = [name for name in written if kernel == "here" or rows[name].get("slots", 0) <= args.largest]
         kernels[kernel] = of_kernel(judge_all(args, kernel, small), small)
     summary = {
-        **record.head(f"bench/corpus_kernels.py DIRECTORY --kernels {args.kernels}" + (" --stats" if args.stats else "")),
+        **record.head(command(args)),
+        "commit": commit(),
+        "kernels_asked": {kernel: release(kernel) for kernel in args.kernels.split(",")},
         "opt": of_opt(rows, names),
         **({"opt_stats": of_opt(optimize_all(args, objects, stats=True), names)} if args.stats else {}),
         "kernels": kernels,

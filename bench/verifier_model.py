@@ -19,6 +19,7 @@ import record
 
 # Verified instructions from which on programs count, and factors within which a prediction is good.
 CLASSES = (1_000, 10_000)
+GENERATION = "6.18"  # of the model: programs that this kernel accepts are compared with it
 FACTORS = (1.05, 1.3)
 
 
@@ -29,7 +30,7 @@ def compare(effort, millstream, path):
     accepted = [p for p in programs if p["verdict"] == "accepted" and (p.get("verified_insns") or 0) > CLASSES[0]]
     if not accepted:
         return []
-    lines = subprocess.run([effort, str(path)], capture_output=True, text=True).stdout.splitlines()
+    lines = subprocess.run([effort, GENERATION, str(path)], capture_output=True, text=True).stdout.splitlines()
     predicted = {(p["section"], p["name"]): p for p in map(json.loads, lines)}
     pairs = [(p, predicted.get((p["section"], p["name"]))) for p in accepted]
     return [(p["name"], p["verified_insns"], q["instructions"]) for p, q in pairs if q]

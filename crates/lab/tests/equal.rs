@@ -1,14 +1,15 @@
 //! Equality on random packets: a program equals itself, also one that writes down the time, and its mutants
 //! are told apart from it.
 
-use millstream_isa::{AluOp, Insn, Operand, Reg, decode_all};
+use millstream_isa::asm::assemble;
+use millstream_isa::{AluOp, Insn, Operand, RawInsn, Reg, decode_all, encode_all};
 use millstream_kernel::testing;
 use millstream_lab::differential::{
     DifferentialOutcome, DifferentialPlan, KernelReplay, ObservedDifference, TestRunInput, compare_objects,
     replay,
 };
 use millstream_lab::os;
-use millstream_object::Object;
+use millstream_object::{Object, RawInput};
 use millstream_programs::{DataPlaneProgram, NAT, ROUTER};
 
 const PLAN: DifferentialPlan = DifferentialPlan { packets: 1500, seed: 5 };
@@ -47,6 +48,39 @@ fn times_in_its_table_are_no_difference() {
     let nat = object(&NAT);
     let answer = compare_objects(&nat, &nat.clone(), NAT.function, &PLAN).expect("it runs");
     assert!(matches!(answer.outcome, DifferentialOutcome::Equal), "{answer:?}");
+}
+
+/// A raw XDP program.
+fn raw(text: &str) -> Object {
+    let insns = encode_all(&assemble(text).expect("it assembles"));
+    let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
+    let files = RawInput { insns: &insns, ..RawInput::default() };
+    Object::parse_raw("raw_xdp.insns", files, None).expect("a program")
+}
+
+/// The results of random numbers are often alike twice by chance; bytes of the stack that nobody wrote always are.
+#[test]
+fn what_no_instruction_decides_is_no_difference() {
+    if !ready() {
+        return;
+    }
+    let compared = |first: &str, second: &str| {
+        let [first, second] = [raw(first), raw(second)];
+        let name = first.programs[0].name.clone();
+        compare_objects(&first, &second, &name, &PLAN).expect("it runs")
+    };
+    let varies = |first: &str, second: &str| {
+        let answer = compared(first, second);
+        assert!(matches!(answer.outcome, DifferentialOutcome::Equal), "{answer:?}");
+        assert!(answer.varies.contains("return value"), "{answer:?}");
+    };
+    let random = "call get_prandom_u32\n r0 &= 3\n exit";
+    varies(random, "call get_prandom_u32\n r0 &= 3\n r0 ^= 1\n exit");
+    assert!(matches!(compared("r0 = 1\n exit", "r0 = 2\n exit").outcome, DifferentialOutcome::Different(_)));
+    let unwritten = "r0 = *(u32 *)(r10 -8)\n exit";
+    if compared(unwritten, unwritten).packets > 0 {
+        varies(unwritten, "r0 = 0\n exit");
+    }
 }
 
 /// The differences found between a program and its mutants, each with one constant changed, and the number of

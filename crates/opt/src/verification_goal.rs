@@ -11,6 +11,7 @@
 
 use std::time::{Duration, Instant};
 
+use millstream_isa::generation::VerifierGeneration;
 use millstream_object::{FuncId, Object};
 use millstream_search::{
     EditableFunction, StateDifference, VerifierEdit, verification_effort, verification_profile,
@@ -54,7 +55,7 @@ impl EffortJudge<'_> {
         match self {
             EffortJudge::Kernel(verified) => verified(object, func),
             EffortJudge::Model => {
-                let effort = verification_effort(object, func, most);
+                let effort = verification_effort(object, func, VerifierGeneration::V6_18, most);
                 effort.certain.then_some(effort.instructions)
             }
         }
@@ -209,7 +210,7 @@ impl EditSearch<'_> {
         let mut places = Vec::new();
         let most = (20_000 + 2 * form.effort).min(MOST_PROFILED);
         for p in self.programs {
-            places.extend(verification_profile(form.base, *p, most).1);
+            places.extend(verification_profile(form.base, *p, VerifierGeneration::V6_18, most).1);
         }
         places.sort_by_key(|m| (std::cmp::Reverse(m.count), m.func, m.line));
         for miss in places {

@@ -239,6 +239,7 @@ fn bounds(object: &Object, func: u32, code: &FunctionCode) -> Vec<[Option<u32>; 
 #[cfg(test)]
 mod tests {
     use millstream_isa::asm::assemble;
+    use millstream_isa::generation::VerifierGeneration;
     use millstream_isa::{RawInsn, encode_all};
     use millstream_object::RawInput;
     use millstream_prove::{ProofLimits, ProofVerdict, prove};
@@ -254,7 +255,7 @@ mod tests {
     }
 
     fn effort(object: &Object) -> u64 {
-        let effort = verification_effort(object, FuncId(0), 100_000);
+        let effort = verification_effort(object, FuncId(0), VerifierGeneration::V6_18, 100_000);
         assert!(effort.certain);
         effort.instructions
     }
@@ -279,7 +280,7 @@ mod tests {
         let all: String = (0..6).map(diamond).collect();
         let object = object(&format!("r6 = 0\n {all} r6 &= 63\n {END}"));
         let function = EditableFunction::new(&object, 0).expect("a function");
-        let (_, misses) = verification_profile(&object, FuncId(0), 100_000);
+        let (_, misses) = verification_profile(&object, FuncId(0), VerifierGeneration::V6_18, 100_000);
         let mut edits = Vec::new();
         for miss in misses {
             if let StateDifference::Register(r) = miss.difference {

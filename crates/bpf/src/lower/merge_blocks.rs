@@ -31,7 +31,8 @@ pub(super) fn thread_empty_blocks(blocks: &mut [EmittedBlock]) {
                 *fall = resolve(blocks, *fall);
             }
         }
-        if let Terminator::Branch { taken, fall, .. } = term
+        // Before Linux 6.14, `may_goto` to the next instruction is refused.
+        if let Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall } = term
             && taken == fall
         {
             term = Terminator::Jump(taken);
@@ -77,4 +78,18 @@ fn touches_memory(insn: Insn) -> bool {
             | Insn::Call(_)
             | Insn::LegacyLoad { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_between_two_ways_to_one_place_is_none() {
+        let block = |term| EmittedBlock { body: Vec::new(), term, loc: 0 };
+        let may = Terminator::MayGoto { taken: 1, fall: 2 };
+        let mut blocks = [block(may), block(Terminator::Jump(2)), block(Terminator::Return)];
+        thread_empty_blocks(&mut blocks);
+        assert_eq!(blocks[0].term, Terminator::Jump(2));
+    }
 }

@@ -303,6 +303,24 @@ impl Helper {
         FILLING.contains(&self.name)
     }
 
+    /// Returns true if older verifiers, which read no unwritten stack, want the memory written before the call that
+    /// the helper only writes: their rows do not say that it is uninitialised.
+    pub fn wants_written_memory(&self) -> bool {
+        const WANTING: [&str; 10] = [
+            "d_path",
+            "get_func_arg",
+            "get_func_ret",
+            "kallsyms_lookup_name",
+            "read_branch_records",
+            "snprintf",
+            "snprintf_btf",
+            "strtol",
+            "strtoul",
+            "sysctl_get_name",
+        ];
+        WANTING.contains(&self.name)
+    }
+
     /// A call may go if neither its result nor the memory it writes is used.
     ///
     /// A lookup in an LRU map refreshes the entry's recency all the same: ask the map's type first.

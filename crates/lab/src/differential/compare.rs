@@ -106,6 +106,41 @@ impl ObservedDifference {
             _ => self.place() == other.place(),
         }
     }
+
+    /// Returns true if this is another difference over again: in the same place, by the same values.
+    pub fn is_repetition_of(&self, other: &ObservedDifference) -> bool {
+        match (self, other) {
+            (ObservedDifference::Rejected { .. }, ObservedDifference::Rejected { .. }) => true,
+            (ObservedDifference::Packet(a), ObservedDifference::Packet(b))
+            | (ObservedDifference::Context(a), ObservedDifference::Context(b))
+            | (ObservedDifference::Told(a), ObservedDifference::Told(b)) => {
+                repeats([Some(&a.first), Some(&a.second)], [Some(&b.first), Some(&b.second)])
+            }
+            (
+                ObservedDifference::Map { map, key, first, second },
+                ObservedDifference::Map { map: other, key: at, first: old, second: new },
+            ) => {
+                let pairs = [[first, second], [old, new]].map(|pair| pair.map(|text| text.as_deref()));
+                map == other && key == at && repeats(pairs[0], pairs[1])
+            }
+            _ => self == other,
+        }
+    }
+}
+
+/// Returns true if two pairs of texts differ in the same digit by the same values, or in what they lack. Other digits
+/// may be random.
+fn repeats<T: AsRef<str>>(one: [Option<T>; 2], other: [Option<T>; 2]) -> bool {
+    let bytes = |text: &Option<T>| text.as_ref().map(|t| t.as_ref().as_bytes().to_vec());
+    let [a, b] = one.each_ref().map(bytes);
+    let [c, d] = other.each_ref().map(bytes);
+    let lengths =
+        |text: &[&Option<Vec<u8>>]| text.iter().map(|t| t.as_ref().map(Vec::len)).collect::<Vec<_>>();
+    if lengths(&[&a, &b]) != lengths(&[&c, &d]) {
+        return false;
+    }
+    let (Some(a), Some(b), Some(c), Some(d)) = (&a, &b, &c, &d) else { return true };
+    a.len() != b.len() || (0..a.len()).any(|n| a[n] != b[n] && a[n] == c[n] && b[n] == d[n])
 }
 
 /// Compares the results of one packet; `None` where the program could not be run on it.
@@ -225,6 +260,22 @@ mod tests {
         assert!(side(&[1, 2], &[1, 9], &[1, 3]).unwrap().is_err());
         assert_eq!(side(&[1, 2], &[1, 9], &[4, 3]).unwrap().unwrap().offset, 0);
         assert_eq!(side(&[1, 2], &[1, 2], &[1]).unwrap().unwrap().offset, 1);
+    }
+
+    #[test]
+    fn only_the_same_values_make_a_repetition() {
+        let value = |first, second| ObservedDifference::ReturnValue { first, second };
+        assert!(value(1, 2).is_repetition_of(&value(1, 2)));
+        assert!(!value(1, 2).is_repetition_of(&value(1, 3)));
+        let packet = |first: &str, second: &str| {
+            ObservedDifference::Packet(ByteDifference {
+                offset: 0,
+                first: first.to_owned(),
+                second: second.to_owned(),
+            })
+        };
+        assert!(packet("0102", "0103").is_repetition_of(&packet("7702", "8803")));
+        assert!(!packet("0102", "0103").is_repetition_of(&packet("0104", "0105")));
     }
 
     #[test]

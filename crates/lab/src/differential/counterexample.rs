@@ -7,6 +7,7 @@ use millstream_kernel::ProgramType;
 use millstream_object::Object;
 use serde::Serialize;
 
+use super::replica::InitialStack;
 use super::tables::TableEntry;
 use super::{FuzzRound, ObservedDifference, ProgramPair, context};
 use crate::error::{Error, Result};
@@ -56,7 +57,7 @@ pub fn replay(first: &Object, second: &Object, name: &str, scene: &TestRunInput)
     let not = |reason: String| Ok(KernelReplay::NotTried { reason });
     let told = ProgramType(pair.programs[0].kind.program_type.0);
     let kind = match told {
-        ProgramType::UNSPEC => match pair.load(0, "the first") {
+        ProgramType::UNSPEC => match pair.load(0, "the first", InitialStack::Unwritten) {
             Ok(replica) => replica.program_type()?,
             Err(e @ (Error::Program { .. } | Error::Loader(_))) => return not(e.error_chain()),
             Err(e) => return Err(e),

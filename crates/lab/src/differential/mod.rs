@@ -1,15 +1,17 @@
 //! Checks two objects for equality of behaviour: random packets and tables, with the kernel as the judge.
 //!
-//! A program is run three times on every packet, each time with maps of its own: the first object's twice,
-//! the second's once. Where the first differs from itself (time, random numbers), nothing can be said and
-//! nothing is; where it agrees with itself and the second does not, and does not when all is done anew, the
-//! second is different. Return value, packet, context, and the final contents of the maps are compared. Each
-//! round has new tables, filled at random and where the program looks (module `tables`).
+//! A program is run three times on every packet, each time with maps of its own: the first object's twice, the
+//! second time with other bytes in the unwritten stack, the second's once. Where the first differs from itself
+//! (time, random numbers, bytes that nobody wrote), nothing can be said and nothing is; where it agrees with
+//! itself and the second does not, and the same values show when all is done anew, the second is different.
+//! Return value, packet, context, and the final contents of the maps are compared. Each round has new tables,
+//! filled at random and where the program looks (module `tables`).
 
 pub mod compare;
 mod counterexample;
 mod frames;
 mod replica;
+mod stack;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -27,7 +29,7 @@ pub use counterexample::{KernelReplay, TestRunInput, replay};
 use crate::error::{Error, Result};
 use compare::{RunComparison, RunTriple};
 use frames::FuzzValues;
-use replica::ProgramReplica;
+use replica::{InitialStack, ProgramReplica};
 use tables::TableEntry;
 
 /// Packets that go through the same tables.
@@ -179,8 +181,8 @@ impl<'a> ProgramPair<'a> {
         Ok(ProgramPair { objects: [first, second], programs: [find(first)?, find(second)?], maps })
     }
 
-    fn load(&self, side: usize, name: &str) -> Result<ProgramReplica<'a>> {
-        ProgramReplica::load(self.objects[side], self.programs[side], name)
+    fn load(&self, side: usize, name: &str, stack: InitialStack) -> Result<ProgramReplica<'a>> {
+        ProgramReplica::load(self.objects[side], self.programs[side], name, stack)
     }
 
     /// Instructions of the first.
@@ -196,7 +198,7 @@ impl<'a> ProgramPair<'a> {
         if told != ProgramType::UNSPEC && context(told).is_none() {
             return Ok(GeneratedRound::Nothing(format!("a program of type {told} is not run on packets")));
         }
-        let first = match self.load(0, "the first") {
+        let first = match self.load(0, "the first", InitialStack::Unwritten) {
             Ok(first) => first,
             Err(e @ (Error::Program { .. } | Error::Loader(_) | Error::Object(_))) if !e.is_forbidden() => {
                 return Ok(GeneratedRound::Nothing(e.error_chain()));
@@ -239,7 +241,7 @@ impl<'a> ProgramPair<'a> {
         }
         for _ in 0..CONFIRMATIONS {
             match self.play(round, after + 1, varies)? {
-                Some((_, again)) if again.same_place(&observable) => {}
+                Some((at, again)) if at == after && again.is_repetition_of(&observable) => {}
                 _ => {
                     varies.insert(observable.place());
                     return Ok(None);
@@ -258,8 +260,10 @@ impl<'a> ProgramPair<'a> {
         count: usize,
         varies: &mut BTreeSet<String>,
     ) -> Result<Option<(usize, ObservedDifference)>> {
-        let replicas = [self.load(0, "the first")?, self.load(0, "the first")?, {
-            match self.load(1, "the second") {
+        let first = self.load(0, "the first", InitialStack::Unwritten)?;
+        let again = self.load(0, "the first", InitialStack::Written)?;
+        let replicas = [first, again, {
+            match self.load(1, "the second", InitialStack::Unwritten) {
                 Ok(replica) => replica,
                 Err(e @ Error::Program { .. }) => {
                     return Ok(Some((0, ObservedDifference::Rejected { message: e.error_chain() })));

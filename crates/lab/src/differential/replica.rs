@@ -8,6 +8,7 @@ use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{self as object, FuncId, InitialValue, LinkedProgram, MapId, Object};
 
 use super::compare::SortedEntries;
+use super::stack::with_written_stack;
 use super::tables::{self, TableEntry};
 use crate::error::{Error, Result};
 use crate::measure::retry_interrupted;
@@ -21,6 +22,15 @@ const MOST_BYTES: u32 = 1 << 20;
 /// itself.
 const MOST_OTHERS: usize = 8;
 
+/// Contents of a program's stack when it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum InitialStack {
+    /// Whatever the kernel left there.
+    Unwritten,
+    /// A pattern, where the verifier accepts the program with it.
+    Written,
+}
+
 /// The program, loaded.
 pub(super) struct ProgramReplica<'a> {
     pub(super) session: Session<'a>,
@@ -33,7 +43,12 @@ pub(super) struct ProgramReplica<'a> {
 impl<'a> ProgramReplica<'a> {
     /// Loads the program; and the object's other programs of its type, if there is an array to call them
     /// through.
-    pub(super) fn load(object: &'a Object, program: &object::EntryProgram, name: &str) -> Result<Self> {
+    pub(super) fn load(
+        object: &'a Object,
+        program: &object::EntryProgram,
+        name: &str,
+        stack: InitialStack,
+    ) -> Result<Self> {
         let mut loader = ObjectLoader::new(object).only(&program.name)?;
         for map in object.maps.iter().filter(|m| !m.origin.is_global()) {
             let spec = &map.spec;
@@ -52,7 +67,12 @@ impl<'a> ProgramReplica<'a> {
         let session = loader.guess_types()?.without_impossible_maps().prepare()?;
         let failed = |source| Error::Program { name: name.to_owned(), source: Box::new(source) };
         let linked = object.link(program.func)?;
-        let loaded = session.load(program.func, &linked).map_err(failed)?;
+        // A verifier may refuse the form that writes its stack.
+        let written = (stack == InitialStack::Written).then(|| with_written_stack(&linked)).flatten();
+        let loaded = match written.and_then(|written| session.load(program.func, &written).ok()) {
+            Some(loaded) => loaded,
+            None => session.load(program.func, &linked).map_err(failed)?,
+        };
         let mut replica = ProgramReplica { session, linked, program: loaded, others: Vec::new() };
         replica.load_others(program)?;
         Ok(replica)

@@ -17,6 +17,7 @@ mod report;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use millstream_isa::generation::VerifierGeneration;
 use millstream_kernel::{LoadError, Rejection};
 use millstream_loader::{ObjectLoader, ProgramError, Session};
 use millstream_object::{EntryProgram, FuncId, Object, RelocKind};
@@ -421,7 +422,7 @@ fn effort_edits(object: &Object, program: FuncId, form: WholeForm) -> Vec<Verifi
         return editable.iter().flat_map(EditableFunction::swaps).collect();
     }
     let mut edits: Vec<VerifierEdit> = Vec::new();
-    for miss in verification_profile(object, program, MOST_WALKED).1 {
+    for miss in verification_profile(object, program, VerifierGeneration::V6_18, MOST_WALKED).1 {
         let StateDifference::Register(register) = miss.difference else { continue };
         let function = editable.iter().find(|f| f.func() == miss.func);
         let edit = function.and_then(|f| f.forget(f.block_of(miss.line)?, register));

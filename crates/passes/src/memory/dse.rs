@@ -3,10 +3,12 @@
 //!
 //! Bytes of private stack objects are tracked backwards, one bit each: a byte is live if some path reads it
 //! before it is overwritten or the function ends. A helper reads the bytes that its row says, no others, and
-//! overwrites those that it is known to fill in any case.
+//! overwrites those that it is known to fill in any case. Some also count as readers of what they write, for
+//! older verifiers want that written before.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value};
+use millstream_isa::generation::VerifierGeneration;
 use millstream_isa::helpers::Helper;
 
 use super::address::RootedAddress;
@@ -164,9 +166,14 @@ impl<'a> StackByteMap<'a> {
         cx: &PassContext<'_>,
         out: &mut Vec<LivenessEffect>,
     ) {
-        let row = Helper::get(id).map_or(&[][..], |h| h.args);
+        let helper = Helper::get(id);
+        let row = helper.map_or(&[][..], |h| h.args);
+        let target = cx.target();
+        let written =
+            target.keep_verifier_facts && !target.kernels.all(VerifierGeneration::reads_unwritten_stack);
+        let wanted = written && helper.is_some_and(Helper::wants_written_memory);
         let only_writes =
-            |index: usize| row.get(index).is_some_and(|k| k.writes_memory() && !k.reads_memory());
+            |index: usize| !wanted && row.get(index).is_some_and(|k| k.writes_memory() && !k.reads_memory());
         let args = || func.insts[inst].args.iter().map(|&a| self.classes.addresses.of(a)).enumerate();
         // It reads before it writes.
         for (index, addr) in args().filter(|&(i, _)| only_writes(i)) {

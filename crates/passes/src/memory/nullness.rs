@@ -10,7 +10,8 @@
 //!
 //! Invariant: an edge is only ever moved to a block whose dominators also dominate the test, and constants
 //! that it passes are ones that the function passed to that place before. Nor is it moved past writes to the
-//! stack where a verifier wants to see these before a read, also on a way that is never taken.
+//! stack where a verifier wants to see these before a read, nor past what takes or gives back a lock, a reference
+//! or an iterator, also on a way that is never taken.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{
@@ -19,7 +20,7 @@ use millstream_ir::{
 };
 use millstream_isa::MapType;
 use millstream_isa::generation::VerifierGeneration;
-use millstream_isa::helpers::{Helper, id};
+use millstream_isa::helpers::{Helper, HelperEffects, id};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alias::{AliasClasses, MemoryAccess};
@@ -210,7 +211,7 @@ impl NullTarget {
             let after = cfg.rpo_index[j] > cfg.rpo_index[block];
             let both = behind_null[j] && behind[j];
             let reached = after && both && dom.idom(j).is_some_and(|up| dom.dominates(up, block));
-            reached && (unwritten || !loses_stack(func, null, j))
+            reached && (unwritten || !loses_stack(func, null, j)) && !may_balance(func, null, Some(j))
         });
         for join in joins {
             let view = NullBranch { func, cfg, dom, block, null, join };
@@ -228,7 +229,8 @@ impl NullTarget {
         let constant = with.iter().chain(&without).copied().flatten().next()?;
         let insts = &func.blocks[null].insts;
         let short = insts.len() <= 2 && insts.last().and_then(|&t| returned(func, t)) == Some(Some(constant));
-        (!short && without.iter().all(Option::is_some)).then_some(NullTarget::Return(constant))
+        let leaves = !short && without.iter().all(Option::is_some) && !may_balance(func, null, None);
+        leaves.then_some(NullTarget::Return(constant))
     }
 
     fn apply(self, func: &mut Function, block: Block, test: &NullCheck) {
@@ -317,6 +319,26 @@ fn loses_stack(func: &Function, from: Block, to: Block) -> bool {
         }
     }
     written.meets(&read)
+}
+
+/// Returns true if the way from one block to another, or to the end, may take or give back something that the
+/// verifier wants to be balanced.
+fn may_balance(func: &Function, from: Block, to: Option<Block>) -> bool {
+    let balanced = HelperEffects::ACQUIRES
+        .or(HelperEffects::RELEASES)
+        .or(HelperEffects::LOCK)
+        .or(HelperEffects::CALLBACK);
+    let balances = |op: &Op| match op {
+        Op::Kfunc { .. } => true,
+        Op::Helper { id } => Helper::get(*id).is_none_or(|h| h.effects.intersects(balanced)),
+        _ => false,
+    };
+    let calls = |op: &Op| matches!(op, Op::Call { .. } | Op::CallIndirect {});
+    // A function that is called may give back what this one has taken.
+    let takes = func.insts_in_order().any(|(_, inst)| balances(&func.insts[inst].op));
+    let way = behind(func, from, to);
+    let mut ops = way.iter().flat_map(|&b| &func.blocks[b].insts).map(|&inst| &func.insts[inst].op);
+    takes && ops.any(|op| balances(op) || calls(op))
 }
 
 /// The blocks that control may reach from one, itself among them, without another.

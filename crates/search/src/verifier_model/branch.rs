@@ -1,10 +1,11 @@
 //! Branches: which sides can be taken, and what each side teaches.
 
-use millstream_isa::absint::{AbstractDomain, Scalar};
+use millstream_isa::absint::Scalar;
 use millstream_isa::{AluOp, Cond, Insn, Operand, Reg, Width, semantics};
 
 use super::frame::VerifierFrame;
 use super::register::{AT_END, BEYOND_END, PointerTarget, RegisterValue, VerifierPointer, VerifierRegister};
+use super::rules::WalkRules;
 use super::step::operand;
 
 /// The two sides of a branch.
@@ -19,7 +20,7 @@ pub(super) struct BranchSides {
 }
 
 /// Follows a branch both ways, as far as the verifier does.
-pub(super) fn sides(frames: &[VerifierFrame], insn: &Insn) -> BranchSides {
+pub(super) fn sides(rules: &WalkRules, frames: &[VerifierFrame], insn: &Insn) -> BranchSides {
     let mut out = BranchSides { taken: None, other: None, precise: 0, linked: 0 };
     let (Insn::Branch { width, cond, dst, src, .. }, Some(frame)) = (*insn, frames.last()) else {
         return out;
@@ -42,20 +43,20 @@ pub(super) fn sides(frames: &[VerifierFrame], insn: &Insn) -> BranchSides {
         }
         (RegisterValue::Number(x), RegisterValue::Number(y)) => {
             for (n, side) in made.iter_mut().enumerate() {
-                let refined = AbstractDomain::default().refine(cond, width, n == 0, &x, &y);
+                let refined = rules.domain.refine(cond, width, n == 0, &x, &y);
                 let (Some(frames), Some((x, y))) = (side.as_mut(), refined) else {
                     *side = None;
                     continue;
                 };
-                refine(frames, dst, a, x);
+                refine(rules, frames, (dst, a), x);
                 if let Operand::Reg(r) = src {
-                    refine(frames, r, b, y);
+                    refine(rules, frames, (r, b), y);
                 }
             }
             let registers = 1 << dst.index() | if let Operand::Reg(r) = src { 1 << r.index() } else { 0u16 };
             if made.iter().flatten().count() < 2 {
                 out.precise = registers;
-            } else {
+            } else if rules.follows_needs {
                 let of = |id: u32| {
                     let same = |n: &usize| id != 0 && frame.regs[*n].is_number() && frame.regs[*n].id == id;
                     (0..10usize).filter(same).fold(0u16, |bits, n| bits | 1 << n)
@@ -87,16 +88,19 @@ fn learn_null(frame: &mut VerifierFrame, id: u32, null: bool) {
 }
 
 /// Refines a number and all that are linked to it.
-fn refine(frames: &mut [VerifierFrame], r: Reg, known: VerifierRegister, value: Scalar) {
+fn refine(
+    rules: &WalkRules,
+    frames: &mut [VerifierFrame],
+    (r, known): (Reg, VerifierRegister),
+    value: Scalar,
+) {
     if known.id != 0 {
         for copy in frames.iter_mut().flat_map(VerifierFrame::values) {
             if copy.is_number() && copy.id == known.id {
                 let by = Scalar::constant((i64::from(copy.delta) - i64::from(known.delta)) as u64);
                 copy.value = RegisterValue::Number(match copy.delta == known.delta {
                     true => value,
-                    false => {
-                        semantics::alu(&mut AbstractDomain::default(), AluOp::Add, Width::W64, &value, &by)
-                    }
+                    false => semantics::alu(&mut { rules.domain }, AluOp::Add, Width::W64, &value, &by),
                 });
             }
         }

@@ -48,8 +48,8 @@ pub(super) fn call(
         effect.precise |= 1 << 3;
     }
     let element = map
-        .filter(|_| callee == Callee::Helper(helper_id::MAP_LOOKUP_ELEM))
-        .and_then(|m| constant_element(facts.object, frames, m, args[2]));
+        .filter(|_| facts.rules.finds_constant_keys && callee == Callee::Helper(helper_id::MAP_LOOKUP_ELEM))
+        .and_then(|m| constant_element(facts, frames, m, args[2]));
     effect.precise_slot = element.flatten();
     let Some((frame, callers)) = frames.split_last_mut() else { return effect };
     SCRATCH.iter().for_each(|r| frame.set(*r, VerifierRegister::UNINIT));
@@ -70,17 +70,17 @@ pub(super) fn call(
 /// The element of an array whose index is a constant on the stack is there: the slot that holds the index as
 /// a spilled number, if it is one (`get_constant_map_key`).
 fn constant_element(
-    object: &Object,
+    facts: &ProgramFacts<'_>,
     frames: &[VerifierFrame],
     map: u32,
     key: VerifierRegister,
 ) -> Option<Option<(u8, u8)>> {
-    let spec = &object.maps.get(map as usize)?.spec;
+    let spec = &facts.object.maps.get(map as usize)?.spec;
     if !matches!(spec.map_type, MapType::ARRAY | MapType::PERCPU_ARRAY) || spec.key_size != 4 {
         return None;
     }
     let (at, offset) = in_stack(key, 0)?;
-    let (value, spilled) = frames.get(at)?.load(offset?, Size::W, false);
+    let (value, spilled) = frames.get(at)?.load(&facts.rules, offset?, Size::W, false);
     let index = value.scalar().as_constant().filter(|_| value.is_number())?;
     let whole = frames.get(at)?.holds(offset?, Size::W);
     (index < u64::from(spec.max_entries) && spilled == whole)

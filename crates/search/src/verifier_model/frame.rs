@@ -1,9 +1,10 @@
 //! A function's frame: registers and stack.
 
 use millstream_isa::absint::Scalar;
-use millstream_isa::{Reg, Size};
+use millstream_isa::{Operand, Reg, Size};
 
 use super::register::{IdMap, VerifierRegister, is_covered};
+use super::rules::WalkRules;
 
 /// Bytes of a frame.
 pub(super) const FRAME: i64 = 512;
@@ -74,6 +75,11 @@ impl VerifierFrame {
         self.regs.iter_mut().chain(spills)
     }
 
+    /// Marks all numbers as precise (`mark_all_scalars_precise`).
+    pub(super) fn mark_all(&mut self) {
+        self.values().filter(|v| v.is_number()).for_each(|v| v.precise = true);
+    }
+
     fn slot_mut(&mut self, n: usize) -> &mut StackSlot {
         if self.stack.len() <= n {
             self.stack.resize(n + 1, StackSlot::Bytes([StackByte::Unwritten; 8]));
@@ -82,10 +88,21 @@ impl VerifierFrame {
     }
 
     /// Stores a value; an address in pieces becomes bytes. Returns true if the slot holds the register now.
-    pub(super) fn store(&mut self, off: i64, size: Size, value: VerifierRegister) -> bool {
+    pub(super) fn store(
+        &mut self,
+        rules: &WalkRules,
+        off: i64,
+        size: Size,
+        (value, src): (VerifierRegister, Operand),
+    ) -> bool {
         let Some(n) = slot_of(off) else { return false };
         let aligned = off.rem_euclid(8) == 0;
-        let spilled = aligned && (size == Size::Dw || value.is_number());
+        let described = rules.spills_all_numbers
+            || match src {
+                Operand::Reg(_) => value.scalar() != Scalar::UNKNOWN,
+                Operand::Imm(_) => true,
+            } && value.scalar().as_constant() != Some(0);
+        let spilled = aligned && if value.is_number() { described } else { size == Size::Dw };
         if spilled {
             let mut kept = value;
             if size != Size::Dw {
@@ -127,7 +144,13 @@ impl VerifierFrame {
     }
 
     /// The value that a load gives, and true if it is that of a spilled register.
-    pub(super) fn load(&self, off: i64, size: Size, signed: bool) -> (VerifierRegister, bool) {
+    pub(super) fn load(
+        &self,
+        rules: &WalkRules,
+        off: i64,
+        size: Size,
+        signed: bool,
+    ) -> (VerifierRegister, bool) {
         let plain = if signed { signed_load(size) } else { Scalar::of_width(size.bits()) };
         let unknown = (VerifierRegister::number(plain), false);
         let Some(slot) = slot_of(off).and_then(|n| self.stack.get(n)) else { return unknown };
@@ -136,6 +159,9 @@ impl VerifierFrame {
                 let whole = off.rem_euclid(8) == 0 && u32::from(*bytes) == size.bytes();
                 if whole && !signed {
                     return (VerifierRegister { precise: false, ..*reg }, true);
+                }
+                if !rules.spills_all_numbers {
+                    return unknown;
                 }
                 let part = off.rem_euclid(8) == 0 && u32::from(*bytes) > size.bytes() && reg.is_number();
                 let fits = reg.scalar().unsigned().1 < 1u64 << size.bits().min(63);
@@ -199,16 +225,23 @@ fn as_number(slot: &StackSlot) -> Option<VerifierRegister> {
 }
 
 /// Returns true if a slot of an older state covers the new one (`stacksafe`).
-pub(super) fn is_slot_covered(old: &StackSlot, new: Option<&StackSlot>, ids: &mut IdMap) -> bool {
+pub(super) fn is_slot_covered(
+    rules: &WalkRules,
+    old: &StackSlot,
+    new: Option<&StackSlot>,
+    ids: &mut IdMap,
+) -> bool {
     let none = StackSlot::Bytes([StackByte::Unwritten; 8]);
     let new = new.unwrap_or(&none);
-    if let (Some(a), Some(b)) = (as_number(old), as_number(new)) {
-        return is_covered(&a, &b, ids);
+    if let (true, Some(a), Some(b)) = (rules.spills_all_numbers, as_number(old), as_number(new)) {
+        return is_covered(rules, &a, &b, ids);
     }
     // Whoever may read bytes that were never written is safe with any bytes, but for zeros.
     let zeros = zeros_of(old) & !zeros_of(new) == 0;
     match (old, new) {
-        (StackSlot::Spill(a, m, _), StackSlot::Spill(b, n, _)) => zeros && m <= n && is_covered(a, b, ids),
+        (StackSlot::Spill(a, m, _), StackSlot::Spill(b, n, _)) => {
+            zeros && m <= n && is_covered(rules, a, b, ids)
+        }
         (StackSlot::Bytes(_), _) => zeros,
         (StackSlot::Spill(..), StackSlot::Bytes(_)) => false,
     }

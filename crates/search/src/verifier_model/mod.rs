@@ -7,8 +7,10 @@
 //!
 //! Types of kernel objects, references and locks are not modelled. They decide verdicts, not costs.
 //!
+//! The walk is that of Linux 6.12 and later, or that of 5.10 and 6.1 ([`WalkRules`](rules::WalkRules)).
+//!
 //! Source: `is_state_visited`, `states_equal`, `mark_chain_precision`, `check_cfg` and
-//! `check_cond_jmp_op` of `kernel/bpf/verifier.c`, Linux 6.18.
+//! `check_cond_jmp_op` of `kernel/bpf/verifier.c`, Linux 6.18, and of 6.1 in its stable release 192.
 
 mod branch;
 mod calls;
@@ -17,6 +19,7 @@ mod frame;
 mod liveness;
 mod precision;
 mod register;
+mod rules;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -24,6 +27,7 @@ mod walk;
 
 use std::collections::BTreeSet;
 
+use millstream_isa::generation::VerifierGeneration;
 use millstream_object::{FuncId, Object};
 
 use walk::ModelWalker;
@@ -58,19 +62,25 @@ pub struct StateMiss {
     pub count: u64,
 }
 
-/// Predicts the effort of verifying a program and all functions that it calls; gives up after `most`
-/// instructions.
-pub fn verification_effort(object: &Object, program: FuncId, most: u64) -> VerificationEffort {
-    verification_profile(object, program, most).0
+/// Predicts the effort of verifying a program and all functions that it calls on kernels of a generation; gives
+/// up after `most` instructions.
+pub fn verification_effort(
+    object: &Object,
+    program: FuncId,
+    generation: VerifierGeneration,
+    most: u64,
+) -> VerificationEffort {
+    verification_profile(object, program, generation, most).0
 }
 
 /// The same, with the differences that kept states from being found equal, most frequent first.
 pub fn verification_profile(
     object: &Object,
     program: FuncId,
+    generation: VerifierGeneration,
     most: u64,
 ) -> (VerificationEffort, Vec<StateMiss>) {
-    let mut walker = ModelWalker::new(object, program, most);
+    let mut walker = ModelWalker::new(object, program, generation, most);
     walker.walk(program.0, true);
     let mut done = BTreeSet::from([program.0]);
     while let Some(next) = walker.apart.iter().copied().find(|f| !done.contains(f)) {

@@ -4,6 +4,7 @@ use millstream_isa::{Insn, Operand, Reg};
 
 use super::code::{SCRATCH, WalkedFunction, written};
 use super::frame::{StackSlot, VerifierFrame};
+use super::rules::WalkRules;
 
 /// Most nested frames of calls.
 pub(super) const FRAMES: usize = 8;
@@ -37,6 +38,8 @@ pub(super) enum FrameCrossing {
 pub(super) struct PrecisionNeeds {
     regs: [u16; FRAMES],
     slots: [u64; FRAMES],
+    /// All numbers of earlier states count (`mark_all_scalars_precise`).
+    pub(super) all: bool,
 }
 
 impl PrecisionNeeds {
@@ -78,8 +81,12 @@ impl PrecisionNeeds {
     }
 
     /// The needs before a step.
-    pub(super) fn before(&mut self, step: &HistoryStep, function: &WalkedFunction) {
+    pub(super) fn before(&mut self, rules: &WalkRules, step: &HistoryStep, function: &WalkedFunction) {
         let frame = usize::from(step.frame).min(FRAMES - 1);
+        if !rules.follows_needs && step.crossing != FrameCrossing::None {
+            self.all = true;
+            return;
+        }
         match step.crossing {
             FrameCrossing::Leave => {
                 // Backwards, the callee begins with its result.
@@ -95,7 +102,7 @@ impl PrecisionNeeds {
             }
             FrameCrossing::None => {
                 if let Some(line) = function.lines.get(step.line as usize) {
-                    self.before_insn(frame, line.insn, step);
+                    self.before_insn(rules, frame, line.insn, step);
                 }
             }
         }
@@ -114,7 +121,8 @@ impl PrecisionNeeds {
         }
     }
 
-    fn before_insn(&mut self, frame: usize, insn: Insn, step: &HistoryStep) {
+    fn before_insn(&mut self, rules: &WalkRules, frame: usize, insn: Insn, step: &HistoryStep) {
+        let followed = |base: Reg| rules.follows_needs || base == Reg::R10;
         match insn {
             Insn::Alu { dst, src, .. } => {
                 if let Operand::Reg(r) = src
@@ -136,15 +144,16 @@ impl PrecisionNeeds {
                 }
             }
             Insn::Neg { .. } | Insn::Swap { .. } => {}
-            Insn::Load { dst, .. } => {
+            Insn::Load { dst, src, .. } => {
                 if self.take(frame, dst)
+                    && followed(src)
                     && let Some((at, slot)) = step.slot
                 {
                     self.slots[usize::from(at).min(FRAMES - 1)] |= 1 << slot;
                 }
             }
-            Insn::Store { src, .. } => {
-                if let Some((at, slot)) = step.slot {
+            Insn::Store { dst, src, .. } => {
+                if let Some((at, slot)) = step.slot.filter(|_| followed(dst)) {
                     let slots = &mut self.slots[usize::from(at).min(FRAMES - 1)];
                     if *slots >> slot & 1 == 1 {
                         *slots &= !(1 << slot);

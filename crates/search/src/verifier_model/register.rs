@@ -3,6 +3,8 @@
 use millstream_isa::absint::{Scalar, Tnum};
 use rustc_hash::FxHashMap;
 
+use super::rules::WalkRules;
+
 /// Memory or object that a pointer points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PointerTarget {
@@ -150,11 +152,18 @@ pub(super) fn is_within(new: &Scalar, old: &Scalar) -> bool {
 
 /// Returns true if the verifier takes a register of an older state for one that covers the new one
 /// (`regsafe`).
-pub(super) fn is_covered(old: &VerifierRegister, new: &VerifierRegister, ids: &mut IdMap) -> bool {
+pub(super) fn is_covered(
+    rules: &WalkRules,
+    old: &VerifierRegister,
+    new: &VerifierRegister,
+    ids: &mut IdMap,
+) -> bool {
     match (old.value, new.value) {
         (RegisterValue::Uninit, _) => true,
         (RegisterValue::Number(a), RegisterValue::Number(b)) => {
-            let linked = old.id == 0 || old.delta == new.delta && ids.matches_number(old.id, new.id);
+            let linked = !rules.names_numbers
+                || old.id == 0
+                || old.delta == new.delta && ids.matches_number(old.id, new.id);
             !old.precise || is_within(&b, &a) && linked
         }
         (RegisterValue::Pointer(a), RegisterValue::Pointer(b)) => {

@@ -1,6 +1,6 @@
 //! Effects of instructions on a path's state.
 
-use millstream_isa::absint::{AbstractDomain, Scalar};
+use millstream_isa::absint::Scalar;
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, AtomicOp, Insn, Operand, Pseudo, Reg, Size, Width};
 use millstream_object::{MapOrigin, Object, ProgramType, RelocKind};
@@ -8,6 +8,7 @@ use millstream_object::{MapOrigin, Object, ProgramType, RelocKind};
 use super::code::{SCRATCH, WalkLine};
 use super::frame::{FRAME, StackByte, VerifierFrame, signed_load, slot_of, slots_of};
 use super::register::{PointerTarget, RegisterValue, VerifierPointer, VerifierRegister};
+use super::rules::WalkRules;
 
 /// Facts about the program that steps need.
 pub(super) struct ProgramFacts<'a> {
@@ -15,7 +16,7 @@ pub(super) struct ProgramFacts<'a> {
     pub(super) kind: ProgramType,
     /// The context's fields may be pointers to objects of the kernel.
     pub(super) typed_context: bool,
-    pub(super) domain: AbstractDomain,
+    pub(super) rules: WalkRules,
 }
 
 /// Effects of an instruction beyond the state, for the precision of numbers.
@@ -59,17 +60,23 @@ pub(super) fn step(
     names: &mut NameSource,
 ) -> StepEffect {
     let Some((frame, _)) = frames.split_last_mut() else { return StepEffect::default() };
-    let mut domain = facts.domain;
+    let mut domain = facts.rules.domain;
     let mut effect = StepEffect::default();
     match line.insn {
-        Insn::Alu { width, op, dst, src } => effect.precise = alu(frame, width, op, dst, src, names),
+        Insn::Alu { width, op, dst, src } => {
+            effect.precise = alu(&facts.rules, frame, (width, op, dst, src), names)
+        }
         Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => {
             let value = named(frame, src, names);
             frame.set(dst, value);
         }
         Insn::Mov { width, dst, src } => {
             let from = match src {
-                Operand::Reg(r) if frame.get(r).is_number() && frame.get(r).scalar().fits_u32() => {
+                Operand::Reg(r)
+                    if facts.rules.names_numbers
+                        && frame.get(r).is_number()
+                        && frame.get(r).scalar().fits_u32() =>
+                {
                     named(frame, r, names)
                 }
                 _ => VerifierRegister { id: 0, delta: 0, ..operand(frame, src) },
@@ -99,7 +106,9 @@ pub(super) fn step(
         Insn::LoadAcquire { size, dst, .. } => {
             frame.set(dst, VerifierRegister::number(Scalar::of_width(size.bits())))
         }
-        Insn::Store { size, dst, off, src } => effect = store(frames, size, (dst, off), src, names),
+        Insn::Store { size, dst, off, src } => {
+            effect = store(&facts.rules, frames, size, (dst, off), src, names)
+        }
         Insn::StoreRelease { size, dst, off, .. } => scribble(frames, dst, off, size),
         Insn::Atomic { op, fetch, size, dst, src, off } => {
             effect.reads[0] = slots_read(frames, dst, off, size.bytes().into());
@@ -143,27 +152,25 @@ pub(super) fn object_pointer(nullable: bool, id: u32) -> VerifierRegister {
 
 /// Arithmetic; returns the registers whose exact numbers count.
 fn alu(
+    rules: &WalkRules,
     frame: &mut VerifierFrame,
-    width: Width,
-    op: AluOp,
-    dst: Reg,
-    src: Operand,
+    (width, op, dst, src): (Width, AluOp, Reg, Operand),
     names: &mut NameSource,
 ) -> u16 {
-    let mut domain = AbstractDomain::default();
+    let mut domain = rules.domain;
     let (a, b) = (frame.get(dst), operand(frame, src));
     let sum = width == Width::W64 && matches!(op, AluOp::Add | AluOp::Sub);
     let (result, precise) = match (a.value, b.value) {
         (RegisterValue::Pointer(p), RegisterValue::Number(k)) if sum => {
             let bit = if let Operand::Reg(r) = src { 1 << r.index() } else { 0 };
-            (moved(p, a.id, op, k, names), bit)
+            (moved(rules, (p, a.id), op, k, names), bit)
         }
         (RegisterValue::Number(k), RegisterValue::Pointer(p)) if sum && op == AluOp::Add => {
-            (moved(p, b.id, op, k, names), 1 << dst.index())
+            (moved(rules, (p, b.id), op, k, names), 1 << dst.index())
         }
         (RegisterValue::Number(x), RegisterValue::Number(y)) => {
             let value = semantics::alu(&mut domain, op, width, &x, &y);
-            let linked = op == AluOp::Add && (width == Width::W64 || x.fits_u32());
+            let linked = rules.names_numbers && op == AluOp::Add && (width == Width::W64 || x.fits_u32());
             (if linked { linked_sum(a, value, y) } else { VerifierRegister::number(value) }, 0)
         }
         _ => (VerifierRegister::number(Scalar::UNKNOWN), 0),
@@ -183,13 +190,20 @@ fn linked_sum(a: VerifierRegister, value: Scalar, by: Scalar) -> VerifierRegiste
     }
 }
 
-fn moved(p: VerifierPointer, id: u32, op: AluOp, by: Scalar, names: &mut NameSource) -> VerifierRegister {
-    let by = if op == AluOp::Sub { AbstractDomain::default().neg(Width::W64, &by) } else { by };
+fn moved(
+    rules: &WalkRules,
+    (p, id): (VerifierPointer, u32),
+    op: AluOp,
+    by: Scalar,
+    names: &mut NameSource,
+) -> VerifierRegister {
+    let mut domain = rules.domain;
+    let none = Scalar::constant(0);
+    let by = if op == AluOp::Sub { semantics::alu(&mut domain, op, Width::W64, &none, &by) } else { by };
     match by.as_constant() {
         Some(k) => VerifierRegister::pointer(VerifierPointer { off: p.off.wrapping_add(k as i64), ..p }, id),
         None => {
-            let variable =
-                semantics::alu(&mut AbstractDomain::default(), AluOp::Add, Width::W64, &p.variable, &by);
+            let variable = semantics::alu(&mut domain, AluOp::Add, Width::W64, &p.variable, &by);
             let packet = p.target == PointerTarget::Packet;
             let moved = VerifierPointer { variable, range: if packet { 0 } else { p.range }, ..p };
             VerifierRegister::pointer(moved, if packet { names.next() } else { id })
@@ -236,7 +250,7 @@ fn load(
     let (mut value, mut slot) = (plain, None);
     if let Some((at, offset)) = in_stack(base, off) {
         if let (Some(offset), Some(frame)) = (offset, frames.get(at)) {
-            let (loaded, spilled) = frame.load(offset, size, sext);
+            let (loaded, spilled) = frame.load(&facts.rules, offset, size, sext);
             value = loaded;
             slot = slot_bits(at, offset).filter(|_| spilled);
         }
@@ -296,6 +310,7 @@ fn field(facts: &ProgramFacts<'_>, at: i64, size: Size) -> Option<VerifierRegist
 }
 
 fn store(
+    rules: &WalkRules,
     frames: &mut [VerifierFrame],
     size: Size,
     (dst, off): (Reg, i16),
@@ -307,7 +322,9 @@ fn store(
     let base = own.get(dst);
     let Some((at, offset)) = in_stack(base, off) else { return effect };
     let value = match src {
-        Operand::Reg(r) if own.get(r).scalar().unsigned().1 <= u64::MAX >> (64 - size.bits()) => {
+        Operand::Reg(r)
+            if rules.names_numbers && own.get(r).scalar().unsigned().1 <= u64::MAX >> (64 - size.bits()) =>
+        {
             named(own, r, names)
         }
         _ => operand(own, src),
@@ -315,8 +332,16 @@ fn store(
     match (offset, frames.get_mut(at)) {
         (Some(offset), Some(frame)) => {
             effect.overwritten = slot_bits(at, offset).filter(|_| size == Size::Dw);
-            if frame.store(offset, size, value) {
+            if frame.store(rules, offset, size, (value, src)) {
                 effect.slot = slot_bits(at, offset);
+                // A slot at another base is not followed backwards.
+                if let Operand::Reg(r) = src
+                    && !rules.follows_needs
+                    && value.is_number()
+                    && dst != Reg::R10
+                {
+                    effect.precise = 1 << r.index();
+                }
             } else if let Operand::Reg(r) = src
                 && value.is_number()
                 && value.scalar().as_constant() == Some(0)

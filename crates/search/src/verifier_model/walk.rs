@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use millstream_isa::absint::{AbstractDomain, Scalar};
+use millstream_isa::absint::Scalar;
+use millstream_isa::generation::VerifierGeneration;
 use millstream_isa::helpers::{HelperEffects, id as helper_id};
 use millstream_isa::{Callee, Insn, Reg};
 use millstream_object::{FuncId, Object, ProgramType, RelocKind};
@@ -16,6 +17,7 @@ use super::frame::{StackSlot, VerifierFrame, is_slot_covered};
 use super::liveness::SlotLiveness;
 use super::precision::{FRAMES, FrameCrossing, HistoryStep, PrecisionNeeds};
 use super::register::{IdMap, PointerTarget, VerifierPointer, VerifierRegister, is_covered, is_within};
+use super::rules::WalkRules;
 use super::step::{NameSource, ProgramFacts, StepEffect, step};
 
 /// Jumps and instructions after which a state is kept, outside of loops and in them.
@@ -44,6 +46,8 @@ struct KeptState {
     history: Vec<HistoryStep>,
     /// Unfinished paths from it.
     branches: u32,
+    /// All of its numbers and those of its parents count.
+    precise: bool,
     hits: u32,
     misses: u32,
 }
@@ -85,7 +89,12 @@ pub(super) struct ModelWalker<'a> {
 }
 
 impl<'a> ModelWalker<'a> {
-    pub(super) fn new(object: &'a Object, program: FuncId, most: u64) -> ModelWalker<'a> {
+    pub(super) fn new(
+        object: &'a Object,
+        program: FuncId,
+        generation: VerifierGeneration,
+        most: u64,
+    ) -> ModelWalker<'a> {
         let section = object.programs.iter().find(|p| p.func == program).map(|p| &p.kind);
         let kind = section.map_or(ProgramType::UNSPEC, |k| k.program_type);
         let typed = [ProgramType::TRACING, ProgramType::LSM, ProgramType::STRUCT_OPS, ProgramType::EXT];
@@ -93,7 +102,7 @@ impl<'a> ModelWalker<'a> {
             object,
             kind,
             typed_context: typed.contains(&kind) || section.is_some_and(|k| k.attach_btf),
-            domain: AbstractDomain::default(),
+            rules: WalkRules::of(generation),
         };
         ModelWalker {
             facts,
@@ -284,7 +293,7 @@ impl<'a> ModelWalker<'a> {
     }
 
     fn branch(&mut self, path: &mut VerifierPath, line: &WalkLine, func: u32, at: usize) -> bool {
-        let sides = branch::sides(&path.frames, &line.insn);
+        let sides = branch::sides(&self.facts.rules, &path.frames, &line.insn);
         if sides.precise != 0 {
             let needs = PrecisionNeeds::registers(path.frames.len() - 1, sides.precise);
             self.mark_chain(needs, path);
@@ -342,6 +351,10 @@ impl<'a> ModelWalker<'a> {
             caller.set(Reg::R0, done.get(Reg::R0));
             return true;
         };
+        if !self.facts.rules.repeats_callbacks {
+            caller.set(Reg::R0, VerifierRegister::number(Scalar::UNKNOWN));
+            return true;
+        }
         // A callback: the kernel calls it again with the same arguments, or goes on.
         caller.line = caller.line.saturating_sub(1);
         caller.regs[1..6].copy_from_slice(arguments.as_slice());
@@ -402,6 +415,10 @@ impl<'a> ModelWalker<'a> {
                 frame.regs[1..6].copy_from_slice(&args);
                 frame.outer = Some(Box::new(outer));
             }
+            if !self.facts.rules.repeats_callbacks {
+                *path = inner;
+                return true;
+            }
             if let Some(kept) = path.parent.and_then(|n| self.kept.get_mut(n)) {
                 kept.branches += 1;
             }
@@ -440,8 +457,15 @@ impl<'a> ModelWalker<'a> {
         let mut parent = path.parent;
         while let Some(n) = parent.filter(|_| !needs.is_empty()) {
             let Some(kept) = self.kept.get_mut(n) else { return };
-            needs.mark(&mut kept.frames);
             parent = kept.parent;
+            if needs.all {
+                if std::mem::replace(&mut kept.precise, true) {
+                    return;
+                }
+                kept.frames.iter_mut().for_each(VerifierFrame::mark_all);
+                continue;
+            }
+            needs.mark(&mut kept.frames);
             let history = std::mem::take(&mut kept.history);
             self.mark_along(&mut needs, &history);
             if let Some(kept) = self.kept.get_mut(n) {
@@ -452,11 +476,11 @@ impl<'a> ModelWalker<'a> {
 
     fn mark_along(&mut self, needs: &mut PrecisionNeeds, history: &[HistoryStep]) {
         for step in history.iter().rev() {
-            if needs.is_empty() {
+            if needs.is_empty() || needs.all {
                 return;
             }
             if let Some(function) = self.function(step.func) {
-                needs.before(step, &function);
+                needs.before(&self.facts.rules, step, &function);
             }
         }
     }
@@ -465,7 +489,9 @@ impl<'a> ModelWalker<'a> {
     fn is_visited(&mut self, path: &mut VerifierPath, line: &WalkLine) -> bool {
         let place = place_of(&path.frames);
         let lives: Vec<Rc<WalkedFunction>> = place.iter().filter_map(|(f, _)| self.function(*f)).collect();
-        let force = line.checkpoint || path.records > MOST_RECORDS;
+        let rules = self.facts.rules;
+        let checkpoint = line.checkpoint && (rules.repeats_callbacks || helper_of(line.insn).is_none());
+        let force = checkpoint || rules.bounds_history && path.records > MOST_RECORDS;
         let jumps = self.jumps - self.last.1;
         let instructions = self.instructions - self.last.0;
         let mut keep = force || jumps >= SPACING[0].0 && instructions >= SPACING[0].1;
@@ -475,7 +501,7 @@ impl<'a> ModelWalker<'a> {
         for &n in known.iter().rev() {
             let Some(state) = self.kept.get_mut(n) else { continue };
             if state.branches > 0 {
-                if line.checkpoint && self.covers(n, &path.frames, &lives, true).is_ok() {
+                if checkpoint && self.covers(n, &path.frames, &lives, true).is_ok() {
                     hit = Some(n);
                     break;
                 }
@@ -497,7 +523,7 @@ impl<'a> ModelWalker<'a> {
             let Some(state) = self.kept.get_mut(n) else { continue };
             if keep {
                 state.misses += 1;
-                let patience = if line.checkpoint && state.branches > 0 { 64 } else { MISSES };
+                let patience = if checkpoint && state.branches > 0 { 64 } else { MISSES };
                 if state.misses > state.hits * patience + patience {
                     lost.insert(n);
                 }
@@ -528,7 +554,15 @@ impl<'a> ModelWalker<'a> {
         let history = std::mem::take(&mut path.history);
         let mut frames = path.frames.clone();
         frames.iter_mut().flat_map(VerifierFrame::values).for_each(|v| v.precise = false);
-        self.kept.push(KeptState { frames, parent: path.parent, history, branches: 1, hits: 0, misses: 0 });
+        self.kept.push(KeptState {
+            frames,
+            parent: path.parent,
+            history,
+            branches: 1,
+            precise: false,
+            hits: 0,
+            misses: 0,
+        });
         path.parent = Some(self.kept.len() - 1);
     }
 
@@ -548,7 +582,7 @@ impl<'a> ModelWalker<'a> {
             let live = function.live.get(line).copied().unwrap_or_default();
             for n in (0..10usize).filter(|n| live >> n & 1 == 1) {
                 let old = VerifierRegister { precise: old.regs[n].precise || whole, ..old.regs[n] };
-                if !is_covered(&old, &new.regs[n], &mut ids) {
+                if !is_covered(&self.facts.rules, &old, &new.regs[n], &mut ids) {
                     return Err((depth, StateDifference::Register(n as u8)));
                 }
             }
@@ -561,7 +595,7 @@ impl<'a> ModelWalker<'a> {
                     }
                     bytes => *bytes,
                 };
-                if !is_slot_covered(&old, new.stack.get(n), &mut ids) {
+                if !is_slot_covered(&self.facts.rules, &old, new.stack.get(n), &mut ids) {
                     return Err((depth, StateDifference::Slot(n as u8)));
                 }
             }
