@@ -1,11 +1,10 @@
 //! Writes to maps whose contents are in code, answered by a stand-by variant.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{KernelMap, UpdateMode, testing};
-use millstream_lab::os;
 use millstream_programs::router;
 use millstream_specialize::live::step::{SessionStep, StepCallback};
 use millstream_specialize::report::{CompileReason, GuardState};
@@ -248,21 +247,19 @@ fn writes_while_it_is_judged_are_answered_meanwhile() {
             // begin anew.
             set_route(&routes, routed, n % 150, routed.config.routes[n % 150].next_hop);
         };
-        // The latest write that was answered, and if one was that came after the judge had begun. Read as
-        // reported, not when it is looked for again.
-        let (latest, meanwhile, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        // A write was answered, and that before the verdict. Read as reported, not when it is looked for again.
+        let (answered, meanwhile, over) =
+            (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let stands_by = |report: &SessionReport| {
             match report {
                 _ if over.load(Ordering::Relaxed) => {}
-                SessionReport::Refreshed { write_ns: Some(write), .. }
-                | SessionReport::Confirmed { write_ns: write, .. } => {
-                    latest.fetch_max(*write, Ordering::Relaxed);
-                }
-                SessionReport::Judged { ms, .. } => {
-                    let began = os::monotonic_ns() - ms * 1_000_000;
-                    meanwhile.store(latest.load(Ordering::Relaxed) > began, Ordering::Relaxed);
+                SessionReport::Refreshed { write_ns: Some(_), .. } | SessionReport::Confirmed { .. } => {
+                    answered.fetch_or(judging.load(Ordering::Relaxed), Ordering::Relaxed);
                 }
                 SessionReport::StandsBy { .. } => over.store(true, Ordering::Relaxed),
+                SessionReport::Judged { .. } => {
+                    meanwhile.store(answered.swap(false, Ordering::Relaxed), Ordering::Relaxed);
+                }
                 _ => {}
             }
             matches!(report, SessionReport::StandsBy { .. })
