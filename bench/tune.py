@@ -132,7 +132,7 @@ def main():
             plan = folder / f"{workload}.plan"
             report = document(args.millstream, "tune", conf, "--traffic", folder / f"{workload}.pcap",
                               "--budget", args.budget, "-o", plan, "--json")
-            found["workloads"][workload] = {"tuning": report, "mpps": {}}
+            found["workloads"][workload] = {"tuning": report | {"program": conf.name}, "mpps": {}}
             if plan.exists():
                 forms[f"tuned for {workload}"] = ("--plan", plan)
         for workload in workloads:
