@@ -7,7 +7,8 @@ The loaders are `bpftool prog loadall`, `xdp-loader load` (on a veth pair), the 
 (--tools: each runs for some seconds) and, if --go-loader names one, a program that loads the object that it is given by
 cilium/ebpf. Each has the first N objects below DIRECTORY, in a fixed random order, that it loads alone. "same" counts
 those with the same exit code, output and programs; "optimized" those of which at least one program was loaded in
-another form. Needs root. Each attempt has a network namespace and a BPF file system of its own.
+another form. A tool that cannot attach on this kernel counts, too: its complaints have to be the same. Needs root. Each
+attempt has a network namespace and a BPF file system of its own.
 """
 
 import argparse
