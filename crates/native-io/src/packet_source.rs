@@ -8,9 +8,9 @@ use std::fmt;
 use std::io;
 
 use super::steer::{WorkerShare, worker_of};
-use millstream_native_runtime::packet::{ArrivalMetadata, fetch_ahead};
+use millstream_native_runtime::packet::{ArrivalMetadata, prefetch_packet};
 
-/// Packets of a list whose bytes are on their way from memory while others are copied.
+/// Prefetch distance in a list, in packets.
 const AHEAD: usize = 8;
 
 /// A packet of a source.
@@ -94,7 +94,7 @@ impl<'f> WorkerSource<'f> {
                 if next.is_none() {
                     *next = share.next_below(until);
                     if let Some(place) = share.later(AHEAD) {
-                        fetch_ahead(list.frame(place as usize));
+                        prefetch_packet(list.frame(place as usize));
                     }
                 }
                 let Some((place, number)) = next.filter(|(_, number)| *number < until) else {

@@ -146,10 +146,10 @@ fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Asks for the first two cache lines of a packet that is going to be copied into a batch.
+/// Prefetches the first two cache lines of a packet that is going to be copied into a batch.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub fn fetch_ahead(bytes: &[u8]) {
+pub fn prefetch_packet(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE * WORD).take(2) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
