@@ -99,7 +99,7 @@ impl MachineCurves {
         interpolate(&points.collect::<Vec<_>>(), f64::from(bytes), f64::from(batch))
     }
 
-    /// Time of a line from the innermost cache, which counts as processing.
+    /// Nanoseconds per line from the innermost cache, with so many lines in flight; they count as processing.
     pub fn nearest_ns(&self, sub_batch: u32) -> f64 {
         let smallest = self.memory.iter().map(|p| p.bytes).min().unwrap_or(0);
         self.memory_ns(smallest, sub_batch)

@@ -17,7 +17,7 @@ use millstream_tune::{IoCurvePoint, IoKind, MachineCurves, MemoryCurvePoint};
 
 use super::demand;
 use crate::bench_user::subject::{
-    BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, SubjectArgs,
+    BenchmarkRunner, BenchmarkTarget, CompileOutcome, CompileRequest, LINE, SubjectArgs,
 };
 use crate::bench_user::traffic::TrafficPattern;
 use crate::capture::CaptureFile;
@@ -40,8 +40,6 @@ const RUNS: u32 = 5;
 const TRACE: u32 = 64 << 20;
 /// Packets of a capture file.
 const CAPTURED: u32 = 20_000;
-/// Bytes of a line.
-const LINE: usize = 64;
 
 /// Measurement of the performance model's curves.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +162,7 @@ fn cycle_ns() -> f64 {
 fn table(bytes: usize) -> io::Result<MemoryRegion> {
     let mut table = MemoryRegion::new(bytes, &mut AddressAllocator::Anywhere)?;
     table.prefer_large_pages(bytes);
-    table.bytes_mut().iter_mut().step_by(LINE).for_each(|byte| *byte = black_box(0));
+    table.bytes_mut().iter_mut().step_by(LINE as usize).for_each(|byte| *byte = black_box(0));
     Ok(table)
 }
 
@@ -172,14 +170,14 @@ fn table(bytes: usize) -> io::Result<MemoryRegion> {
 /// before. The table's length is a power of two: a division would take longer than a near line.
 fn memory_ns(table: &[u8], sub_batch: u32, length: Duration) -> f64 {
     const ROUND: u32 = 256;
-    let mask = (table.len() / LINE).max(1) - 1;
+    let mask = (table.len() as u64 / LINE).max(1) - 1;
     let (begun, mut groups, mut state) = (Instant::now(), 0u64, 1u64);
     while groups == 0 || begun.elapsed() < length {
         for _ in 0..ROUND {
             let mut sum = 0u64;
             for _ in 0..sub_batch {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                let place = ((state >> 33) as usize & mask) * LINE;
+                let place = (((state >> 33) & mask) * LINE) as usize;
                 sum = sum.wrapping_add(u64::from(table.get(place).copied().unwrap_or(0)));
             }
             // The table holds zeros, which the processor does not know: the next group waits.
