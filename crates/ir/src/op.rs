@@ -336,7 +336,7 @@ ops! {
 
 /// The pattern of a group of operations, for matches without a default arm.
 ///
-/// Where a default would be wrong for some operation, matches name all of them, most by group. So a new
+/// If a default would be wrong for some operation, matches name all of them, most by group. So a new
 /// operation does not compile until each of these places has decided on it, or until it is in a group that is
 /// right for it everywhere.
 #[macro_export]
