@@ -35,6 +35,8 @@ pub(crate) struct DaemonConfig {
     pub(crate) socket: Option<PathBuf>,
     /// Address to serve metrics at.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Address to serve the page at.
+    pub(crate) web: Option<SocketAddr>,
     pub(crate) entries: Vec<ProgramConfig>,
 }
 
@@ -123,6 +125,7 @@ impl ProgramConfig {
 struct ConfigFile {
     socket: Option<PathBuf>,
     metrics: Option<SocketAddr>,
+    web: Option<SocketAddr>,
     pins: Option<PathBuf>,
     #[serde(default)]
     program: Vec<Spanned<ProgramTable>>,
@@ -204,7 +207,7 @@ fn parse(text: &str, path: &Path, known: &mut ConflictChecker) -> Result<DaemonC
         known.check(&entry).map_err(|(message, help)| error(at, message, help))?;
         entries.push(entry);
     }
-    Ok(DaemonConfig { socket: file.socket, metrics: file.metrics, entries })
+    Ok(DaemonConfig { socket: file.socket, metrics: file.metrics, web: file.web, entries })
 }
 
 impl ProgramTable {

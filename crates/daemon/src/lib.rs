@@ -3,7 +3,7 @@
 //!
 //! Each program of a daemon has a thread of its own (`worker`) with a session like that of [`mod@run`]; its status
 //! and its orders are in its `slot`. `socket` serves the [`protocol`], whose other side is [`client`];
-//! `metrics` are for Prometheus. A program that fails is tried again and disturbs no other.
+//! `metrics` are for Prometheus, and `page` is for a browser. A program that fails is tried again and disturbs no other.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
@@ -15,6 +15,7 @@ mod config;
 mod histograms;
 mod metrics;
 mod notify;
+mod page;
 pub mod protocol;
 pub mod run;
 mod slot;
@@ -23,7 +24,7 @@ pub mod top;
 mod worker;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,7 @@ use millstream_console::{bounded_read, duration_args, exit, input, internal, out
 use millstream_lab::os;
 use millstream_service::listening_socket::{ListeningSocket, SocketError};
 use millstream_service::metrics as metrics_server;
+use millstream_service::page::PageToken;
 use millstream_specialize::variant_compiler;
 
 use crate::exit::Exit;
@@ -64,6 +66,14 @@ pub struct DaemonArgs {
     /// Serve Prometheus metrics at this address, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
+    /// Serve a page for a browser on this machine at this address, which shows programs, lookups and
+    /// generations live; the address to open is printed
+    #[arg(long, value_name = "ADDR:PORT")]
+    web: Option<SocketAddr>,
+    /// Token of the page: the first word of this file, which only its owner may read; default: a new one at
+    /// each start
+    #[arg(long, value_name = "FILE")]
+    web_token: Option<PathBuf>,
     /// Check that configuration and objects can be used, and end
     #[arg(long)]
     check: bool,
@@ -89,16 +99,47 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode, miette::Report> {
             return Ok(Exit::Negative.into());
         }
     };
+    let web = match args.web.or(config.web) {
+        Some(address) => match web_page(address, args.web_token.as_deref()) {
+            Ok(web) => Some(web),
+            Err(error) => {
+                errln!("{error}");
+                return Ok(Exit::Negative.into());
+            }
+        },
+        None if args.web_token.is_some() => {
+            return Err(miette!(
+                help = "give --web an address, too",
+                "--web-token is for a page, and there is none"
+            ));
+        }
+        None => None,
+    };
     os::catch_interrupts();
     os::catch_hangups();
     let daemon = Arc::new(Daemon::new(sources));
     daemon.take_up(config.entries);
     serve(&daemon, &socket, metrics)?;
     outln!("millstream {}: listening at {}", env!("CARGO_PKG_VERSION"), path.display());
+    if let Some((listener, token)) = web {
+        if let Ok(address) = listener.local_addr() {
+            outln!("page: http://{address}/#{token}");
+        }
+        page::start(listener, token, Arc::clone(&daemon));
+    }
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %path.display(), "listening");
     notify::sd_notify("READY=1");
     daemon.until_the_end();
     Ok(Exit::Done.into())
+}
+
+/// Listens for viewers of the page; or returns the error and advice.
+fn web_page(address: SocketAddr, token: Option<&Path>) -> Result<(TcpListener, PageToken), String> {
+    let token = match token {
+        Some(path) => PageToken::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        None => PageToken::random().map_err(|error| format!("no token for the page: {error}"))?,
+    };
+    Ok((millstream_service::page::listen(address)?, token))
 }
 
 /// Starts the servers, in threads that end with the process.

@@ -1,5 +1,7 @@
 //! `millstream daemon` as a user runs it: many programs, orders, reloads, restarts, and failures.
 
+mod page;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -33,11 +35,22 @@ struct Daemon<'n> {
 impl<'n> Daemon<'n> {
     /// Starts one with a configuration, and waits until it listens.
     fn start(namespace: &'n Namespace, place: &Place, config: &str) -> Daemon<'n> {
+        Daemon::with(namespace, place, config, &[])
+    }
+
+    /// The same, with further flags.
+    fn with(namespace: &'n Namespace, place: &Place, config: &str, flags: &[&str]) -> Daemon<'n> {
         let file = place.files.join("daemon.toml");
         std::fs::write(&file, configuration(place, config)).unwrap();
         let socket = place.files.join("daemon.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
-        command.args(["daemon", "--config"]).arg(file).arg("--socket").arg(&socket).stdout(Stdio::piped());
+        command
+            .args(["daemon", "--config"])
+            .arg(file)
+            .arg("--socket")
+            .arg(&socket)
+            .args(flags)
+            .stdout(Stdio::piped());
         let mut child = namespace.enter(|| command.spawn().unwrap()).unwrap();
         let mut first = [0; 1];
         child.stdout.as_mut().unwrap().read_exact(&mut first).expect("it says that it listens");
