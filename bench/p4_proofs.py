@@ -33,7 +33,7 @@ def examine(args, program, folder):
     """The result for one program, as a dictionary."""
     row = {"program": program.stem}
     objects = []
-    for name, flags in (("without", ["--without", "passes"]), ("with", [])):
+    for name, flags in (("with", []), ("without", ["--without", "passes"])):
         path = folder / f"{program.stem}.{name}.o"
         include = [f"-I{path}" for path in args.include]
         made = run([args.millstream, "p4", "build", str(program), "-o", str(path), *include, *flags], 120)
@@ -43,6 +43,7 @@ def examine(args, program, folder):
             row["reason"] = next((line.strip() for line in lines if line.strip()), "")[:200]
             return row
         objects.append(str(path))
+    objects.reverse()
     for flags in ([], ["--scratch", "p4_packet"]):
         command = [args.millstream, "prove", "--json", "--cache", "off", "--proof-time", str(args.proof_time), *flags]
         proof = run([*command, *objects], 10 * args.proof_time)

@@ -6,6 +6,7 @@ mod common;
 #[path = "p4/interfaces.rs"]
 mod interfaces;
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use common::Files;
@@ -321,3 +322,57 @@ fn a_program_is_written_with_all_files_that_it_includes() {
     let read = millstream_p4runtime_server::ControlProgram::from_config(&bytes).unwrap();
     assert_eq!(read.description.info.tables.len(), 1);
 }
+
+/// Passes change nothing: the object is proven equivalent to one without them. The memory of a packet does not
+/// count, and everything else does.
+#[test]
+fn objects_are_proven_equivalent_to_those_without_passes() {
+    let files = Files::new("p4-proofs");
+    let build = |source: &str, name: &str, flags: &[&str]| {
+        let object = files.path(name);
+        let mut arguments = vec!["p4", "build", source, "-o", &object];
+        arguments.extend(flags);
+        let out = millstream(&arguments);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        object
+    };
+    let router = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/router.p4");
+    let bridge = file(&files, "bridge.p4", BRIDGE);
+    for program in [router.to_str().unwrap(), &bridge] {
+        let plain = build(program, "same.plain.o", &["--without", "passes"]);
+        let object = build(program, "same.o", &[]);
+        let out = millstream(&["prove", "--json", "--scratch", "p4_packet", &plain, &object]);
+        let report = json(&out);
+        let [row] = &report["programs"].as_array().unwrap()[..] else { panic!("{report}") };
+        assert_eq!(row["verdict"], "equivalent", "{program}: {report}");
+        assert!(row["slots"][0].as_u64() > row["slots"][1].as_u64(), "nothing was optimized: {report}");
+        let assumed = report["assumptions"].as_array().unwrap().iter();
+        assert!(assumed.clone().any(|a| a.as_str().unwrap().contains("\"p4_packet\"")), "{report}");
+    }
+    // Two programs that send to different ports.
+    let one = file(&files, "one.p4", &SWITCH.replace("PORT", "1"));
+    let two = file(&files, "two.p4", &SWITCH.replace("PORT", "2"));
+    let [one, two] = [(one, "a.o"), (two, "b.o")].map(|(source, name)| build(&source, name, &[]));
+    let out = millstream(&["prove", "--scratch", "p4_packet", &one, &two]);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
+    let out = millstream(&["prove", "--scratch", "no_such_map", &one, &two]);
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stdout));
+    assert!(text(&out.stderr).contains("no_such_map"), "{}", text(&out.stderr));
+    let out = millstream(&["p4", "build", &bridge, "-o", &files.path("x.o"), "--without", "dcee"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("there is no pass `dcee`"), "{}", text(&out.stderr));
+}
+
+/// A v1model program that sends every packet to PORT.
+const SWITCH: &str = "#include <core.p4>
+#include <v1model.p4>
+struct H {}
+struct M {}
+parser P(packet_in p, out H h, inout M m, inout standard_metadata_t s) { state start { transition accept; } }
+control V(inout H h, inout M m) { apply {} }
+control I(inout H h, inout M m, inout standard_metadata_t s) { apply { s.egress_spec = PORT; } }
+control E(inout H h, inout M m, inout standard_metadata_t s) { apply {} }
+control C(inout H h, inout M m) { apply {} }
+control D(packet_out p, in H h) { apply {} }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+";
