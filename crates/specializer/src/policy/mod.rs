@@ -64,6 +64,33 @@ pub enum LookupStrategy {
     Cached,
 }
 
+impl LookupStrategy {
+    /// The keys in code, if all others are looked up.
+    pub fn hot_keys(&self) -> Option<&[Vec<u8>]> {
+        match self {
+            LookupStrategy::Hot(keys) => Some(keys),
+            LookupStrategy::Whole | LookupStrategy::Twin | LookupStrategy::Cached => None,
+        }
+    }
+
+    /// Returns true if the result for a key is in code.
+    pub fn has_in_code(&self, key: &[u8]) -> bool {
+        match self {
+            LookupStrategy::Hot(keys) => keys.iter().any(|hot| hot == key),
+            LookupStrategy::Whole => true,
+            LookupStrategy::Twin | LookupStrategy::Cached => false,
+        }
+    }
+
+    /// Returns true if all keys take about the same time, so that it does not matter which of them are looked up.
+    pub fn is_even(&self) -> bool {
+        match self {
+            LookupStrategy::Twin | LookupStrategy::Cached => true,
+            LookupStrategy::Hot(_) | LookupStrategy::Whole => false,
+        }
+    }
+}
+
 /// Plans of the lookups, by site.
 pub type StrategyBySite = BTreeMap<SiteId, LookupStrategy>;
 
@@ -133,7 +160,7 @@ pub fn plan(known: &PlanInputs<'_>, mut guard: GuardCheck, tier: Tier) -> PlanRe
     let caches = known.caches(&mut plans, &inside, &within);
     let strategy = |plan: &SitePlan| (plan.site, plan.lookup.specialization().strategy());
     let keys: StrategyBySite = within.iter().map(|w| &w.plan).chain(&plans).map(strategy).collect();
-    let mut complete = !is_left && !keys.values().any(|put| matches!(put, LookupStrategy::Hot(_)));
+    let mut complete = !is_left && keys.values().all(|put| put.hot_keys().is_none());
     if twins.is_empty() {
         guard.sides = 1;
     }
