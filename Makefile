@@ -48,7 +48,7 @@ bench-p4: ## Take the measurements of the performance model's paper on P4 progra
 .PHONY: bless
 bless: ## Write what the file tests and the page of Click classes are now as what is expected (read it before you commit it)
 	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-filetests
-	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-click-elements --test reference
+	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-click-elements reference
 
 .PHONY: advisories
 advisories: ## Look for known vulnerabilities in the dependencies (needs the network)

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-#[path = "../../crates/click-elements/tests/common/front.rs"]
+#[path = "../../crates/click-elements/tests/elements/front.rs"]
 mod front;
 
 use libfuzzer_sys::fuzz_target;

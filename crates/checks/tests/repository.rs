@@ -76,3 +76,36 @@ fn the_repository_is_read() {
     let (files, packages) = (repository.rust_files(), repository.package_count());
     assert!(files > 500 && packages > 20, "{files} files of {packages} packages");
 }
+
+/// To look for examples in a crate without any takes a second: such a crate says `doctest = false`, and one
+/// with examples does not.
+#[test]
+fn examples_in_documentation_are_run_where_there_are_any() {
+    let crates = std::fs::read_dir(root().join("crates")).expect("the folder of the crates");
+    for folder in crates.map(|entry| entry.expect("a folder").path()) {
+        let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+        if !folder.join("src/lib.rs").exists() {
+            continue;
+        }
+        let skipped = manifest.lines().any(|line| line == "doctest = false");
+        assert_eq!(skipped, !has_examples(&folder.join("src")), "{}: `doctest`", folder.display());
+    }
+}
+
+/// Returns true if a doc comment below this folder has a block of code that rustdoc would run.
+fn has_examples(folder: &Path) -> bool {
+    std::fs::read_dir(folder).expect("a folder").any(|entry| {
+        let path = entry.expect("a file").path();
+        if path.is_dir() {
+            return has_examples(&path);
+        }
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let comments = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
+        });
+        let fences: Vec<&str> = comments.filter_map(|line| line.trim().strip_prefix("```")).collect();
+        // Each second fence closes a block.
+        fences.iter().step_by(2).any(|kind| !matches!(*kind, "text" | "ignore"))
+    })
+}

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_ir::{Func, Function, InstData, Linkage, Map, Module, Op, Prov, Type};
+use millstream_ir::{Func, Function, InstData, Linkage, Map, Module, Op, Prov, Type, op_group};
 use millstream_isa::helpers::id;
 
 /// A packet program from elsewhere.
@@ -148,7 +148,9 @@ fn adopt(
             Op::Kfunc { .. } | Op::ExternAddr { .. } | Op::TableMatch { .. } => {
                 return Err("it uses kernel functions or variables".into());
             }
-            _ => {}
+            Op::Const { .. } | Op::Undef {} | Op::StackAddr { .. } | Op::Verdict { .. } => {}
+            Op::Helper { .. } | Op::CallIndirect {} => {}
+            op_group!(arithmetic) | op_group!(access) | op_group!(packet) | op_group!(terminator) => {}
         }
     }
     Ok(())

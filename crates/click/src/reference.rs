@@ -10,7 +10,7 @@ use crate::keyword::ArgumentSpec;
 const BEGINNING: &str = "\
 # Classes and their arguments
 
-Made from the classes themselves (`MILLSTREAM_BLESS=1 cargo test -p millstream-click-elements --test reference` \
+Made from the classes themselves (`MILLSTREAM_BLESS=1 cargo test -p millstream-click-elements reference` \
 writes it). An argument is *implemented*, or it makes *no difference* here, for a reason,
 or configurations that give it are *refused*, for a reason. Any other argument is an error. What is in front \
 of the first colon of a heading is the name of a class; `0/1-2` are numbers of inputs and of outputs. \

@@ -317,6 +317,65 @@ mod tests {
         assert!(ended.status.success(), "{}\n{text}", String::from_utf8_lossy(&ended.stderr));
     }
 
+    fn monitoring(file: &str) -> std::path::PathBuf {
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/monitoring").join(file)
+    }
+
+    /// Names of metrics in a text: words with one of our prefixes.
+    fn metric_names(text: &str) -> std::collections::BTreeSet<&str> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
+        words.filter(|word| word.starts_with("millstream_") || word.starts_with("process_")).collect()
+    }
+
+    /// The dashboard and the rules would show nothing, without an error, if a metric had another name.
+    #[test]
+    fn dashboard_and_rules_name_metrics_that_exist() {
+        let program = ProgramStatus {
+            chain: vec![SlotDetails {
+                array: "stages".into(),
+                slot: 0,
+                program: "route".into(),
+                runs: SlotTarget::Variant,
+            }],
+            ..edge()
+        };
+        let text = metrics_server::text(Box::new(All(vec![program])));
+        let there = metric_names(&text);
+        for file in ["millstream-grafana.json", "millstream.rules.yml"] {
+            let text = std::fs::read_to_string(monitoring(file)).expect("a file of the package");
+            let named = metric_names(&text);
+            assert!(named.len() > 8, "{file}: {named:?}");
+            let unknown: Vec<_> = named.difference(&there).collect();
+            assert!(unknown.is_empty(), "{file}: {unknown:?}");
+        }
+    }
+
+    #[test]
+    fn dashboard_panels_do_not_overlap() {
+        let text = std::fs::read_to_string(monitoring("millstream-grafana.json")).expect("the dashboard");
+        let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let mut taken = std::collections::HashSet::new();
+        for panel in dashboard["panels"].as_array().expect("panels") {
+            let at = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+            assert!(at("x") + at("w") <= 24, "{}", panel["title"]);
+            for y in at("y")..at("y") + at("h") {
+                for x in at("x")..at("x") + at("w") {
+                    assert!(taken.insert((x, y)), "{} lies on another panel", panel["title"]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn promtool_accepts_the_rules() {
+        let mut promtool = std::process::Command::new("promtool");
+        let Ok(out) = promtool.args(["check", "rules"]).arg(monitoring("millstream.rules.yml")).output()
+        else {
+            return errln!("skipped: there is no promtool");
+        };
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+
     #[test]
     fn slots_are_counted_by_what_is_called() {
         #[derive(Debug)]

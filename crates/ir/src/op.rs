@@ -334,24 +334,113 @@ ops! {
     Unreachable "unreachable" {} () -> None, Effects::TERM;
 }
 
+/// The pattern of a group of operations, for matches without a default arm.
+///
+/// If a default would be wrong for some operation, matches name all of them, most by group. So a new
+/// operation does not compile until each of these places has decided on it, or until it is in a group that is
+/// right for it everywhere.
+#[macro_export]
+macro_rules! op_group {
+    (constant) => {
+        $crate::Op::Const { .. }
+            | $crate::Op::Undef {}
+            | $crate::Op::CoreConst { .. }
+            | $crate::Op::MapAddr { .. }
+            | $crate::Op::MapValueAddr { .. }
+            | $crate::Op::FuncAddr { .. }
+            | $crate::Op::ExternAddr { .. }
+            | $crate::Op::StackAddr { .. }
+            | $crate::Op::Verdict { .. }
+    };
+    (arithmetic) => {
+        $crate::Op::Alu { .. }
+            | $crate::Op::Neg { .. }
+            | $crate::Op::Zext {}
+            | $crate::Op::Sext { .. }
+            | $crate::Op::Swap { .. }
+            | $crate::Op::AddrSpaceCast { .. }
+            | $crate::Op::Cmp { .. }
+            | $crate::Op::Select {}
+    };
+    (access) => {
+        $crate::Op::Load { .. }
+            | $crate::Op::Store { .. }
+            | $crate::Op::Atomic { .. }
+            | $crate::Op::AtomicFetch { .. }
+            | $crate::Op::CmpXchg { .. }
+            | $crate::Op::LoadAcquire { .. }
+            | $crate::Op::StoreRelease { .. }
+    };
+    (table) => {
+        $crate::Op::MapLookup { .. }
+            | $crate::Op::MapUpdate { .. }
+            | $crate::Op::MapDelete { .. }
+            | $crate::Op::TableMatch { .. }
+    };
+    (call) => {
+        $crate::Op::Helper { .. }
+            | $crate::Op::Kfunc { .. }
+            | $crate::Op::Call { .. }
+            | $crate::Op::CallIndirect {}
+    };
+    (packet) => {
+        $crate::Op::LegacyLoad { .. }
+            | $crate::Op::Emit {}
+            | $crate::Op::ClonePacket {}
+            | $crate::Op::Hold { .. }
+            | $crate::Op::Pull {}
+            | $crate::Op::SetBounds {}
+    };
+    (terminator) => {
+        $crate::Op::Jump {}
+            | $crate::Op::Branch { .. }
+            | $crate::Op::MayGoto {}
+            | $crate::Op::Return {}
+            | $crate::Op::Unreachable {}
+    };
+}
+
 impl Op {
     /// Returns true if it ends a block.
     pub const fn is_terminator(&self) -> bool {
         self.effects().terminates
     }
 
+    /// Displacement and size of an access to memory at the first argument; `None` for other operations.
+    pub const fn access(&self) -> Option<(i32, Size)> {
+        match *self {
+            Op::Load { offset, size, .. }
+            | Op::Store { offset, size, .. }
+            | Op::Atomic { offset, size, .. }
+            | Op::AtomicFetch { offset, size, .. }
+            | Op::CmpXchg { offset, size }
+            | Op::LoadAcquire { offset, size }
+            | Op::StoreRelease { offset, size } => Some((offset, size)),
+            op_group!(constant) | op_group!(arithmetic) | op_group!(table) | op_group!(call) => None,
+            op_group!(packet) | op_group!(terminator) => None,
+        }
+    }
+
     /// Returns true if it reads or writes memory at its first argument.
     pub const fn is_access(&self) -> bool {
-        matches!(
-            self,
-            Op::Load { .. }
-                | Op::Store { .. }
-                | Op::Atomic { .. }
-                | Op::AtomicFetch { .. }
-                | Op::CmpXchg { .. }
-                | Op::LoadAcquire { .. }
-                | Op::StoreRelease { .. }
-        )
+        self.access().is_some()
+    }
+
+    /// The displacement of such an access, unless a relocation will overwrite it.
+    pub const fn displacement_mut(&mut self) -> Option<&mut i32> {
+        match self {
+            Op::Load { flags: MemFlags { core: Some(_), .. }, .. }
+            | Op::Store { flags: MemFlags { core: Some(_), .. }, .. } => None,
+            Op::Load { offset, .. }
+            | Op::Store { offset, .. }
+            | Op::Atomic { offset, .. }
+            | Op::AtomicFetch { offset, .. }
+            | Op::CmpXchg { offset, .. }
+            | Op::LoadAcquire { offset, .. }
+            | Op::StoreRelease { offset, .. } => Some(offset),
+            op_group!(constant) | op_group!(arithmetic) | op_group!(table) | op_group!(call) => None,
+            op_group!(packet) | op_group!(terminator) => None,
+        }
     }
 
     /// Number of branch targets.
@@ -359,7 +448,9 @@ impl Op {
         match self {
             Op::Jump {} => 1,
             Op::Branch { .. } | Op::MayGoto {} => 2,
-            _ => 0,
+            Op::Return {} | Op::Unreachable {} => 0,
+            op_group!(constant) | op_group!(arithmetic) | op_group!(access) | op_group!(table) => 0,
+            op_group!(call) | op_group!(packet) => 0,
         }
     }
 }

@@ -33,6 +33,10 @@ pub struct ProveArgs {
     /// Confirm a difference in the kernel, too, by a test run, which takes its privileges
     #[arg(long)]
     replay: bool,
+    /// Map whose contents after a run do not count, because nothing reads what a run leaves there, such as
+    /// `p4_packet` of P4 objects; may be repeated
+    #[arg(long, value_name = "MAP")]
+    scratch: Vec<String>,
     /// Only report the programs' lengths and which are identical
     #[arg(long)]
     dry_run: bool,
@@ -290,7 +294,7 @@ struct ProveReport {
     a: String,
     b: String,
     /// Assumptions of the proofs.
-    assumptions: &'static [&'static str],
+    assumptions: Vec<String>,
     programs: Vec<ProveRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheHits>,
@@ -304,12 +308,27 @@ const ASSUMPTIONS: &[&str] = &[
     "the linear part of a packet is shorter than 64 KiB, its metadata than 256 bytes",
 ];
 
+fn assumptions(scratch: &[String]) -> Vec<String> {
+    let scratch = scratch.iter().map(|map| format!("nothing reads what a run leaves in map {map:?}"));
+    ASSUMPTIONS.iter().map(|assumption| (*assumption).to_owned()).chain(scratch).collect()
+}
+
+fn check_scratch(scratch: &[String], objects: [&Object; 2]) -> Result<(), miette::Report> {
+    for name in scratch {
+        if objects.iter().any(|object| !object.maps.iter().any(|map| map.name == *name)) {
+            return Err(miette!("--scratch: one of the two objects has no map {name:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub fn run(args: &ProveArgs) -> Result<ExitCode, miette::Report> {
     let (a, mut b) = (args.section.read(&args.a)?, args.section.read(&args.b)?);
     input::match_program_names(&a, &mut b);
     let solver = args.solving.solver()?;
-    let limits = args.solving.limits();
+    check_scratch(&args.scratch, [&a, &b])?;
+    let limits = ProofLimits { scratch: args.scratch.clone(), ..args.solving.limits() };
     let mut programs = Vec::new();
     for (name, f, g) in pairs(&a, &b, &args.prog)? {
         let proof = if args.dry_run {
@@ -327,7 +346,7 @@ pub fn run(args: &ProveArgs) -> Result<ExitCode, miette::Report> {
         schema: 2,
         a: args.a.display().to_string(),
         b: args.b.display().to_string(),
-        assumptions: ASSUMPTIONS,
+        assumptions: assumptions(&args.scratch),
         programs,
         cache: solver.as_ref().map(|s| s.cache().stats().into()),
     };

@@ -57,14 +57,29 @@ pub fn build_program(
     name: &str,
     hook: KernelHook,
 ) -> Result<KernelObject, KernelBuildError> {
+    build_without(lowered, name, hook, &[])
+}
+
+/// Like [`build_program`], but without these passes, as far as an object can be made without them: to measure
+/// their effect, and to prove that they change nothing.
+///
+/// # Errors
+/// [`KernelBuildError`]: a construct that the kernel cannot do, or a limit.
+pub fn build_without(
+    lowered: &LoweredProgram,
+    name: &str,
+    hook: KernelHook,
+    passes: &[&str],
+) -> Result<KernelObject, KernelBuildError> {
     let pipeline = &lowered.pipeline;
     let mut module = lowered.module.clone();
     let tuples = add_tuple_maps(&mut module);
     let memory_map = add_map(&mut module, "p4_packet", MapType::PERCPU_ARRAY, (4, 8), 1);
     let mut memory = PacketMemory::new(memory_map, &pipeline.state);
     prepare(pipeline, &mut module, memory_map)?;
+    memory.reserve(stages(pipeline).into_iter().map(|stage| &module.funcs[stage]));
     let mut session = PassSession::new(TargetInfo::bpf(3).on(KernelRange::since(VerifierGeneration::V6_1)));
-    session.disabled.extend(LEFT_OUT.map(str::to_owned));
+    session.disabled.extend(LEFT_OUT.iter().chain(passes).map(|&pass| pass.to_owned()));
     PassPipeline::default_o2().run(&mut module, &mut session)?;
     finish(pipeline, &mut module, &mut memory, &tuples)?;
     module.maps[memory_map].value_size = memory.value_size()?;
@@ -151,11 +166,10 @@ fn finish(
     memory: &mut PacketMemory,
     tuples: &FxHashMap<Map, TupleMaps>,
 ) -> Result<(), KernelBuildError> {
-    let from = memory.used;
     for stage in stages(pipeline) {
         let mut func = module.funcs[stage].clone();
         if let Some(state) = state_parameter(&mut func, memory.map) {
-            memory.take_slots(&mut func, state, from);
+            memory.take_slots(&mut func, state);
         }
         expand_lookups(module, &mut func, tuples);
         module.funcs[stage] = func;

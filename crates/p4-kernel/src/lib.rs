@@ -28,7 +28,7 @@ mod tuple_search;
 mod tuple_table;
 mod writer;
 
-pub use build::{KernelObject, build_program, lower_options};
+pub use build::{KernelObject, build_program, build_without, lower_options};
 pub use error::KernelBuildError;
 pub use executor::{KernelExecutor, KernelExecutorError};
 pub use hook::KernelHook;

@@ -47,6 +47,21 @@ impl PacketMemory {
         PacketMemory { map, state_size: layout.size, record, used: record + RECORD_SIZE }
     }
 
+    /// Makes room for the stack objects that the functions have before the passes: so an object without the
+    /// passes has the same memory, and can be proven equivalent. Does nothing if there is no such room.
+    pub(crate) fn reserve<'f>(&mut self, functions: impl Iterator<Item = &'f Function>) {
+        let mut with = *self;
+        for func in functions {
+            let mut func = func.clone();
+            if let Some(state) = state_parameter(&mut func, self.map) {
+                with.take_slots(&mut func, state);
+            }
+        }
+        if with.value_size().is_ok() {
+            *self = with;
+        }
+    }
+
     /// Mask of offsets that are not known.
     pub(crate) fn mask(&self) -> u32 {
         self.used.next_power_of_two() - 1
@@ -65,10 +80,10 @@ impl PacketMemory {
     }
 
     /// Moves stack objects of a function to the memory: those whose address is computed, and the largest of
-    /// the others until the rest fits the stack. `state` is the memory's address, `from` the first free byte.
-    /// Functions that run one after the other may use the same bytes.
-    pub(crate) fn take_slots(&mut self, func: &mut Function, state: Value, from: u32) {
-        let mut at = from;
+    /// the others until the rest fits the stack. `state` is the memory's address. Functions that run one after
+    /// the other use the same bytes.
+    pub(crate) fn take_slots(&mut self, func: &mut Function, state: Value) {
+        let mut at = self.record + RECORD_SIZE;
         let uses = SlotUses::new(func);
         let mut kept: Vec<Slot> = func.slots.keys().filter(|slot| uses.is_plain[*slot]).collect();
         kept.sort_by_key(|slot| func.slots[*slot].size);

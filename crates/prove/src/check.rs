@@ -89,7 +89,10 @@ fn proven(
     let start = Instant::now();
     let mut proof = ProofResult::nothing();
     match pair(a, b) {
-        Ok((maps, programs)) => {
+        Ok((mut maps, programs)) => {
+            for map in &mut maps.0 {
+                map.is_scratch = limits.scratch.contains(&map.name);
+            }
             proof.hold(&programs);
             if !proof.identical {
                 proof.verdict = decide(maps, &programs, solver, limits, &mut proof);
@@ -522,6 +525,7 @@ fn goals(
             MemorySpace::Mixed => "memory".to_owned(),
             MemorySpace::Packet => "packet".to_owned(),
             MemorySpace::Context => "context".to_owned(),
+            MemorySpace::Map(m) if w.maps[m as usize].is_scratch => continue,
             MemorySpace::Map(m) => format!("values of map {:?}", w.maps[m as usize].name),
             MemorySpace::Inner(m) => format!("values of inner maps of {:?}", w.maps[m as usize].name),
             // Nobody reads a record that was not submitted, and a submission is a call.

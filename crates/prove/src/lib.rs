@@ -92,6 +92,8 @@ pub struct ProofLimits {
     pub tries: usize,
     /// Accelerations that are switched off, to measure their worth.
     pub without: Vec<ProofAblation>,
+    /// Names of maps whose contents after a run do not count: nothing reads what a run leaves there.
+    pub scratch: Vec<String>,
 }
 
 impl Default for ProofLimits {
@@ -103,6 +105,7 @@ impl Default for ProofLimits {
             terms: 600_000,
             tries: 200,
             without: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct MapSignature {
     pub(crate) variables: Vec<Variable>,
     /// Offsets in global data whose initial contents are final.
     pub(crate) settled: Vec<Range<u32>>,
+    /// True if its contents after a run do not count.
+    pub(crate) is_scratch: bool,
 }
 
 impl MapSignature {
@@ -129,6 +131,7 @@ impl ProofProgram {
                 data: map.data.clone(),
                 variables: map.variables.clone(),
                 settled: object.settled.iter().filter(|s| s.map == id).map(|s| s.range.clone()).collect(),
+                is_scratch: false,
             };
             by_id.push(maps.add(info)?);
         }

@@ -200,7 +200,11 @@ impl<'a> ReplayHarness<'a> {
 
     fn outcome(&self, mut m: MachineState, result: u32) -> ReplayOutcome {
         let redirect = if REDIRECTS.contains(&result) { m.env.redirect } else { None };
-        let maps = (0..self.maps.len()).map(|i| m.maps.contents(MapId(i as u32))).collect();
+        let contents = |(i, map): (usize, &MapSignature)| match map.is_scratch {
+            true => MapContents::Entries(Vec::new()),
+            false => m.maps.contents(MapId(i as u32)),
+        };
+        let maps = self.maps.iter().enumerate().map(contents).collect();
         ReplayOutcome {
             result,
             packet: m.packet.bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! Parts of commands that run for long: sockets that clients control them by, and metrics over HTTP.
+//! Parts of commands that run for long: sockets that clients control them by, and metrics and pages over HTTP.
 //!
 //! Invariant: a client that is slow, silent or hostile delays neither the command nor other clients.
 
@@ -7,3 +7,4 @@
 pub mod clients;
 pub mod listening_socket;
 pub mod metrics;
+pub mod page;

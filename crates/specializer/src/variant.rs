@@ -773,7 +773,10 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
             | ir::Op::Zext {}
             | ir::Op::Sext { .. }
             | ir::Op::Swap { .. } => true,
-            _ => false,
+            ir::Op::AddrSpaceCast { .. } | ir::Op::Select {} => false,
+            ir::op_group!(constant) | ir::op_group!(access) | ir::op_group!(table) => false,
+            ir::op_group!(call) | ir::op_group!(packet) => false,
+            ir::Op::Jump {} | ir::Op::MayGoto {} | ir::Op::Return {} | ir::Op::Unreachable {} => false,
         };
         found.extend(data.args.iter().filter(|_| compares).filter_map(of));
     }

@@ -3,6 +3,7 @@
 use cranelift_entity::EntityRef;
 use millstream_ir::{
     Block, BlockCall, Func, Function, Inst, InstData, KeyLayout, Map, Op, PacketVerdict, Slot, Table, Value,
+    op_group,
 };
 use millstream_isa::semantics::{self, ConcreteDomain, eval};
 use millstream_isa::{AtomicOp, ByteOrder, Size};
@@ -304,8 +305,11 @@ impl<'a> IrRun<'a> {
             Op::Hold { end } => machine.enqueue_packet(arg(0), arg(1), *end).map(|()| 0)?,
             Op::SetBounds {} => machine.set_bounds(arg(0), arg(1), arg(2)).map(|()| 0)?,
             Op::Pull {} => machine.pull_packet(arg(0)),
-            op if data.args.is_empty() => self.constant(machine, frame, op)?,
-            _ => memory(machine, frame, data)?,
+            op_group!(constant) => self.constant(machine, frame, &data.op)?,
+            op_group!(access) => memory(machine, frame, data)?,
+            Op::AddrSpaceCast { .. } | Op::Helper { .. } | Op::LegacyLoad { .. } | op_group!(terminator) => {
+                return Err(Fault::Instruction(data.op.mnemonic()));
+            }
         })
     }
 

@@ -12,6 +12,7 @@ use crate::entities::*;
 use crate::func::{Function, InstData, Linkage};
 use crate::module::Module;
 use crate::op::Op;
+use crate::op_group;
 use crate::types::{Prov, Type};
 use crate::{AluOp, Size, Width};
 
@@ -180,7 +181,13 @@ impl PointsTo {
             }
             Op::Call { func: callee } => self.pass(module, *callee, id, &data.args),
             Op::Helper { id: helper } => self.callbacks(module, id, data, *helper),
-            _ => {}
+            // The callees are in `stray_functions`.
+            Op::CallIndirect {} => {}
+            // Maps keep no addresses that a program could read again, nor does what a narrow store writes.
+            Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. } | Op::TableMatch { .. } => {}
+            Op::Kfunc { .. } => {}
+            op_group!(constant) | op_group!(arithmetic) | op_group!(access) | op_group!(packet) => {}
+            Op::Jump {} | Op::Branch { .. } | Op::MayGoto {} | Op::Unreachable {} => {}
         }
         if let Some(result) = data.result.expand() {
             let points = self.result(module, id, func, data);
@@ -282,7 +289,17 @@ impl PointsTo {
                 });
                 any
             }
-            _ => PointsToSet::default(),
+            Op::Zext {} | Op::Sext { .. } | Op::Swap { .. } | Op::Cmp { .. } => PointsToSet::default(),
+            Op::Const { .. } | Op::Undef {} | Op::CoreConst { .. } | Op::Verdict { .. } => {
+                PointsToSet::default()
+            }
+            Op::FuncAddr { .. } | Op::ExternAddr { .. } | Op::StackAddr { .. } => PointsToSet::default(),
+            Op::MapUpdate { .. } | Op::MapDelete { .. } | Op::TableMatch { .. } | Op::Kfunc { .. } => {
+                PointsToSet::default()
+            }
+            // Of less than 8 bytes.
+            op_group!(access) => PointsToSet::default(),
+            op_group!(packet) | op_group!(terminator) => PointsToSet::default(),
         }
     }
 

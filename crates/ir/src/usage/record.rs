@@ -10,6 +10,7 @@ use crate::entities::*;
 use crate::func::Function;
 use crate::module::Module;
 use crate::op::Op;
+use crate::op_group;
 
 pub(super) fn function(module: &Module, points: &PointsTo, id: Func) -> BTreeMap<Map, MapUse> {
     let func = &module.funcs[id];
@@ -76,7 +77,9 @@ impl<'a> UsageRecorder<'a> {
                     self.any_map_use(inst, arg);
                 }
             }
-            _ => {}
+            // Callees of this module are recorded as functions of their own.
+            Op::Call { .. } | Op::TableMatch { .. } => {}
+            op_group!(constant) | op_group!(arithmetic) | op_group!(packet) | op_group!(terminator) => {}
         }
     }
 

@@ -6,6 +6,7 @@ use crate::entities::*;
 use crate::func::{Function, Linkage};
 use crate::module::Module;
 use crate::op::{KeyLayout, MemFlags, Op};
+use crate::op_group;
 use crate::types::{Prov, Type};
 use crate::{Size, Width};
 
@@ -39,7 +40,10 @@ fn entities(func: &Function, module: &Module, inst: Inst) -> VerifyResult {
         Op::TableMatch { table } => exists(*table, module.tables.len()),
         Op::Load { flags: MemFlags { core: Some(core), .. }, .. }
         | Op::Store { flags: MemFlags { core: Some(core), .. }, .. } => exists(*core, module.cores.len()),
-        _ => Ok(()),
+        Op::Const { .. } | Op::Undef {} | Op::Verdict { .. } | Op::Helper { .. } | Op::CallIndirect {} => {
+            Ok(())
+        }
+        op_group!(arithmetic) | op_group!(access) | op_group!(packet) | op_group!(terminator) => Ok(()),
     }
 }
 

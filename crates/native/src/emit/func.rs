@@ -6,6 +6,7 @@ use std::fmt::Write;
 use cranelift_entity::EntityRef;
 use millstream_ir::{
     AluOp, AtomicOp, Block, Cfg, Func, Function, Inst, InstData, Op, PacketVerdict, Prov, Type, Value, Width,
+    op_group,
 };
 use millstream_isa::Size;
 use millstream_isa::semantics;
@@ -320,35 +321,42 @@ impl FunctionEmitter<'_> {
             Op::Call { func } => self.call(*func, data),
             Op::TableMatch { table } => self.match_table(*table, data),
             Op::CallIndirect {} => self.call_indirect(data),
-            _ if self.unary(data) || self.packet_op(data) => {}
-            _ => self.memory(data)?,
+            Op::Neg { width } => self.unary(data, |code, a| semantics::neg(code, *width, a)),
+            Op::Zext {} => self.unary(data, |code, a| semantics::mov(code, Width::W32, a)),
+            Op::Sext { bits, width } => {
+                self.unary(data, |code, a| semantics::movsx(code, *width, u32::from(*bits), a));
+            }
+            Op::Swap { kind, bits } => {
+                self.unary(data, |code, a| semantics::swap(code, *kind, u32::from(*bits), a));
+            }
+            Op::Cmp { cond, width } => {
+                let (a, b) = (self.int(data.args[0]), self.int(data.args[1]));
+                let truth = semantics::cond(&mut self.code, *cond, *width, &a, &b);
+                let value = self.code.value(&format!("zext i1 {truth} to i64"));
+                self.define_int(result, &value);
+            }
+            Op::SetBounds {} => self.set_bounds(data.args[0], data.args[1], data.args[2]),
+            Op::Emit {} => self.send(data.args[0], data.args[1]),
+            Op::ClonePacket {} => self.clone_packet(data.args[0], result),
+            Op::Hold { end } => self.hold(data.args[0], data.args[1], *end),
+            Op::Pull {} => self.pull(data.args[0], result),
+            op_group!(access) => self.memory(data)?,
+            Op::ExternAddr { .. }
+            | Op::AddrSpaceCast { .. }
+            | Op::LegacyLoad { .. }
+            | Op::Kfunc { .. }
+            | op_group!(terminator) => {
+                return Err(self.cannot(&data.op, "it is not for packet programs of this kind"));
+            }
         }
         Ok(())
     }
 
-    /// Operations on integers with one or two operands; `false` for all others.
-    fn unary(&mut self, data: &InstData) -> bool {
-        let operands: Vec<String> = match data.op {
-            Op::Neg { .. } | Op::Zext {} | Op::Sext { .. } | Op::Swap { .. } | Op::Cmp { .. } => {
-                data.args.iter().map(|&v| self.int(v)).collect()
-            }
-            _ => return false,
-        };
-        let d = &mut self.code;
-        let a = &operands[0];
-        let value = match &data.op {
-            Op::Neg { width } => semantics::neg(d, *width, a),
-            Op::Zext {} => semantics::mov(d, Width::W32, a),
-            Op::Sext { bits, width } => semantics::movsx(d, *width, u32::from(*bits), a),
-            Op::Swap { kind, bits } => semantics::swap(d, *kind, u32::from(*bits), a),
-            Op::Cmp { cond, width } => {
-                let truth = semantics::cond(d, *cond, *width, a, &operands[1]);
-                d.value(&format!("zext i1 {truth} to i64"))
-            }
-            _ => return false,
-        };
+    /// An operation on one integer.
+    fn unary(&mut self, data: &InstData, operation: impl FnOnce(&mut LlvmTextBuilder, &String) -> String) {
+        let operand = self.int(data.args[0]);
+        let value = operation(&mut self.code, &operand);
         self.define_int(data.result.expand(), &value);
-        true
     }
 
     fn alu(&mut self, op: AluOp, width: Width, data: &InstData) {

@@ -1,6 +1,6 @@
 //! Packets as values: bounds, copies, sent packets and waiting ones.
 
-use millstream_ir::{InstData, Op, QueueEnd, Value};
+use millstream_ir::{QueueEnd, Value};
 
 use super::func::FunctionEmitter;
 use millstream_native_runtime::packet::{DescriptorField, DescriptorLayout, ETH_HLEN, SENT_SIZE, XDP_FRAME};
@@ -61,25 +61,17 @@ called:
 }
 
 impl FunctionEmitter<'_> {
-    /// An operation on whole packets; `false` for all others.
-    pub(super) fn packet_op(&mut self, data: &InstData) -> bool {
-        let result = data.result.expand();
-        match data.op {
-            Op::SetBounds {} => self.set_bounds(data.args[0], data.args[1], data.args[2]),
-            Op::Emit {} => self.send(data.args[0], data.args[1]),
-            Op::ClonePacket {} => {
-                let packet = self.int(data.args[0]);
-                self.runtime("ms_clone", &[packet], &[], &[], result);
-            }
-            Op::Hold { end } => {
-                let (packet, queue) = (self.int(data.args[0]), self.int(data.args[1]));
-                let front = u8::from(end == QueueEnd::Front).to_string();
-                self.runtime("ms_hold", &[packet, queue, front], &[], &[], result);
-            }
-            Op::Pull {} => self.pull(data.args[0], result),
-            _ => return false,
-        }
-        true
+    /// [`Op::ClonePacket`](millstream_ir::Op::ClonePacket).
+    pub(super) fn clone_packet(&mut self, packet: Value, result: Option<Value>) {
+        let packet = self.int(packet);
+        self.runtime("ms_clone", &[packet], &[], &[], result);
+    }
+
+    /// [`Op::Hold`](millstream_ir::Op::Hold).
+    pub(super) fn hold(&mut self, packet: Value, queue: Value, end: QueueEnd) {
+        let (packet, queue) = (self.int(packet), self.int(queue));
+        let front = u8::from(end == QueueEnd::Front).to_string();
+        self.runtime("ms_hold", &[packet, queue, front], &[], &[], None);
     }
 
     /// `bpf_xdp_adjust_head` of the current packet.
@@ -89,7 +81,7 @@ impl FunctionEmitter<'_> {
         self.define_int(result, &value);
     }
 
-    fn set_bounds(&mut self, packet: Value, data: Value, end: Value) {
+    pub(super) fn set_bounds(&mut self, packet: Value, data: Value, end: Value) {
         if self.unit.is_pipeline() {
             for (value, offset) in [data, end].into_iter().zip([worker::BOUNDS, worker::BOUNDS + 8]) {
                 let value = self.int(value);
@@ -108,7 +100,7 @@ impl FunctionEmitter<'_> {
     }
 
     /// Appends a packet to the list of sent packets, which has room for all packets.
-    fn send(&mut self, packet: Value, output: Value) {
+    pub(super) fn send(&mut self, packet: Value, output: Value) {
         let (packet, output) = (self.ptr(packet), self.int(output));
         let field = |this: &mut Self, offset: usize| {
             this.code.value(&format!("getelementptr i8, ptr %w, i64 {offset}"))
@@ -126,7 +118,7 @@ impl FunctionEmitter<'_> {
     }
 
     /// Calls the runtime only if any packet waits.
-    fn pull(&mut self, queue: Value, result: Option<Value>) {
+    pub(super) fn pull(&mut self, queue: Value, result: Option<Value>) {
         let queue = self.int(queue);
         let count = self.code.value(&format!("getelementptr i8, ptr %w, i64 {}", worker::HELD));
         let held = self.code.value(&format!("load i64, ptr {count}, align 8"));

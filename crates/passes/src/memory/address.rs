@@ -62,7 +62,7 @@ impl ResolvedAddresses {
 
     /// The address that a load, store or atomic accesses.
     pub(crate) fn accessed(&self, func: &Function, inst: Inst) -> Option<(RootedAddress, Size)> {
-        let (offset, size) = mem_operand(&func.insts[inst].op)?;
+        let (offset, size) = func.insts[inst].op.access()?;
         Some((self.of(func.insts[inst].args[0]).plus(i64::from(offset)), size))
     }
 
@@ -86,20 +86,6 @@ impl ResolvedAddresses {
             addr = addr.plus(delta);
             self.known[value] = Some(addr);
         }
-    }
-}
-
-/// Displacement and size of a memory operation through its first argument.
-pub(crate) fn mem_operand(op: &Op) -> Option<(i32, Size)> {
-    match *op {
-        Op::Load { offset, size, .. }
-        | Op::Store { offset, size, .. }
-        | Op::Atomic { offset, size, .. }
-        | Op::AtomicFetch { offset, size, .. }
-        | Op::CmpXchg { offset, size, .. }
-        | Op::LoadAcquire { offset, size }
-        | Op::StoreRelease { offset, size } => Some((offset, size)),
-        _ => None,
     }
 }
 

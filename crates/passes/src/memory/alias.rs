@@ -9,7 +9,9 @@
 //! compilers take them; read-only global data never changes.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{AluOp, Function, GlobalData, Inst, Map, Op, Prov, Size, Slot, Type, Value, Width};
+use millstream_ir::{
+    AluOp, Function, GlobalData, Inst, Map, Op, Prov, Size, Slot, Type, Value, Width, op_group,
+};
 use millstream_isa::helpers::{ArgKind, Helper, HelperEffects};
 use rustc_hash::FxHashMap;
 
@@ -156,7 +158,10 @@ impl AliasClasses {
                     _ => StackPointee::Elsewhere,
                 },
                 Op::Select {} => join(self.pointee[data.args[1]], self.pointee[data.args[2]]),
-                _ => StackPointee::Elsewhere,
+                // Other arithmetic, and all memory, lets an address escape: `keeps_private`.
+                op_group!(constant) | op_group!(arithmetic) | op_group!(access) => StackPointee::Elsewhere,
+                op_group!(table) | op_group!(call) | op_group!(packet) => StackPointee::Elsewhere,
+                op_group!(terminator) => StackPointee::Elsewhere,
             };
             changed |= new != self.pointee[result];
             self.pointee[result] = new;
@@ -317,8 +322,12 @@ impl AliasClasses {
             Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. } => {
                 calls | (self.maps | 1 << Self::OTHER) & !self.constant
             }
-            op if op.effects().calls => calls | self.shared(),
-            _ => 0,
+            Op::Kfunc { .. } | Op::CallIndirect {} => calls | self.shared(),
+            Op::Emit {} | Op::ClonePacket {} | Op::Hold { .. } | Op::Pull {} | Op::SetBounds {} => {
+                calls | self.shared()
+            }
+            Op::Load { .. } | Op::TableMatch { .. } => 0,
+            op_group!(constant) | op_group!(arithmetic) | op_group!(terminator) => 0,
         }
     }
 

@@ -7,7 +7,7 @@
 //! older verifiers want that written before.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value};
+use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value, op_group};
 use millstream_isa::generation::VerifierGeneration;
 use millstream_isa::helpers::Helper;
 
@@ -137,7 +137,10 @@ impl<'a> StackByteMap<'a> {
                 }
             }
             Op::Helper { id } => self.helper_accesses(func, inst, id, cx, out),
-            _ => {}
+            // Objects whose address other operations take are not private.
+            Op::StoreRelease { .. } | Op::Kfunc { .. } | Op::Call { .. } | Op::CallIndirect {} => {}
+            op_group!(constant) | op_group!(arithmetic) | op_group!(table) => {}
+            op_group!(packet) | op_group!(terminator) => {}
         }
     }
 

@@ -5,13 +5,12 @@
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use millstream_ir::{
-    AluOp, Block, Cfg, DomTree, ExternKind, Func, Function, Inst, Map, MapDecl, Module, Op, Prov, Size,
-    Value, Width,
+    AluOp, Block, Cfg, DomTree, ExternKind, Func, Function, Inst, Map, MapDecl, Module, Op, Prov, Value,
+    Width,
 };
 use millstream_isa::helpers::{ArgKind, Helper};
 use rustc_hash::FxHashMap;
 
-use super::address::mem_operand;
 use super::bounds::{SignedRange, bounds};
 
 const FAR: i64 = 1 << 40;
@@ -175,8 +174,7 @@ impl<'a> FootprintAnalysis<'a> {
         let data = &self.func.insts[inst];
         let other = |i: usize| data.args[i];
         match &data.op {
-            op if mem_operand(op).is_some() => {
-                let (offset, size) = mem_operand(op).unwrap_or((0, Size::B));
+            op if let Some((offset, size)) = op.access() => {
                 let at = i64::from(offset);
                 // The loader changes a relocated displacement: it may lie anywhere, even behind what the
                 // types of the object's own BTF would have there.

@@ -12,7 +12,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Slot, SlotData, Type, Value};
 use rustc_hash::FxHashMap;
 
-use super::address::{ResolvedAddresses, RootedAddress, mem_operand};
+use super::address::{ResolvedAddresses, RootedAddress};
 use super::footprint::{AddressUse, FootprintAnalysis, ParamSpans, param_spans};
 use crate::manager::{ModulePass, PassSession};
 
@@ -157,9 +157,7 @@ fn alignment(func: &Function, place: OperandPosition) -> u32 {
     match place {
         // Helpers take buffers at any alignment.
         OperandPosition::Arg(inst, _) if matches!(func.insts[inst].op, Op::Helper { .. }) => 1,
-        OperandPosition::Arg(inst, 0) => {
-            mem_operand(&func.insts[inst].op).map_or(8, |(_, size)| size.bytes())
-        }
+        OperandPosition::Arg(inst, 0) => func.insts[inst].op.access().map_or(8, |(_, size)| size.bytes()),
         _ => 8,
     }
 }
@@ -243,30 +241,14 @@ fn order(place: OperandPosition) -> (Inst, u32, u32) {
 /// Moves the offset of an address into the displacement of the access; what remains is the address to give
 /// it.
 fn fold_displacement(func: &mut Function, inst: Inst, offset: i64) -> i64 {
-    let total = mem_operand(&func.insts[inst].op).map(|(d, _)| i64::from(d) + offset);
-    let core = match &func.insts[inst].op {
-        Op::Load { flags, .. } | Op::Store { flags, .. } => flags.core.is_some(),
-        _ => false,
-    };
-    match (total.and_then(|t| i32::try_from(t).ok()), core) {
-        (Some(total), false) => {
-            set_displacement(&mut func.insts[inst].op, total);
+    let op = &mut func.insts[inst].op;
+    let total = op.access().and_then(|(by, _)| i32::try_from(i64::from(by) + offset).ok());
+    match (total, op.displacement_mut()) {
+        (Some(total), Some(displacement)) => {
+            *displacement = total;
             0
         }
         _ => offset,
-    }
-}
-
-fn set_displacement(op: &mut Op, to: i32) {
-    match op {
-        Op::Load { offset, .. }
-        | Op::Store { offset, .. }
-        | Op::Atomic { offset, .. }
-        | Op::AtomicFetch { offset, .. }
-        | Op::CmpXchg { offset, .. }
-        | Op::LoadAcquire { offset, .. }
-        | Op::StoreRelease { offset, .. } => *offset = to,
-        _ => {}
     }
 }
 

@@ -17,7 +17,7 @@ impl InstSimplifier<'_, '_> {
     /// `[(p + c) + d]` is `[p + (c + d)]`, unless a relocation will overwrite the displacement.
     fn fold_displacement(&mut self, inst: Inst) -> bool {
         let Some(&base) = self.func.insts[inst].args.first() else { return false };
-        let Some(offset) = displacement(&mut self.func.insts[inst].op).map(|o| *o) else { return false };
+        let Some(offset) = self.func.insts[inst].op.displacement_mut().map(|o| *o) else { return false };
         let Some((inner, constant)) = self.sum(base) else { return false };
         let total = i64::from(offset).checked_add(constant);
         let Some(total) = total.and_then(|t| i16::try_from(t).ok()) else { return false };
@@ -27,7 +27,7 @@ impl InstSimplifier<'_, '_> {
         let mut args = self.func.insts[inst].args.clone();
         args[0] = inner;
         self.set_args(inst, &args);
-        if let Some(offset) = displacement(&mut self.func.insts[inst].op) {
+        if let Some(offset) = self.func.insts[inst].op.displacement_mut() {
             *offset = i32::from(total);
         }
         true
@@ -113,24 +113,5 @@ impl InstSimplifier<'_, '_> {
             _ => false,
         };
         same.then(|| self.subst.resolve(data.args[0]))
-    }
-}
-
-/// The displacement of an access, if it may change.
-fn displacement(op: &mut Op) -> Option<&mut i32> {
-    match op {
-        Op::Load { offset, flags, .. } | Op::Store { offset, flags, .. } => {
-            if flags.core.is_some() {
-                None
-            } else {
-                Some(offset)
-            }
-        }
-        Op::Atomic { offset, .. }
-        | Op::AtomicFetch { offset, .. }
-        | Op::CmpXchg { offset, .. }
-        | Op::LoadAcquire { offset, .. }
-        | Op::StoreRelease { offset, .. } => Some(offset),
-        _ => None,
     }
 }

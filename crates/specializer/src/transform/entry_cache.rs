@@ -555,14 +555,8 @@ impl<'a> PartialEvaluator<'a> {
     ) -> SmallVec<[(&'a EntryCache, Option<Value>); 1]> {
         let plan = self.plans.plan;
         let written = plan.caches.iter().filter(|c| c.writers.contains(&inst));
-        let is_store = matches!(
-            self.original.src.insts[inst].op,
-            Op::Store { .. }
-                | Op::StoreRelease { .. }
-                | Op::Atomic { .. }
-                | Op::AtomicFetch { .. }
-                | Op::CmpXchg { .. }
-        );
+        let op = &self.original.src.insts[inst].op;
+        let is_store = op.is_access() && !matches!(op, Op::Load { .. } | Op::LoadAcquire { .. });
         let base = match args.first() {
             Some(AbstractValue::Val(address)) if is_store => Some(self.base(*address)),
             Some(AbstractValue::Ptr(id, _)) if is_store => match self.lookups.known[*id].address {

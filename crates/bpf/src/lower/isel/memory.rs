@@ -89,7 +89,7 @@ impl InstSelector<'_> {
                 operands.push(used(self.operand(data.args[1], &mut before)));
                 self.finish(MOp::StoreRelease { size, base, offset }, operands, before);
             }
-            _ => return Err(LowerError::NotBpf { op: data.op.mnemonic(), function: self.func.name.clone() }),
+            _ => return Err(self.not_bpf(inst)),
         }
         Ok(())
     }

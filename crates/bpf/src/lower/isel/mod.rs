@@ -18,7 +18,7 @@ mod memory;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Type, Value, Width,
+    AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Type, Value, Width, op_group,
 };
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
@@ -397,9 +397,20 @@ impl InstSelector<'_> {
             Op::Unreachable {} => self.push(MOp::Unreachable, vec![]),
             Op::Branch { cond, width } => self.branch(cond, width, arg(0), arg(1)),
             Op::Return {} => self.ret(data.args.first().copied()),
-            _ => return self.memory(inst),
+            op_group!(access) => self.memory(inst)?,
+            Op::Verdict { .. } | Op::Cmp { .. } | Op::Select {} | op_group!(table) => {
+                return Err(self.not_bpf(inst));
+            }
+            Op::Emit {} | Op::ClonePacket {} | Op::Hold { .. } | Op::Pull {} | Op::SetBounds {} => {
+                return Err(self.not_bpf(inst));
+            }
         }
         Ok(())
+    }
+
+    fn not_bpf(&self, inst: Inst) -> LowerError {
+        let op = self.func.insts[inst].op.mnemonic();
+        LowerError::NotBpf { op, function: self.func.name.clone() }
     }
 
     fn define(&mut self, result: Option<Value>, op: MOp) {

@@ -1,9 +1,7 @@
 //! Copies of packets are whole: bytes that were stripped from the original, and may be put back, are in front
 //! of the copy, too, and the data that is kept of a packet that waits does not overlap with headers.
 
-mod common;
-
-use common::{Bed, hex};
+use crate::common::{Bed, hex};
 use millstream_click::{flatten, parse};
 use millstream_click_elements::compile;
 

@@ -4,9 +4,7 @@
 //! Each frame has bytes in front that are stripped first, since the interpreter has no other room for
 //! headers. It has no room for copies, so elements that make copies are not tested here.
 
-mod common;
-
-use common::{number, sum};
+use crate::common::{number, sum};
 use millstream_click::{ClickProgram, STATE, flatten, parse};
 use millstream_click_elements::compile;
 use millstream_interp::ir::IrInterpreter;
@@ -167,7 +165,7 @@ fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Outcome {
     for entry in &program.code.entries {
         machine.maps.set(id(&entry.map), &entry.key, &entry.value, 0).expect("room");
     }
-    let sent = common::sent(program, &interpreter, &mut machine, frames);
+    let sent = crate::common::sent(program, &interpreter, &mut machine, frames);
     let maps = names.into_iter().map(|(name, id)| (name, machine.maps.entries(id)));
     (sent, maps.collect())
 }

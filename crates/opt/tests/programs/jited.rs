@@ -1,8 +1,6 @@
 //! The estimate of the kernel's machine code against the kernel: exact to the byte for code that the verifier
 //! does not change, except for a constant overhead of every program.
 
-#![cfg(target_arch = "x86_64")]
-
 use millstream_bpf::jit::jited_bytes;
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;

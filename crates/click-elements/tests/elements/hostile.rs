@@ -1,10 +1,7 @@
 //! Made-up configurations: real ones with changes, and words of the language in any order. Nothing panics,
 //! and every error has a position.
 
-#[path = "common/front.rs"]
-mod front;
-
-use front::through;
+use crate::front::through;
 use proptest::prelude::*;
 
 /// Words that configurations consist of; many are elements, so that graphs are valid now and then.

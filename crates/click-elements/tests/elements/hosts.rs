@@ -1,9 +1,7 @@
 //! Elements of hosts, as native code: packets of sources, headers that they put in front, swap and sum up,
 //! echo requests.
 
-mod common;
-
-use common::{Bed, hex, sum};
+use crate::common::{Bed, hex, sum};
 use millstream_click::{ClickProgram, GraphSource, flatten, parse};
 use millstream_click_elements::compile;
 

@@ -1,8 +1,6 @@
 //! Elements of IPv6 on single packets, as native code: headers, routes, neighbours, errors.
 
-mod common;
-
-use common::{Bed, hex, sum};
+use crate::common::{Bed, hex, sum};
 
 const NONE: &[Vec<u8>] = &[];
 

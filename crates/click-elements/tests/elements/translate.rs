@@ -1,8 +1,6 @@
 //! Packets of IPv6 as packets of IPv4 and back, and addresses of hosts behind a translator.
 
-mod common;
-
-use common::{Bed, hex, packet, pseudo, seal, sealed, sum};
+use crate::common::{Bed, hex, packet, pseudo, seal, sealed, sum};
 
 const NONE: &[Vec<u8>] = &[];
 const A: [u8; 4] = [10, 0, 0, 1];

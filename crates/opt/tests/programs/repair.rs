@@ -11,10 +11,7 @@ use millstream_opt::{OptimizationGoal, OptimizeOptions, RepairOutcome, RepairRep
 use millstream_prove::{ProofLimits, ProofVerdict, Solver, prove};
 use millstream_search::{GuardExit, RangeCheckSite, RepairEdit};
 
-#[path = "common/solver.rs"]
-mod solver;
-
-use solver::solver;
+use crate::solver::solver;
 
 const CASES: [&str; 6] = [
     include_str!("repair/cases.txt"),

@@ -1,7 +1,6 @@
 //! Functions that are not understood, and functions that others rely on, stay as they are; the rest of the
 //! object is optimized.
 
-#[path = "left_alone/settings.rs"]
 mod settings;
 
 use std::path::{Path, PathBuf};

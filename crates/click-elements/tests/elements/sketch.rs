@@ -1,11 +1,9 @@
 //! Sketches against exact counts: estimates are within the requested bound, the largest flows are found, and
 //! several workers together count the same as one.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::packet;
+use crate::common::packet;
 use millstream_click::{ClickProgram, FlowKey, FlowSketch, HandlerAccess, flatten, parse};
 use millstream_click_elements::compile;
 use millstream_native::{NativeEngine, NativeOptions};

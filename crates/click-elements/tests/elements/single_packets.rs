@@ -1,9 +1,7 @@
 //! Elements on single packets, as native code. Results for many real packets are compared with a peer's by
 //! `bench/click.py`.
 
-mod common;
-
-use common::{hex, number, sum};
+use crate::common::{hex, number, sum};
 use millstream_click::{ClickProgram, Graph, HostInterface, STATE, flatten, parse};
 use millstream_click_elements::compile;
 use millstream_native::{NativeEngine, NativeOptions};

@@ -1,8 +1,6 @@
 //! Configurations that read and write summaries of packets. Inputs and outputs are those of Click's tests and
 //! of its documentation, or follow from them.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
 use millstream_click::{GraphSource, PRINTS, SummaryInput, SummaryReader, flatten, parse, printed};

@@ -7,12 +7,7 @@ use millstream_opt::{OptimizeOptions, ProofReport, ValidationResult, optimize, v
 use millstream_programs as programs;
 use millstream_prove::ProofLimits;
 
-#[path = "../../object/tests/objects/common.rs"]
-mod common;
-#[path = "common/solver.rs"]
-mod solver;
-
-use solver::solver;
+use crate::solver::solver;
 
 /// Fixtures that libbpf loads.
 const FIXTURES: [&str; 7] = ["maps", "calls", "core", "externs", "kernel", "sizes", "gate"];
@@ -55,7 +50,7 @@ fn larger_planes_are_not_refuted() {
 fn fixtures_are_proven() {
     let (mut all, mut unknown) = (0, 0);
     for name in FIXTURES {
-        let Some(object) = common::read(name, &[]) else { return };
+        let Some(object) = crate::objects::read(name, &[]) else { return };
         let reports = proven(&object);
         all += reports.len();
         unknown += reports.iter().filter(|r| matches!(r.verdict, ValidationResult::Unknown(_))).count();
@@ -90,7 +85,7 @@ fn steps(object: &Object) -> (usize, usize) {
 fn each_pass_is_proven_by_itself() {
     let (mut proven, mut unknown) = steps(&plane(&programs::ROUTER));
     for name in ["calls", "gate", "core"] {
-        let Some(object) = common::read(name, &[]) else { return };
+        let Some(object) = crate::objects::read(name, &[]) else { return };
         let (more, left) = steps(&object);
         (proven, unknown) = (proven + more, unknown + left);
     }

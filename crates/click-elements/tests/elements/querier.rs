@@ -1,8 +1,6 @@
 //! `ARPQuerier`: questions, answers, and packets that wait.
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 
 fn bed() -> Bed {
     Bed::new(

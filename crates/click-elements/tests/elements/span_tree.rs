@@ -2,9 +2,7 @@
 //! messages they believe; between two bridges, and beside the interpreter, which refuses any access outside
 //! of a packet.
 
-mod common;
-
-use common::number;
+use crate::common::number;
 use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters, STATE, flatten, parse};
 use millstream_click_elements::{bridge_text, compile_for};
 use millstream_interp::ir::IrInterpreter;

@@ -1,9 +1,7 @@
 //! FTP through address translation: addresses at which clients wait for data, and sequence numbers behind a
 //! command that has become longer.
 
-mod common;
-
-use common::{Bed, packet, pseudo, seal, sealed};
+use crate::common::{Bed, packet, pseudo, seal, sealed};
 
 const CLIENT: [u8; 4] = [10, 0, 0, 2];
 const SERVER: [u8; 4] = [198, 51, 100, 9];

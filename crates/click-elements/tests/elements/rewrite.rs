@@ -1,9 +1,7 @@
 //! Flows that are translated: out, back, without a free port, and after their time. Results for real traffic
 //! are compared with a peer's by `bench/click.py`.
 
-mod common;
-
-use common::{Bed, packet, sealed, sum};
+use crate::common::{Bed, packet, sealed, sum};
 
 fn ends(packet: &[u8]) -> ([u8; 4], u16, [u8; 4], u16) {
     let address = |at: usize| packet[at..at + 4].try_into().expect("four bytes");

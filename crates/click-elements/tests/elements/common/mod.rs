@@ -1,5 +1,4 @@
 //! Functions that tests of elements share.
-#![allow(dead_code, reason = "no test uses all of it")]
 
 use millstream_click::{ClickProgram, HandlerAccess, STATE, flatten, parse};
 use millstream_click_elements::compile;

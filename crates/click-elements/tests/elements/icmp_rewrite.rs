@@ -1,9 +1,7 @@
 //! Echoes, errors about flows, and addresses alone are translated: out and back, but not for senders that
 //! must not use a flow.
 
-mod common;
-
-use common::{Bed, packet, seal, sealed, sum};
+use crate::common::{Bed, packet, seal, sealed, sum};
 
 const INSIDE: [u8; 4] = [10, 0, 0, 5];
 const NAT: [u8; 4] = [192, 0, 2, 1];

@@ -1,7 +1,5 @@
 //! Lines that elements print, as native code and in the IR's interpreter.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
 use millstream_click::{ClickProgram, PRINTS, flatten, parse, printed};
@@ -75,7 +73,7 @@ fn both(text: &str, frames: &[Vec<u8>]) -> Vec<String> {
 
 /// A frame of Ethernet with a datagram.
 fn datagram() -> Vec<u8> {
-    let packet = common::packet(17, [[1, 0, 0, 1], [1, 0, 0, 2]], [7, 9], 0);
+    let packet = crate::common::packet(17, [[1, 0, 0, 1], [1, 0, 0, 2]], [7, 9], 0);
     [&[2; 12][..], &[8, 0], &packet].concat()
 }
 

@@ -2,8 +2,6 @@
 //! a chain of elements with one rule each, which are control flow, in the interpreter; and so does the
 //! interpreter with the table. Filters of real size are compared with the firewall's model, too.
 
-mod common;
-
 use millstream_click::{ClickProgram, flatten, parse};
 use millstream_click_elements::compile;
 use millstream_interp::ir::IrInterpreter;
@@ -35,7 +33,7 @@ fn program(text: &str) -> ClickProgram {
 fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Sent {
     let mut machine = MachineState::new(ContextKind::Xdp);
     let interpreter = IrInterpreter::new(&program.code.module, &mut machine);
-    let sent = common::sent(program, &interpreter, &mut machine, frames);
+    let sent = crate::common::sent(program, &interpreter, &mut machine, frames);
     sent.into_iter().map(|(port, data)| (port as usize, data)).collect()
 }
 

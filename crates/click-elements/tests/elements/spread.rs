@@ -1,8 +1,6 @@
 //! Elements that choose an output without looking into headers, and tags by annotation.
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 
 /// A packet that says its number.
 fn numbered(number: u8) -> Vec<u8> {

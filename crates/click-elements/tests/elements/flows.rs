@@ -1,8 +1,6 @@
 //! Elements of FastClick's flow subsystem, and work in the place of a network function's.
 
-mod common;
-
-use common::{Bed, hex, sum};
+use crate::common::{Bed, hex, sum};
 use millstream_click::{flatten, parse};
 use millstream_click_elements::compile;
 

@@ -1,0 +1,31 @@
+//! Tests of the elements, one module for a subject.
+
+mod classes;
+mod classifiers;
+mod common;
+mod copies;
+mod errors;
+mod flows;
+mod foreign;
+mod front;
+mod ftp;
+mod hostile;
+mod hosts;
+mod icmp_rewrite;
+mod ip6;
+mod language;
+mod layout;
+mod oracle;
+mod pipeline;
+mod printing;
+mod querier;
+mod reference;
+mod rewrite;
+mod single_packets;
+mod sketch;
+mod span_tree;
+mod spread;
+mod summaries;
+mod translate;
+mod waits;
+mod workers;
