@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use millstream_ir::Map;
 use millstream_isa::MapType;
 use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::transform::lookup_plan::{HotEntries, LookupPlan, WholeMap};
 use millstream_specializer::transform::{
-    CodeBudget, FieldConstant, LookupEntry, LookupPlan, LookupSite, MapContents, SiteId, SitePlan,
-    SpecializationPlan,
+    CodeBudget, FieldConstant, LookupEntry, LookupSite, MapContents, SiteId, SitePlan, SpecializationPlan,
 };
 
 use crate::program::AdaptableProgram;
@@ -90,9 +90,9 @@ impl Planning<'_> {
                 of_fields.insert(site.map);
                 continue;
             };
-            if let LookupPlan::Hot(entries) = &lookup {
+            if let LookupPlan::Hot(keys) = &lookup {
                 of_fields.insert(site.map);
-                hot.push((site.id, entries.iter().map(|entry| entry.key.clone()).collect()));
+                hot.push((site.id, keys.entries.iter().map(|entry| entry.key.clone()).collect()));
             }
             self.tables.depend_on(site.map);
             advice.push(self.advice(site.map, treatment, entries));
@@ -146,12 +146,16 @@ impl Planning<'_> {
                     value: Some(value.clone()),
                     heat: heat(key),
                 });
-                return Some((LookupPlan::Whole(entries.collect()), "code", whole.len()));
+                return Some((
+                    LookupPlan::Whole(WholeMap { entries: entries.collect() }),
+                    "code",
+                    whole.len(),
+                ));
             }
         }
         let entries = self.hot(site);
         let count = entries.len();
-        (count > 0).then_some((LookupPlan::Hot(entries), "hot keys", count))
+        (count > 0).then_some((LookupPlan::Hot(HotEntries { entries }), "hot keys", count))
     }
 
     fn profile(&self, site: SiteId) -> Option<&SiteProfile> {

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::policy::cost;
 use crate::profile::SiteProfile;
-use crate::transform::{LookupPlan, SitePlan, SpecializationPlan};
+use crate::transform::{SitePlan, SpecializationPlan};
 use crate::variant::VariantCompiler;
 
 /// Predicts the gain of a plan over the original, in nanoseconds per packet. `packets` were profiled;
@@ -28,17 +28,8 @@ pub fn gain_ns(
         // Lookups whose keys do not matter are not counted: one a packet.
         let rate = if profile.total == 0 { 1.0 } else { profile.total as f64 / packets.max(1) as f64 };
         let shares: Vec<f64> = profile.shares().collect();
-        let instead = match &planned.lookup {
-            // One iteration remains of a loop through a table, as a rule without lookups.
-            LookupPlan::Empty | LookupPlan::Walked => 0.0,
-            LookupPlan::Cached => cost::CACHE,
-            LookupPlan::OneLength { .. } => cost::TWIN,
-            LookupPlan::Whole(entries) => cost::whole(MapType(compiler.declaration(site.map).kind), entries),
-            LookupPlan::Hot(hot) => cost::compare_cost(&shares[..hot.len().min(shares.len())], behind),
-            LookupPlan::Twin { hot, .. } => {
-                cost::compare_cost(&shares[..hot.len().min(shares.len())], cost::TWIN)
-            }
-        };
+        let kind = MapType(compiler.declaration(site.map).kind);
+        let instead = planned.lookup.specialization().cost_ns(kind, &shares, behind);
         Some(rate * (behind - instead))
     };
     plan.sites.iter().filter_map(gain).sum::<f64>() - cost::GUARD

@@ -15,7 +15,7 @@ use millstream_loader::{ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId};
 use millstream_specializer::policy::{self, PlanInputs, PlanResult, Tier};
 use millstream_specializer::profile::SiteProfile;
-use millstream_specializer::transform::{LookupPlan, SampleMode, SiteId, SpecializationPlan};
+use millstream_specializer::transform::{SampleMode, SiteId, SpecializationPlan};
 use millstream_specializer::variant::{Variant, VariantCompiler, VariantError, VariantRequest};
 use rustc_hash::FxHashMap;
 
@@ -373,10 +373,7 @@ impl CompileJob<'_> {
 /// another form.
 fn unanswered(planned: &PlanResult, variant: &Variant) -> Vec<SiteId> {
     let plan: &SpecializationPlan = &planned.plan;
-    let twinned = plan
-        .sites
-        .iter()
-        .filter(|s| matches!(s.lookup, LookupPlan::Twin { .. } | LookupPlan::OneLength { .. }));
+    let twinned = plan.sites.iter().filter(|s| s.lookup.shadow_map().is_some());
     let answered = |site| variant.report.sites.iter().any(|(id, _)| *id == site);
     twinned.map(|s| s.site).filter(|site| !answered(*site)).collect()
 }

@@ -96,11 +96,8 @@ impl ProgramInspection<'_, '_> {
             .flat_map(|a| &a.tried)
             .filter(|t| t.site == site.id && t.is_chosen);
         let tests: Vec<&KeyTestCandidate> = tried.collect();
-        let in_code = |key: &Vec<u8>| match put {
-            _ if tests.iter().any(|t| !t.passes(key)) => true,
-            Some(LookupStrategy::Hot(hot)) => hot.contains(key),
-            Some(LookupStrategy::Whole) => true,
-            _ => false,
+        let in_code = |key: &Vec<u8>| {
+            tests.iter().any(|t| !t.passes(key)) || put.is_some_and(|put| put.has_in_code(key))
         };
         let spec = self.0.programs.compiler.spec(site.map);
         let details = |(key, n): &(Vec<u8>, u64)| KeyDetails {
@@ -123,10 +120,10 @@ impl ProgramInspection<'_, '_> {
                 Some(LookupStrategy::Cached) => LookupMethod::Cache,
             },
             seen,
-            answered: match put {
+            answered: match put.is_some_and(|put| put.hot_keys().is_none()) {
                 // A cache does so while nobody writes.
-                Some(LookupStrategy::Whole | LookupStrategy::Twin | LookupStrategy::Cached) => 1.0,
-                Some(LookupStrategy::Hot(_)) | None => {
+                true => 1.0,
+                false => {
                     keys.iter().filter(|(k, _)| in_code(k)).map(|(_, n)| *n as f64).sum::<f64>() / counted
                 }
             },

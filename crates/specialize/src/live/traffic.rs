@@ -389,11 +389,11 @@ fn changed(active: &LoadedVariant, profiles: &[SiteProfile], has_hot_keys: impl 
         return true;
     }
     profiles.iter().filter(|now| has_hot_keys(now.site)).any(|now| {
-        let size = match active.keys.get(&now.site) {
-            Some(LookupStrategy::Twin | LookupStrategy::Cached) => return false,
-            Some(LookupStrategy::Hot(keys)) => keys.len(),
-            Some(LookupStrategy::Whole) | None => HOT_SET,
-        };
+        let put = active.keys.get(&now.site);
+        if put.is_some_and(LookupStrategy::is_even) {
+            return false;
+        }
+        let size = put.and_then(LookupStrategy::hot_keys).map_or(HOT_SET, <[_]>::len);
         let Some(then) = active.profiles.iter().find(|p| p.site == now.site) else { return true };
         let held = now.share(then.keys.iter().take(size).map(|(k, _)| k.as_slice()));
         let best = now.share(now.keys.iter().take(size).map(|(k, _)| k.as_slice()));

@@ -8,7 +8,6 @@
 use std::time::{Duration, Instant};
 
 use millstream_kernel::KernelMap;
-use millstream_specializer::policy::LookupStrategy;
 
 use super::LiveError;
 use super::generations::LoadedVariant;
@@ -77,7 +76,7 @@ impl HotKeyMisses {
         guarded: &mut GuardedProgram<'_>,
         tell: &mut dyn FnMut(&SessionReport),
     ) -> Result<bool, LiveError> {
-        let hot = |a: &LoadedVariant| a.keys.values().any(|put| matches!(put, LookupStrategy::Hot(_)));
+        let hot = |a: &LoadedVariant| a.keys.values().any(|put| put.hot_keys().is_some());
         let Some(active) = guarded.generations.active.as_ref().filter(|a| hot(a)) else { return Ok(false) };
         let (generation, token) = (active.generation, active.token());
         // Packets that the guard turns away miss nothing.

@@ -73,7 +73,7 @@ fn several_services_are_found_in_a_twin_and_one_by_code() {
         let made = plane.variant(&profiles, Tier::Thorough, |plan| {
             let of = |site| compiler.sites().iter().find(|s| s.id == site).expect("of the program").map;
             let services = plan.sites.iter().filter(|p| compiler.declaration(of(p.site)).name == "vips4");
-            looked_up.extend(services.map(|p| matches!(p.lookup, LookupPlan::Twin { .. })));
+            looked_up.extend(services.map(|p| matches!(p.lookup, LookupPlan::Twin(_))));
         });
         assert!(!looked_up.is_empty() && looked_up.iter().all(|twin| *twin == has_twin), "{looked_up:?}");
         let judged = plane.compare(&made.expect("a variant"), &samples, true, 2_000).expect("compared");

@@ -9,7 +9,7 @@ use millstream_programs::{balancer, firewall, nat, router, switch};
 use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::variant_compiler;
 use millstream_specializer::policy::Tier;
-use millstream_specializer::transform::LookupPlan;
+use millstream_specializer::transform::lookup_plan::{HotEntries, LookupPlan};
 
 use crate::fixtures;
 use crate::offline::{INGRESS, Offline, compiler};
@@ -90,7 +90,7 @@ fn a_variant_that_lies_is_found_and_written_down() {
         let value = Some(u32::MAX.to_ne_bytes().to_vec());
         let wrong = vec![millstream_specializer::transform::LookupEntry { key: key.clone(), value, heat: 1 }];
         let planned = plan.sites.iter_mut().find(|s| s.site == site).expect("a plan");
-        planned.lookup = LookupPlan::Hot(wrong);
+        planned.lookup = LookupPlan::Hot(HotEntries { entries: wrong });
     });
     let judged = plane.judge(&made.expect("a variant"), &samples).expect("judged");
     let ReplayVerdict::Different(difference) = judged.finding else { panic!("not found: {judged:?}") };

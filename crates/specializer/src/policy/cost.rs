@@ -5,6 +5,8 @@ use millstream_isa::MapType;
 
 use crate::transform::LookupEntry;
 
+/// Hot keys of a site at most.
+pub(crate) const HOT: usize = 48;
 /// One comparison of a word with a constant, not equal.
 const COMPARE: f64 = 0.5;
 /// A branch that goes the other way than predicted.
@@ -15,7 +17,7 @@ const KNOWN: f64 = 2.0;
 const MARGIN: f64 = 1.0;
 
 /// Cost of a lookup in a map with so many entries, for keys of the traffic.
-pub(super) fn lookup(kind: MapType, entries: usize) -> f64 {
+pub(crate) fn lookup(kind: MapType, entries: usize) -> f64 {
     let by_size = |steps: [(usize, f64); 3], last: f64| {
         steps.into_iter().find(|(most, _)| entries <= *most).map_or(last, |(_, ns)| ns)
     };
@@ -57,7 +59,7 @@ fn steps(shares: &[f64]) -> impl Iterator<Item = (f64, f64)> {
 /// Number of the hottest keys that pay if they are compared one by one before code that takes `behind`.
 /// `shares` are the shares of the lookups of each key, hottest first; the rest are keys of which nothing is
 /// known.
-pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
+pub(crate) fn worthwhile(shares: &[f64], behind: f64) -> usize {
     let mut best = (0, behind - MARGIN);
     for (n, (spent, left)) in steps(shares).enumerate() {
         if spent + left * behind < best.1 {

@@ -126,7 +126,7 @@ impl PlanInputs<'_> {
             true => cost::TWIN,
             false => cost::lookup(MapType(decl.kind), decl.max_entries as usize),
         };
-        let shares: Vec<f64> = profile.shares().take(super::HOT).collect();
+        let shares: Vec<f64> = profile.shares().take(cost::HOT).collect();
         cost::compare_cost(&shares[..cost::worthwhile(&shares, behind)], behind)
     }
 

@@ -8,46 +8,13 @@ use millstream_bpf::module;
 use millstream_ir::Map;
 use millstream_isa::MapType;
 
-use super::{PlanInputs, QUICK_FIELDS, TINY, Tier, WHOLE, cost, whole};
+use super::{PlanInputs, QUICK_FIELDS, TINY, Tier, WHOLE};
 use crate::profile::SiteProfile;
-use crate::transform::{InnerSitePlan, LookupPlan, LookupSite, NamedInnerMap, SitePlan};
+use crate::transform::lookup_plan::{LookupPlan, WholeMap};
+use crate::transform::{InnerSitePlan, LookupSite, NamedInnerMap, SitePlan};
 use crate::variant::object_map;
 
 impl PlanInputs<'_> {
-    /// Plans a lookup in a map of maps, and names the inner maps for it.
-    pub(super) fn outer(
-        &self,
-        site: &LookupSite,
-        profile: &SiteProfile,
-        tier: Tier,
-        inside: &mut Vec<NamedInnerMap>,
-    ) -> Option<LookupPlan> {
-        let (outer, decl) = (site.map, self.compiler.declaration(site.map));
-        let kind = MapType(decl.kind);
-        let in_time = tier == Tier::Thorough || decl.max_entries <= TINY;
-        if in_time
-            && decl.max_entries as usize <= WHOLE
-            && let Some(table) = self.observed.table(outer)
-        {
-            let lookup = whole(table, kind, profile);
-            match &lookup {
-                LookupPlan::Whole(all) if cost::whole(kind, all) < cost::lookup(kind, all.len()) => {
-                    let named =
-                        all.iter().flat_map(|entry| &entry.value).all(|id| self.name(outer, id, inside));
-                    if named {
-                        return Some(lookup);
-                    }
-                }
-                LookupPlan::Whole(_) => {}
-                _ => return Some(lookup),
-            }
-        }
-        let behind = cost::lookup(kind, decl.max_entries as usize);
-        let mut entries = self.hot(profile, behind, |key| self.observed.lookup(outer, key));
-        entries.retain(|entry| entry.value.as_ref().is_none_or(|id| self.name(outer, id, inside)));
-        (!entries.is_empty()).then_some(LookupPlan::Hot(entries))
-    }
-
     /// Plans the lookups in the inner maps that have names: small ones become code as a whole, if programs do
     /// not write them, as far as there is room. Also returns true if there may be more, if there is time.
     pub(super) fn within(&self, inside: &[NamedInnerMap], tier: Tier) -> (Vec<InnerSitePlan>, bool) {
@@ -66,9 +33,7 @@ impl PlanInputs<'_> {
                     is_left |= tier == Tier::Quick;
                     continue;
                 };
-                if let LookupPlan::Whole(entries) = &lookup {
-                    left -= entries.len();
-                }
+                left -= lookup.entries().len();
                 plans.push(InnerSitePlan { place: named.place, plan: SitePlan { site: site.id, lookup } });
             }
         }
@@ -91,7 +56,7 @@ impl PlanInputs<'_> {
     }
 
     /// Returns true if everything that a lookup in inner maps may find is in code.
-    pub(super) fn is_known_within(
+    pub(crate) fn is_known_within(
         &self,
         site: &LookupSite,
         plan: (&[SitePlan], &[NamedInnerMap], &[InnerSitePlan]),
@@ -99,7 +64,7 @@ impl PlanInputs<'_> {
         let (sites, inside, within) = plan;
         let is_whole = |map: Map| {
             let of = |p: &&SitePlan| self.compiler.sites().iter().any(|s| s.id == p.site && s.map == map);
-            sites.iter().filter(of).all(|p| matches!(p.lookup, LookupPlan::Whole(_)))
+            sites.iter().filter(of).all(|p| p.lookup.specialization().answers_all())
         };
         let is_within = |i: &NamedInnerMap| {
             within.iter().any(|w| w.plan.site == site.id && w.place == i.place) && is_whole(i.outer)
@@ -125,16 +90,14 @@ impl PlanInputs<'_> {
         let room = if tier == Tier::Thorough { left as u32 } else { TINY.min(left as u32) };
         let most = (room, QUICK_FIELDS);
         let table = self.observed.table_inside((named.outer, template), (named.id, named.place), most)?;
-        let lookup = whole(table, kind, profile);
-        let pays = match &lookup {
-            LookupPlan::Whole(all) => cost::whole(kind, all) < cost::lookup(kind, all.len()),
-            _ => true,
-        };
-        pays.then_some(lookup)
+        match table.is_empty() {
+            true => Some(LookupPlan::Empty),
+            false => WholeMap::of_table(table, kind, profile).map(LookupPlan::Whole),
+        }
     }
 
     /// Makes a map stand for the one of this id, if there is one left that can.
-    fn name(&self, outer: Map, value: &[u8], inside: &mut Vec<NamedInnerMap>) -> bool {
+    pub(super) fn name(&self, outer: Map, value: &[u8], inside: &mut Vec<NamedInnerMap>) -> bool {
         let Ok(id) = value.try_into().map(u32::from_ne_bytes) else { return false };
         if inside.iter().any(|i| i.outer == outer && i.id == id) {
             return true;

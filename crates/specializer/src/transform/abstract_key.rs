@@ -7,7 +7,7 @@ use super::eval::{AbstractValue, MergeId, read};
 use super::partial_eval::pieces_of;
 
 /// A key as the source has it, and as far as it is known.
-pub(super) struct AbstractKey {
+pub(crate) struct AbstractKey {
     pub(super) given: KeySource,
     pub(super) known: KeyKnown,
     /// Address of the map of the lookup, if it is an inner one. Then nothing is known of the key.

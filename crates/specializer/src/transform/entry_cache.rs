@@ -58,7 +58,8 @@ use super::decision_tree;
 use super::eval::{AbstractValue, LookupValue, LookupValueId, ValueAddress, ValueBytes};
 use super::partial_eval::{AbstractEnv, BlockContinuation, CopyPosition, PartialEvaluator, pieces_of};
 use super::perfect_hash::RowLayout;
-use super::plan::{SitePlan, SiteReport};
+use super::plan::SiteReport;
+use super::planned_lookup::PlannedLookup;
 use super::volatile::volatile;
 
 /// Helpers without side effects: lookups, clocks, the number of the CPU.
@@ -98,23 +99,18 @@ struct CacheSlot {
 impl<'a> PartialEvaluator<'a> {
     /// A lookup in a cache, and in the map if the cache does not have the key. `None`, with nothing emitted,
     /// if the key is not known in suitable pieces or the lookup is in a loop.
-    #[allow(clippy::too_many_arguments)] // one lookup's circumstances
     pub(super) fn cached(
         &mut self,
-        inst: Inst,
-        map: Map,
-        site: &SitePlan,
-        key: &AbstractKey,
-        pieces: (&KeyLayout, &[AbstractValue]),
-        at: CopyPosition,
+        lookup: &PlannedLookup<'_>,
         env: &mut AbstractEnv,
     ) -> Option<BlockContinuation> {
+        let &PlannedLookup { site, inst, map, key, layout, args, at } = lookup;
         let plan = self.plans.plan;
         let cache = plan.caches.iter().find(|c| c.of == map)?;
-        if self.addresses.addressed.contains(&inst) || self.in_loop(at.block) || !whole_words(pieces.0) {
+        if lookup.needs_address(self) || self.in_loop(at.block) || !whole_words(layout) {
             return None;
         }
-        let words = self.key_words(pieces.0, pieces.1, cache.shape.key, at.out)?;
+        let words = self.key_words(layout, args, cache.shape.key, at.out)?;
         let object = key.object.map(|object| self.materialize(object, at.out));
         let held = self.slots_held(map, at, env);
         let spot = self.spot(cache, (words, object), held, at.out);
@@ -135,9 +131,9 @@ impl<'a> PartialEvaluator<'a> {
         // Read once more: it is not kept for what happens rarely.
         let stamp = self.counted(cache, STARTED_BUCKETS, STARTED, spot.bucket, second);
         self.try_slot(&spot, (neighbour, stamp), [second, hit, miss]);
-        let counted = self.count_miss(site.site, miss);
+        let counted = self.count_miss(site, miss);
         self.fill(inst, map, key, (&spot, neighbour), [counted, hit, by_map, absent]);
-        let found = self.residual_lookup(inst, map, key, back);
+        let found = lookup.emit(self, back);
         self.if_absent(found, [BlockCall::new(absent), BlockCall::with(by_map, [found])], back);
         self.caching.buckets.insert(entry, (map, spot.bucket));
         self.note(site, SiteReport::default());
@@ -149,7 +145,7 @@ impl<'a> PartialEvaluator<'a> {
         for (out, found) in [(by_map, there), (absent, AbstractValue::Const(0))] {
             let mut without = env.clone();
             self.define(inst, found, &mut without);
-            self.region(CopyPosition { next: at.next + 1, out, ..at }, without);
+            self.region(lookup.behind(out), without);
         }
         self.mode.plain = plain;
         let address = ValueAddress::Back { block: back, since: hit };

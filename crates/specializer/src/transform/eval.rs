@@ -8,7 +8,7 @@ use cranelift_entity::entity_impl;
 
 /// A value of the source, as known at one place of the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AbstractValue {
+pub(crate) enum AbstractValue {
     /// Not defined on any path here.
     None,
     /// Held by this value of the copy.
@@ -23,7 +23,7 @@ pub(super) enum AbstractValue {
 
 /// A value of a map that a lookup found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct LookupValueId(u32);
+pub(crate) struct LookupValueId(u32);
 entity_impl!(LookupValueId, "known");
 
 /// A group of keys whose values share a copy.

@@ -6,7 +6,7 @@ use millstream_ir::Block;
 use rustc_hash::FxHashMap;
 
 use super::decision_tree::DecisionInterval;
-use super::plan::LookupEntry;
+use super::lookup_plan::LookupEntry;
 
 /// The intervals of a word in host order in which one prefix is the longest to match; `default` where none
 /// does. Keys are those of the map: a length in bits, and 4 or 8 bytes in network order.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::decision_tree::{DecisionCase, DecisionInterval, KeyWord};
 use super::eval::{AbstractValue, read};
-use super::plan::LookupEntry;
+use super::lookup_plan::LookupEntry;
 
 /// Keys with one value.
 pub(super) struct KeyGroup<'p> {

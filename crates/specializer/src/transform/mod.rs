@@ -11,6 +11,8 @@
 mod abstract_key;
 mod bpf_loop_inlining;
 mod cache_layout;
+mod compared_lookup;
+mod copied_lookup;
 mod dead_lookup_elimination;
 mod decision_tree;
 mod entry_cache;
@@ -19,17 +21,19 @@ mod eval;
 mod fixed_length_prefixes;
 mod instrument;
 mod key_tests;
+pub mod lookup_plan;
 mod lpm;
 mod matcher;
 mod partial_deopt;
 mod partial_eval;
 mod perfect_hash;
 mod plan;
+mod planned_lookup;
 mod sampler;
+mod shadow_access;
 mod shadow_table;
 mod site;
 mod specialize;
-mod split;
 mod stack_key;
 mod symbolic_bits;
 mod table_loop_analysis;
@@ -49,12 +53,13 @@ pub use fixed_length_prefixes::FixedLengthPrefixes;
 pub(crate) use fixed_length_prefixes::has_length;
 pub use instrument::{ProfileSketch, instrument};
 pub use key_tests::{dead_lookups_after, in_range};
+pub use lookup_plan::{LookupEntry, LookupPlan};
 pub(crate) use matcher::address_pieces;
 pub use perfect_hash::{PerfectHashTable, RowLayout};
 pub use plan::{
     CodeBudget, DeoptMap, FallbackTailCall, FieldConstant, GuardCheck, InlinedTailCall, InnerSitePlan,
-    KeyTest, LookupEntry, LookupPlan, MapContents, NamedInnerMap, ProgArrayPair, SitePlan, SiteReport,
-    SpecializationPlan, TransformReport, UnknownContents,
+    KeyTest, MapContents, NamedInnerMap, ProgArrayPair, SitePlan, SiteReport, SpecializationPlan,
+    TransformReport, UnknownContents,
 };
 pub use sampler::{PacketKind, SampleBuffer, SampleMode, keep_packets};
 pub use shadow_table::{ShadowCapacity, ShadowTable};

@@ -36,7 +36,7 @@ use super::{GuardCheck, SiteId};
 const DEPTH: usize = 8;
 
 /// Knowledge about each value of the source.
-pub(super) type AbstractEnv = Vec<AbstractValue>;
+pub(crate) type AbstractEnv = Vec<AbstractValue>;
 
 /// Plans by lookup instruction of the source and the map that stands for the inner map.
 pub(super) type InnerSitePlans<'a> = FxHashMap<(Inst, Map), &'a SitePlan>;
@@ -128,7 +128,7 @@ pub(super) struct CacheState {
 }
 
 /// The state of copying.
-pub(super) struct PartialEvaluator<'a> {
+pub(crate) struct PartialEvaluator<'a> {
     pub(super) original: OriginalFunction<'a>,
     pub(super) plans: EvaluationPlans<'a>,
     /// Results of later lookups, as implied by tests that were made.
@@ -155,7 +155,7 @@ pub(super) struct PartialEvaluator<'a> {
 
 /// A place in the copy.
 #[derive(Clone, Copy)]
-pub(super) struct CopyPosition {
+pub(crate) struct CopyPosition {
     /// The source block.
     pub(super) block: Block,
     /// Position of the next instruction in it.
@@ -165,7 +165,7 @@ pub(super) struct CopyPosition {
 }
 
 /// Continuation of a block.
-pub(super) enum BlockContinuation {
+pub(crate) enum BlockContinuation {
     /// Goes on in this block of the copy.
     On(Block),
     /// Cannot be reached, or has been copied.

@@ -6,6 +6,7 @@ use std::ops::Range;
 use millstream_ir::{Func, KeyPiece, Map};
 
 use super::cache_layout::EntryCache;
+use super::lookup_plan::LookupPlan;
 use super::site::SiteId;
 
 /// Contents of maps, valid as long as the guard does not change.
@@ -35,52 +36,6 @@ impl MapContents for UnknownContents {
     }
 }
 
-/// An entry of a map: the result of a lookup of the key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LookupEntry {
-    /// The key. In [`LookupPlan::Whole`] of a longest-prefix map, the prefix as it stands in the map;
-    /// elsewhere the key of a lookup.
-    pub key: Vec<u8>,
-    /// The value; `None` where a lookup of the key finds nothing (not for a prefix).
-    pub value: Option<Vec<u8>>,
-    /// Lookups of the key, in any unit.
-    pub heat: u64,
-}
-
-/// Treatment of one lookup.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LookupPlan {
-    /// The map has these entries and no others: the lookup becomes code. For a longest-prefix map, keys that
-    /// are looked up often may be named too, as prefixes of full length with the values that they have by
-    /// others: they cost nothing, and their heat says where the search should be short.
-    Whole(Vec<LookupEntry>),
-    /// These keys are tried, hottest first, before the real lookup.
-    Hot(Vec<LookupEntry>),
-    /// The map, of longest prefixes or a hash map, has this twin; the keys are tried before it, hottest
-    /// first.
-    Twin {
-        /// An array of one entry, whose value holds a [`ShadowTable`](super::ShadowTable) of the map for each
-        /// of the guard's sides.
-        map: Map,
-        /// Keys that are tried before the twin; may be empty.
-        hot: Vec<LookupEntry>,
-    },
-    /// The map, of longest prefixes, all of one length, has a twin for that.
-    OneLength {
-        /// An array of one entry, whose value holds a [`ShadowTable`](super::ShadowTable) of the map for each
-        /// of the guard's sides.
-        map: Map,
-        /// The length.
-        length: u32,
-    },
-    /// The map, which the program writes, has an [`EntryCache`] in the plan.
-    Cached,
-    /// The map is empty.
-    Empty,
-    /// The map, an array, is gone through by a loop: which of its entries matter is decided ahead of that.
-    Walked,
-}
-
 /// A field that is equal in all entries of a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldConstant {
@@ -108,7 +63,7 @@ pub struct NamedInnerMap {
 pub struct InnerSitePlan {
     /// The map that stands for the inner one.
     pub place: Map,
-    /// The lookup and its treatment: [`LookupPlan::Whole`] or [`LookupPlan::Empty`].
+    /// The lookup and its treatment, by which no lookup is made in the inner map.
     pub plan: SitePlan,
 }
 

@@ -13,15 +13,15 @@ use super::entry_cache::count_callees;
 use super::error::TransformError;
 use super::eval::AbstractValue;
 use super::key_tests::check_tests;
+use super::lookup_plan::LookupEntry;
 use super::partial_eval::{
     AbstractEnv, AddressNeeds, CacheState, CopiedLookups, CopyMode, CopyPosition, EvaluationPlans,
     InnerSitePlans, OriginalFunction, PartialEvaluator,
 };
 use super::plan::{
-    FallbackTailCall, GuardCheck, InnerSitePlan, LookupEntry, LookupPlan, MapContents, NamedInnerMap,
-    SitePlan, SpecializationPlan, TransformReport, UnknownContents,
+    FallbackTailCall, GuardCheck, InnerSitePlan, MapContents, NamedInnerMap, SitePlan, SpecializationPlan,
+    TransformReport, UnknownContents,
 };
-use super::shadow_table::ShadowCapacity;
 use super::site::{LookupSite, of_shape, sites};
 use super::volatile::{volatile, volatile_load};
 
@@ -104,42 +104,16 @@ fn check<'p>(
             what: "it is no map that could be inside",
         });
     }
-    let sides = plan.guard.map_or(1, |g| g.sides);
     let mut by_inst = FxHashMap::default();
     for site in &plan.sites {
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let decl = &module.maps[found.map];
-        let twin = match site.lookup {
-            LookupPlan::Twin { map, .. } => Some((map, None)),
-            LookupPlan::OneLength { map, length } => Some((map, Some(length))),
-            _ => None,
-        };
-        if let Some((map, length)) = twin
-            && module.maps.get(map).and_then(|d| ShadowCapacity::of(decl, d, sides, length)).is_none()
-        {
-            return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
-        }
-        if site.lookup == LookupPlan::Cached && !plan.caches.iter().any(|c| c.of == found.map) {
-            return Err(TransformError::UnfitMap { map: found.map, what: "it has no cache" });
-        }
-        if site.lookup == LookupPlan::Cached && !found.is_comparable() {
-            return Err(TransformError::NotComparable(site.site));
-        }
-        if found.is_inner && site.lookup != LookupPlan::Cached {
-            return Err(TransformError::UnfitMap { map: found.map, what: "it stands for inner maps" });
-        }
+        site.lookup.specialization().check(module, found, plan)?;
         check_entries(found, site, decl)?;
-        if let LookupPlan::Hot(entries) | LookupPlan::Whole(entries) | LookupPlan::Twin { hot: entries, .. } =
-            &site.lookup
-        {
-            let is_named =
-                |e: &LookupEntry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
-            if decl.inner.is_some() && !entries.iter().all(is_named) {
-                return Err(TransformError::UnfitMap {
-                    map: found.map,
-                    what: "nothing stands for a map inside",
-                });
-            }
+        let is_named =
+            |e: &LookupEntry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
+        if decl.inner.is_some() && !site.lookup.entries().iter().all(is_named) {
+            return Err(TransformError::UnfitMap { map: found.map, what: "nothing stands for a map inside" });
         }
         by_inst.insert(found.inst, site);
     }
@@ -148,11 +122,7 @@ fn check<'p>(
 
 /// Checks that the entries planned for a lookup can be compared with its key, and have the sizes of its map.
 fn check_entries(found: &LookupSite, plan: &SitePlan, decl: &MapDecl) -> Result<(), TransformError> {
-    let (LookupPlan::Hot(entries) | LookupPlan::Whole(entries) | LookupPlan::Twin { hot: entries, .. }) =
-        &plan.lookup
-    else {
-        return Ok(());
-    };
+    let Some(entries) = plan.lookup.specialization().entries() else { return Ok(()) };
     if !found.is_comparable() {
         return Err(TransformError::NotComparable(plan.site));
     }
@@ -175,7 +145,7 @@ fn check_within<'p>(
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let is_named = plan.inside.iter().any(|i| i.place == *place);
         let is_alike = found.is_inner && of_shape(module, found.map).any(|map| map == *place);
-        let is_whole = matches!(site.lookup, LookupPlan::Whole(_) | LookupPlan::Empty);
+        let is_whole = site.lookup.specialization().answers_all();
         if !is_named || !is_alike || !is_whole {
             let what = "no inner map that is looked up there has its name";
             return Err(TransformError::UnfitMap { map: *place, what });

@@ -6,9 +6,7 @@ use millstream_programs::{
     BALANCER, DataPlaneProgram, FIREWALL, MapEntry, SWITCH, balancer, firewall, switch,
 };
 use millstream_rng::Rng;
-use millstream_specializer::transform::{
-    FieldConstant, KeyForm, LookupPlan, SiteId, SitePlan, SpecializationPlan,
-};
+use millstream_specializer::transform::{FieldConstant, KeyForm, SiteId, SitePlan, SpecializationPlan};
 
 use crate::rig::{INGRESS, Rig, compare, compare_apart, packets};
 
@@ -40,8 +38,7 @@ fn check(
     let frames = frames(flows, packets(), 4);
     let wanted = probe.read_only_sites();
     let sites = probe.profiled(&wanted, &frames[..frames.len() / 2], most);
-    let named = |l: &LookupPlan| if let LookupPlan::Hot(e) = l { e.len() } else { 0 };
-    assert!(sites.iter().any(|s| named(&s.lookup) > 0), "traffic brings keys to {wanted:?}");
+    assert!(sites.iter().any(|s| !s.lookup.entries().is_empty()), "traffic brings keys to {wanted:?}");
     let (variant, report) = rig.variant(&rig.plan(sites));
     assert!(!report.sites.is_empty(), "{report:?}");
     for version in [7, 8] {
@@ -84,7 +81,7 @@ fn words_that_the_packet_chooses_are_constants_where_few_differ() {
         let entries = config.entries().unwrap();
         let original = Rig::new(&SWITCH, &entries)?;
         let rig = Rig::new(&SWITCH, &entries)?;
-        let whole = |site: SiteId| SitePlan { site, lookup: LookupPlan::Whole(rig.entries("ports")) };
+        let whole = |site: SiteId| SitePlan { site, lookup: rig.whole("ports") };
         let sites = rig.sites_of("ports").iter().map(|s| whole(s.id)).collect();
         let (variant, report) = rig.variant(&rig.plan(sites));
         let flows = switch::flows(&config, INGRESS, 2000, FlowLocality::LOW, 2);
@@ -116,7 +113,7 @@ fn keys_that_share_memory_are_read_back() {
     for map in ["vips4", "vips6"] {
         let found = rig.sites_of(map);
         assert!(found.iter().any(|s| matches!(s.key, KeyForm::Stack(_))), "{map}: {found:?}");
-        let plan = |site: SiteId| SitePlan { site, lookup: LookupPlan::Whole(rig.entries(map)) };
+        let plan = |site: SiteId| SitePlan { site, lookup: rig.whole(map) };
         sites.extend(found.iter().map(|s| plan(s.id)));
     }
     let (variant, report) = rig.variant(&rig.plan(sites));

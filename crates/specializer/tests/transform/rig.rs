@@ -14,8 +14,9 @@ use millstream_object::{MapDefinition, MapOrigin, Object};
 use millstream_passes::TargetInfo;
 use millstream_programs::MapEntry;
 use millstream_specializer::guard_state::{LOOK, token};
+use millstream_specializer::transform::lookup_plan::{HotEntries, LookupPlan, WholeMap};
 use millstream_specializer::transform::{
-    CallbackMode, CodeBudget, FallbackTailCall, GuardCheck, LookupEntry, LookupPlan, LookupSite, MapContents,
+    CallbackMode, CodeBudget, FallbackTailCall, GuardCheck, LookupEntry, LookupSite, MapContents,
     MultibitTrie, ProfileSketch, SiteId, SitePlan, SpecializationPlan, TransformReport, finish, instrument,
     prepare, sites, specialize,
 };
@@ -253,10 +254,11 @@ impl Rig {
         all
     }
 
-    /// Entries of a map with no heat.
-    pub(crate) fn entries(&self, map: &str) -> Vec<LookupEntry> {
+    /// A map as code, all of whose entries have no heat.
+    pub(crate) fn whole(&self, map: &str) -> LookupPlan {
         let all = self.snapshot(map).into_iter();
-        all.map(|(key, value)| LookupEntry { key, value: Some(value), heat: 0 }).collect()
+        let entries = all.map(|(key, value)| LookupEntry { key, value: Some(value), heat: 0 }).collect();
+        LookupPlan::Whole(WholeMap { entries })
     }
 }
 
@@ -377,5 +379,5 @@ pub(crate) fn hot(rig: &Rig, site: &LookupSite, seen: &HashMap<Vec<u8>, u64>, mo
         .collect();
     entries.sort_by(|a, b| b.heat.cmp(&a.heat).then_with(|| a.key.cmp(&b.key)));
     entries.truncate(most);
-    LookupPlan::Hot(entries)
+    LookupPlan::Hot(HotEntries { entries })
 }

@@ -8,7 +8,8 @@ use millstream_programs::router::{NextHop, RouterConfig, flows, generate};
 use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use millstream_rng::Rng;
 use millstream_specializer::guard_state::token;
-use millstream_specializer::transform::{LookupPlan, SitePlan, SpecializationPlan};
+use millstream_specializer::transform::lookup_plan::{LookupPlan, ShadowLookup};
+use millstream_specializer::transform::{SitePlan, SpecializationPlan};
 
 use crate::rig::{INGRESS, Rig, compare, hot, packets, run};
 
@@ -87,7 +88,7 @@ fn the_whole_table_as_code_behaves_as_the_original() {
     let flows = flows(&config, 10_000, FlowLocality::NONE, 2);
     let frames = frames(&flows, packets(), 5);
     rig.set_guard(7);
-    let mut plan = plan(&rig, LookupPlan::Whole(rig.entries("routes")));
+    let mut plan = plan(&rig, rig.whole("routes"));
     let (variant, report) = rig.variant(&plan);
     assert_eq!(report.sites[0].1.dropped, 0, "{report:?}");
     compare(&rig, &variant, &frames, COUNTERS);
@@ -110,10 +111,10 @@ fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
     }
     let map = rig.map_id("ms_twin");
     for most in [0, 8] {
-        let LookupPlan::Hot(hot) = hot(&rig, &site, &heat(&flows), most) else { unreachable!() };
+        let hot = hot(&rig, &site, &heat(&flows), most).entries().to_vec();
         let plan = SpecializationPlan {
             guard: Some(rig.sided_guard(7)),
-            ..plan(&rig, LookupPlan::Twin { map, hot })
+            ..plan(&rig, LookupPlan::Twin(ShadowLookup { map, hot }))
         };
         let (variant, _) = rig.variant(&plan);
         for token in [token(7, 0), token(7, 1), token(8, 0)] {

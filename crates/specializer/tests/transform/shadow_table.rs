@@ -13,9 +13,8 @@ use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{ROUTER, router};
 use millstream_rng::Rng;
 use millstream_specializer::guard_state::token;
-use millstream_specializer::transform::{
-    DeoptMap, FieldConstant, LookupEntry, LookupPlan, SitePlan, SpecializationPlan,
-};
+use millstream_specializer::transform::lookup_plan::{LookupPlan, ShadowLookup};
+use millstream_specializer::transform::{DeoptMap, FieldConstant, LookupEntry, SitePlan, SpecializationPlan};
 
 use crate::rig::{INGRESS, Rig, compare, packets, run};
 
@@ -79,7 +78,7 @@ fn change(rig: &Rig, config: &RouterConfig, rng: &mut Rng) {
 
 /// A twin for the lookup of routes, with a guard of generation 20.
 fn plan(rig: &Rig) -> SpecializationPlan {
-    let lookup = LookupPlan::Twin { map: rig.map_id("ms_twin"), hot: Vec::new() };
+    let lookup = LookupPlan::Twin(ShadowLookup { map: rig.map_id("ms_twin"), hot: Vec::new() });
     let site = SitePlan { site: rig.sites_of("routes")[0].id, lookup };
     SpecializationPlan { guard: Some(rig.sided_guard(20)), ..rig.plan(vec![site]) }
 }
@@ -134,7 +133,7 @@ const ACTION_AND_MTU: std::ops::Range<usize> = 12..16;
 
 /// The same, with the fields that all next hops have in common in code, and routes that can be done without.
 fn spared(rig: &Rig, hot: Vec<LookupEntry>) -> SpecializationPlan {
-    let lookup = LookupPlan::Twin { map: rig.map_id("ms_twin"), hot };
+    let lookup = LookupPlan::Twin(ShadowLookup { map: rig.map_id("ms_twin"), hot });
     let mut plan = rig.plan(vec![SitePlan { site: rig.sites_of("routes")[0].id, lookup }]);
     let alike = rig.snapshot("next_hops")[0].1[ACTION_AND_MTU].to_vec();
     let map = rig.map_id("next_hops");

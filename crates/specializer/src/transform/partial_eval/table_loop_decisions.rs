@@ -18,7 +18,6 @@ use smallvec::SmallVec;
 
 use super::{AbstractEnv, CopyPosition, MergePoint, PartialEvaluator, too_deep};
 use crate::transform::eval::{AbstractValue, LookupValue, MergedField, ValueAddress, ValueBytes};
-use crate::transform::plan::LookupPlan;
 use crate::transform::symbolic_bits::{BitCondition, BitLiteral, BitLiterals, KnownWordBits};
 use crate::transform::table_loop_analysis::{self, LoopIteration, possible};
 
@@ -104,11 +103,9 @@ pub(super) fn emit_loop_decisions(
 fn may_walk(evaluator: &PartialEvaluator<'_>, body: &FxHashSet<Block>) -> bool {
     let insts = || body.iter().flat_map(|block| &evaluator.original.src.blocks[*block].insts);
     let is_lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: id::MAP_LOOKUP_ELEM });
-    let is_walked = evaluator
-        .plans
-        .sites
-        .iter()
-        .any(|(inst, site)| site.lookup == LookupPlan::Walked && insts().any(|other| other == inst));
+    let is_walked = evaluator.plans.sites.iter().any(|(inst, site)| {
+        site.lookup.specialization().decides_loop() && insts().any(|other| other == inst)
+    });
     is_walked || !insts().any(|inst| is_lookup(&evaluator.original.src.insts[*inst].op))
 }
 
