@@ -147,6 +147,11 @@ fn replicate<E: SwitchExecutor>(
     }
 }
 
+/// Packets that wait for egress at a port.
+fn depth(queue: &WaitingQueue, port: u64) -> u64 {
+    queue.iter().filter(|waiting| waiting.is_egress && waiting.port == port).count() as u64
+}
+
 /// Queues a packet for egress, with the queue's length and the time.
 fn enqueue<E: SwitchExecutor>(
     switch: &Switch<E>,
@@ -155,7 +160,7 @@ fn enqueue<E: SwitchExecutor>(
     mut state: Vec<u8>,
     queue: &mut WaitingQueue,
 ) {
-    let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+    let depth = depth(queue, port);
     standard(switch, &mut state, &[("enq_timestamp", switch.time / 1000), ("enq_qdepth", depth)]);
     queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
 }
@@ -183,7 +188,7 @@ pub(crate) fn egress<E: SwitchExecutor>(
 ) -> Result<Option<SentPacket>, SwitchError> {
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
     let original = packet.clone();
-    let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+    let depth = depth(queue, port);
     let waited = (switch.time / 1000).wrapping_sub(switch.get(&state, "standard_metadata.enq_timestamp"));
     standard(
         switch,
