@@ -19,7 +19,7 @@ const WAIT: Duration = Duration::from_millis(50);
 /// Interval between tries to open an interface that vanished.
 const RETRY: Duration = Duration::from_millis(500);
 /// Packets that are moved before controllers are let in.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// Runs of the program that failed.
 pub(super) type FaultCounter = AtomicU64;
@@ -49,7 +49,7 @@ struct ArrivedPacket<'p> {
 
 impl PacketMover {
     /// Packets that are moved at once; 1 if they are traced, or the program has no code for several.
-    fn batch_size(&self) -> usize {
+    pub(super) fn batch_size(&self) -> usize {
         let size = self.handle.move_packets(|switch| switch.batch_size()).flatten();
         size.filter(|_| self.trace.is_none()).map_or(1, |size| size.clamp(1, BATCH))
     }
