@@ -172,11 +172,14 @@ fn clone_ingress<E: SwitchExecutor>(
     state: &[u8],
     queue: &mut WaitingQueue,
 ) -> Result<(), SwitchError> {
+    let targets = switch.mirror_targets(switch.engine(state, "clone_ingress_session"));
+    if targets.is_empty() {
+        return Ok(());
+    }
     let kept = kept(switch, state, switch.engine(state, "clone_ingress_list"));
     let mut copy = fresh_state(switch, port, packet, instance_type::INGRESS_CLONE, &kept);
     let mut packet = packet.to_vec();
     switch.run_stage("parser", &mut copy, &mut packet)?;
-    let targets = switch.mirror_targets(switch.engine(state, "clone_ingress_session"));
     replicate(switch, &targets, &packet, &copy, queue);
     Ok(())
 }
