@@ -54,14 +54,13 @@ impl PacketMover {
         if packets.is_empty() {
             return Err(miette!("--measure needs a capture file with packets: -i PORT@IN.pcap"));
         }
-        let in_batches = self.batch_size() > 1;
         let mut speed = SwitchSpeed { packets: 0, sent: 0, seconds: 0.0 };
         // The first round fills caches.
         for round in 0.. {
             let started = Instant::now();
             let mut sent = 0;
             for batch in packets.chunks(BATCH) {
-                sent += self.move_held(batch, in_batches)?;
+                sent += self.move_held(batch)?;
             }
             if round > 0 {
                 speed.packets += packets.len() as u64;
@@ -76,20 +75,8 @@ impl PacketMover {
     }
 
     /// Moves some packets; gives the number of those that left.
-    fn move_held(&self, packets: &[(u64, &[u8])], in_batches: bool) -> Result<u64> {
-        let moved = self.handle.move_packets(|switch| {
-            if in_batches {
-                let moved = switch.receive_batch(packets)?;
-                return Ok(moved.iter().map(|moved| moved.sent.len() as u64).sum());
-            }
-            let mut sent = 0;
-            for (port, data) in packets {
-                sent += switch.receive(*port, data)?.sent.len() as u64;
-            }
-            Ok(sent)
-        });
-        moved
-            .ok_or_else(|| miette!("the switch has no program"))?
-            .map_err(|error: millstream_p4_switch::SwitchError| miette!("{error}"))
+    fn move_held(&self, packets: &[(u64, &[u8])]) -> Result<u64> {
+        let moved = self.handle.move_packets(|switch| switch.count_batch(packets));
+        moved.ok_or_else(|| miette!("the switch has no program"))?.map_err(|error| miette!("{error}"))
     }
 }

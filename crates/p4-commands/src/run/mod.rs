@@ -54,6 +54,17 @@ impl TlsArgs {
     }
 }
 
+/// Flags about what the switch holds before the first packet.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StartArgs {
+    /// Write these entries at the start: a runtime file of the P4 tutorials
+    #[arg(long, value_name = "FILE", requires = "program")]
+    runtime_json: Option<PathBuf>,
+    /// Run these commands before the first packet: the words of `millstream p4 cli`, one command a line
+    #[arg(long, value_name = "FILE", requires = "program")]
+    commands: Option<PathBuf>,
+}
+
 /// Flags of `millstream p4 run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct P4RunArgs {
@@ -85,12 +96,8 @@ pub(crate) struct P4RunArgs {
     /// Serve Prometheus metrics at http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Write these entries at the start: a runtime file of the P4 tutorials
-    #[arg(long, value_name = "FILE", requires = "program")]
-    runtime_json: Option<PathBuf>,
-    /// Run these commands before the first packet: the words of `millstream p4 cli`, one command a line
-    #[arg(long, value_name = "FILE", requires = "program")]
-    commands: Option<PathBuf>,
+    #[command(flatten)]
+    start: StartArgs,
     /// Write the packets of each interface to `NAME_in.pcap` and `NAME_out.pcap` in this folder
     #[arg(long, value_name = "DIR")]
     capture_dir: Option<PathBuf>,
@@ -160,10 +167,10 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     if let Some(program) = program {
         handle.load(program).map_err(|error| miette!("{error}"))?;
     }
-    if let Some(path) = &args.runtime_json {
+    if let Some(path) = &args.start.runtime_json {
         load_entries(&handle, path)?;
     }
-    if let Some(path) = &args.commands {
+    if let Some(path) = &args.start.commands {
         run_commands(&handle, path)?;
     }
     os::catch_interrupts();

@@ -49,7 +49,7 @@ struct ArrivedPacket<'p> {
 
 impl PacketMover {
     /// Packets that are moved at once; 1 if they are traced, or the program has no code for several.
-    pub(super) fn batch_size(&self) -> usize {
+    fn batch_size(&self) -> usize {
         let size = self.handle.move_packets(|switch| switch.batch_size()).flatten();
         size.filter(|_| self.trace.is_none()).map_or(1, |size| size.clamp(1, BATCH))
     }
