@@ -38,8 +38,8 @@ impl<E: SwitchExecutor> Switch<E> {
         Ok(all)
     }
 
-    /// Takes packets that have come at once, each from a port, and hands over those that leave: the number of the packet
-    /// that caused it, its port and its bytes.
+    /// Takes packets that have come at once, each from a port, and hands over those that leave: the number of the
+    /// packet that caused it, its port and its bytes.
     ///
     /// # Errors
     /// As [`Switch::receive`].
