@@ -258,6 +258,32 @@ fn a_switch_moves_the_packets_of_capture_files_and_traces_them() {
 }
 
 #[test]
+fn commands_of_a_file_run_before_the_first_packet() {
+    let files = Files::new("p4-run-commands");
+    let program = file(&files, "bridge.p4", BRIDGE);
+    let commands =
+        file(&files, "commands.txt", "\n# The station.\ntable_add stations forward 02:00:00:00:00:02 => 2\n");
+    let (input, output) = (files.path("in.pcap"), files.path("out.pcap"));
+    std::fs::write(&input, capture(&[KNOWN, UNKNOWN])).unwrap();
+    let ports = [format!("1@{input}"), format!("2@:{output}")];
+    let ran = millstream(&["p4", "run", &program, "-i", &ports[0], "-i", &ports[1], "--commands", &commands]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let written = std::fs::read(&output).unwrap();
+    assert_eq!(&written[40..], KNOWN);
+    let ran =
+        millstream(&["p4", "run", &program, "-i", &ports[0], "--commands", &commands, "--measure", "0.01"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    // One of two packets leaves.
+    let said = text(&ran.stdout);
+    let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers[0] > 0 && numbers[0] == 2 * numbers[1], "{said}");
+    let wrong = file(&files, "wrong.txt", "show_tables\ntable_add station forward 1 => 2\n");
+    let ran = millstream(&["p4", "run", &program, "-i", &ports[0], "--commands", &wrong]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(text(&ran.stderr).contains("wrong.txt:2"), "{}", text(&ran.stderr));
+}
+
+#[test]
 fn only_native_code_that_runs_in_batches_is_adapted() {
     let router = concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/p4/router.p4");
     let refused = millstream(&["p4", "run", router, "-i", "0@none.pcap", "--adapt"]);

@@ -12,7 +12,7 @@ use crate::meters::{self, metered_units};
 use crate::pipeline::ObjectKind;
 use crate::types::RuntimeType;
 use crate::values::{Operand, Place, Scalar, Target};
-use crate::writer::byte_string;
+use crate::writer::{Padding, byte_string};
 
 const WORD: RuntimeType = RuntimeType::Bits(32, false);
 
@@ -174,7 +174,7 @@ pub(crate) fn send_event(
 ) -> Lowered<()> {
     let map = l.events();
     let header = l.number((number << 32) | u64::from(kind), 64);
-    let (start, length) = byte_string(l, data, span)?;
+    let (start, length) = byte_string(l, data, Padding::Front, span)?;
     let bits = match data {
         Operand::Scalar(scalar) => scalar.width(),
         Operand::Memory(place) => place.value_type.packed_bits(),

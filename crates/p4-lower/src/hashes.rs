@@ -13,7 +13,7 @@ use crate::lookup3::lookup3;
 use crate::lowerer::Lowerer;
 use crate::routines::{crc, words16};
 use crate::values::{Operand, Scalar};
-use crate::writer::byte_string;
+use crate::writer::{Padding, byte_string};
 
 /// `bpf_get_prandom_u32`
 pub(crate) const RANDOM_HELPER: i32 = 7;
@@ -31,20 +31,33 @@ fn routine(l: &mut Lowerer<'_>, name: &'static str, make: impl FnOnce() -> Funct
     func
 }
 
-/// Hash of a value, and of the payload behind the headers if it is wanted. The result has 64 bits.
+/// Bytes of a value that are hashed: those of the reference switch of an architecture, which differ where the fields
+/// are no whole bytes together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HashedBytes {
+    /// The fields one behind the other, and zeros behind the last.
+    Packed,
+    /// The same, and the payload behind the headers.
+    PackedAndPayload,
+    /// The fields as one number, with zeros in front.
+    Number,
+}
+
+/// Hash of a value. The result has 64 bits.
 pub(crate) fn hash_of(
     l: &mut Lowerer<'_>,
     algorithm: &str,
     operand: &Operand,
-    with_payload: bool,
+    bytes: HashedBytes,
     span: SourceSpan,
 ) -> Lowered<Scalar> {
     if algorithm == "random" {
         return Ok(random_word(l));
     }
-    let (start, length) = byte_string(l, operand, span)?;
+    let padding = if bytes == HashedBytes::Number { Padding::Front } else { Padding::Behind };
+    let (start, length) = byte_string(l, operand, padding, span)?;
     let mut parts = vec![(l.emitter.pointer(start), length)];
-    if with_payload {
+    if bytes == HashedBytes::PackedAndPayload {
         parts.push(payload(l, span)?);
     }
     let word = match algorithm {
@@ -67,7 +80,9 @@ pub(crate) fn hash_of(
             let func = routine(l, "p4.xor16", || words16("p4.xor16", AluOp::Xor));
             joined_words(l, func, &parts, AluOp::Xor)
         }
-        "lookup3" if with_payload => return refuse(span, "`lookup3` of the payload is not supported"),
+        "lookup3" if bytes == HashedBytes::PackedAndPayload => {
+            return refuse(span, "`lookup3` of the payload is not supported");
+        }
         "lookup3" => {
             let func = routine(l, "p4.lookup3", || lookup3("p4.lookup3"));
             chained(l, func, &parts[..1], 0)
@@ -80,7 +95,7 @@ pub(crate) fn hash_of(
 
 /// Sum of the 16-bit words of a value, folded to 16 bits.
 pub(crate) fn folded_words(l: &mut Lowerer<'_>, operand: &Operand, span: SourceSpan) -> Lowered<Value> {
-    let (start, length) = byte_string(l, operand, span)?;
+    let (start, length) = byte_string(l, operand, Padding::Front, span)?;
     let start = l.emitter.pointer(start);
     let func = routine(l, "p4.sum16", || words16("p4.sum16", AluOp::Add));
     let sum = joined_words(l, func, &[(start, length)], AluOp::Add);
@@ -126,7 +141,7 @@ pub(crate) fn wide_identity(
         return refuse(span, "a hash of more than 64 bits needs a power of two that is known as its bound");
     };
     let kept = 64 * top as u32 + words[top].trailing_zeros();
-    let (start, _) = byte_string(l, operand, span)?;
+    let (start, _) = byte_string(l, operand, Padding::Front, span)?;
     let e = &mut l.emitter;
     let data = e.load_packed(start, bits.div_ceil(8));
     let rest = e.bits_from(&data, 0, kept.min(bits));

@@ -8,7 +8,7 @@ use crate::arguments::{GivenArguments, argument};
 use crate::constants::reduced;
 use crate::error::{Lowered, refuse};
 use crate::extern_objects;
-use crate::hashes::{self, folded_words, hash_of, random_word};
+use crate::hashes::{self, HashedBytes, folded_words, hash_of, random_word};
 use crate::lowerer::Lowerer;
 use crate::meters::METER_SIZE;
 use crate::pipeline::{EVENT_DIGEST, ObjectKind};
@@ -227,14 +227,14 @@ fn get_hash<'p>(
     let value = match arguments.len() {
         1 => {
             let data = l.operand(argument(arguments, 0, span)?, None)?;
-            hash_of(l, algorithm, &data, false, span)?
+            hash_of(l, algorithm, &data, HashedBytes::Number, span)?
         }
         _ => {
             let base = l.scalar(argument(arguments, 0, span)?, Some(&wide))?;
             let data = l.operand(argument(arguments, 1, span)?, None)?;
             let most = l.scalar(argument(arguments, 2, span)?, Some(&wide))?;
             let (base, most) = (l.converted(base, &wide), l.converted(most, &wide));
-            let hash = hash_of(l, algorithm, &data, false, span)?;
+            let hash = hash_of(l, algorithm, &data, HashedBytes::Number, span)?;
             extern_objects::hash_within(l, &base, &hash, &most)
         }
     };
@@ -390,6 +390,6 @@ fn header_sum<'p>(l: &mut Lowerer<'p>, arguments: &GivenArguments<'p>, span: Sou
     for (field, to) in fields.iter().zip(place.fields()) {
         l.emitter.store_scalar(&to, field);
     }
-    let sum = hash_of(l, "csum16", &Operand::Memory(place), false, span)?;
+    let sum = hash_of(l, "csum16", &Operand::Memory(place), HashedBytes::Packed, span)?;
     Ok(Operand::Scalar(l.converted(sum, &SHORT)))
 }

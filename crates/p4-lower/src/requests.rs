@@ -7,7 +7,7 @@ use millstream_p4::expression::{ExpressionKind, ExpressionTree};
 use crate::arguments::{GivenArguments, argument};
 use crate::error::{Lowered, refuse};
 use crate::extern_objects;
-use crate::hashes::hash_of;
+use crate::hashes::{HashedBytes, hash_of};
 use crate::lowerer::Lowerer;
 use crate::pipeline::FieldList;
 use crate::portable::call_function;
@@ -104,7 +104,8 @@ fn checksum<'p>(
 ) -> Lowered<Scalar> {
     let data = l.operand(argument(arguments, 1, span)?, None)?;
     let algorithm = extern_objects::algorithm_name(l, argument(arguments, 3, span)?)?;
-    hash_of(l, algorithm, &data, with_payload, span)
+    let bytes = if with_payload { HashedBytes::PackedAndPayload } else { HashedBytes::Packed };
+    hash_of(l, algorithm, &data, bytes, span)
 }
 
 fn verify_checksum<'p>(

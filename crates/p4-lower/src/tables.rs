@@ -9,7 +9,7 @@ use millstream_p4::expression::CallArgument;
 
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
-use crate::hashes::hash_of;
+use crate::hashes::{HashedBytes, hash_of};
 use crate::lowerer::{Lowerer, table_specs};
 use crate::meters::{self, metered_units};
 use crate::pipeline::{ENTRY_COUNTER, ENTRY_GROUP, KeyMatch, ObjectKind, TableStorage};
@@ -137,7 +137,7 @@ fn selected<'p>(
     for (key, to) in keys.iter().zip(place.fields()) {
         l.emitter.store_scalar(&to, key);
     }
-    let hash = hash_of(l, &algorithm, &Operand::Memory(place), false, span)?;
+    let hash = hash_of(l, &algorithm, &Operand::Memory(place), HashedBytes::Packed, span)?;
     let behind = l.emitter.new_block();
     let entry = l.emitter.parameter(behind, Type::Any);
     let (hit, grouped, counted) = (l.emitter.new_block(), l.emitter.new_block(), l.emitter.new_block());

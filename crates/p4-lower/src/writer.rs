@@ -125,10 +125,20 @@ pub(crate) fn length_of(l: &mut Lowerer<'_>, string: &ByteString) -> Value {
     }
 }
 
-/// Makes a byte string of a value: its address and length. Zeros in front make its bytes whole.
+/// Side of a value at which zeros make its bytes whole.
+#[derive(Clone, Copy)]
+pub(crate) enum Padding {
+    /// The bytes are the value as a number.
+    Front,
+    /// The bytes are what the reference switch hashes.
+    Behind,
+}
+
+/// Makes a byte string of a value: its address and length.
 pub(crate) fn byte_string(
     l: &mut Lowerer<'_>,
     operand: &Operand,
+    padding: Padding,
     span: SourceSpan,
 ) -> Lowered<(Address, Value)> {
     let bits = match operand {
@@ -139,12 +149,15 @@ pub(crate) fn byte_string(
     let slot = l.emitter.slot(bits.div_ceil(8).next_multiple_of(8) + 8);
     let start = Address::slot(slot);
     let mut string = ByteString::new(start);
-    let rest = bits % 8;
-    if rest != 0 {
-        let zero = l.number(0, 8 - rest);
-        append_scalar(l, &mut string, &zero);
+    let missing = bits.next_multiple_of(8) - bits;
+    let zeros = (missing != 0).then(|| l.number(0, missing));
+    if let (Some(zeros), Padding::Front) = (&zeros, padding) {
+        append_scalar(l, &mut string, zeros);
     }
     append_operand(l, &mut string, operand, span)?;
+    if let (Some(zeros), Padding::Behind) = (&zeros, padding) {
+        append_scalar(l, &mut string, zeros);
+    }
     let length = length_of(l, &string);
     Ok((start, length))
 }

@@ -29,21 +29,34 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// As [`Switch::receive`].
     pub fn receive_batch(&mut self, packets: &[(u64, &[u8])]) -> Result<Vec<Vec<SentPacket>>, SwitchError> {
-        self.advance_time();
         let mut all: Vec<Vec<SentPacket>> = vec![Vec::new(); packets.len()];
-        let ran = self.executor.run_batch(packets, &mut |at, port, data| {
+        self.forward_batch(packets, &mut |at, port, data| {
             if let Some(sent) = all.get_mut(at) {
                 sent.push(SentPacket { port, data: data.to_vec() });
             }
-        });
-        match ran {
-            Some(ran) => {
-                self.collect_events();
-                ran?;
-                Ok(all)
-            }
-            None => packets.iter().map(|(port, data)| self.receive_now(*port, data)).collect(),
+        })?;
+        Ok(all)
+    }
+
+    /// Takes packets that have come at once, each from a port, and hands over those that leave: the number of the
+    /// packet that caused it, its port and its bytes.
+    ///
+    /// # Errors
+    /// As [`Switch::receive`].
+    pub fn forward_batch(
+        &mut self,
+        packets: &[(u64, &[u8])],
+        send: &mut dyn FnMut(usize, u64, &[u8]),
+    ) -> Result<(), SwitchError> {
+        self.advance_time();
+        if let Some(ran) = self.executor.run_batch(packets, send) {
+            self.collect_events();
+            return Ok(ran?);
         }
+        for (at, (port, data)) in packets.iter().enumerate() {
+            self.receive_now(*port, data)?.iter().for_each(|sent| send(at, sent.port, &sent.data));
+        }
+        Ok(())
     }
 
     /// Packets that [`Switch::receive_batch`] runs at once, if the engine has code for that.

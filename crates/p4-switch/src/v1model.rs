@@ -147,6 +147,11 @@ fn replicate<E: SwitchExecutor>(
     }
 }
 
+/// Packets that wait for egress at a port.
+fn depth(queue: &WaitingQueue, port: u64) -> u64 {
+    queue.iter().filter(|waiting| waiting.is_egress && waiting.port == port).count() as u64
+}
+
 /// Queues a packet for egress, with the queue's length and the time.
 fn enqueue<E: SwitchExecutor>(
     switch: &Switch<E>,
@@ -155,7 +160,7 @@ fn enqueue<E: SwitchExecutor>(
     mut state: Vec<u8>,
     queue: &mut WaitingQueue,
 ) {
-    let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+    let depth = depth(queue, port);
     standard(switch, &mut state, &[("enq_timestamp", switch.time / 1000), ("enq_qdepth", depth)]);
     queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
 }
@@ -167,11 +172,14 @@ fn clone_ingress<E: SwitchExecutor>(
     state: &[u8],
     queue: &mut WaitingQueue,
 ) -> Result<(), SwitchError> {
+    let targets = switch.mirror_targets(switch.engine(state, "clone_ingress_session"));
+    if targets.is_empty() {
+        return Ok(());
+    }
     let kept = kept(switch, state, switch.engine(state, "clone_ingress_list"));
     let mut copy = fresh_state(switch, port, packet, instance_type::INGRESS_CLONE, &kept);
     let mut packet = packet.to_vec();
     switch.run_stage("parser", &mut copy, &mut packet)?;
-    let targets = switch.mirror_targets(switch.engine(state, "clone_ingress_session"));
     replicate(switch, &targets, &packet, &copy, queue);
     Ok(())
 }
@@ -183,7 +191,7 @@ pub(crate) fn egress<E: SwitchExecutor>(
 ) -> Result<Option<SentPacket>, SwitchError> {
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
     let original = packet.clone();
-    let depth = queue.iter().filter(|waiting| waiting.is_egress).count() as u64;
+    let depth = depth(queue, port);
     let waited = (switch.time / 1000).wrapping_sub(switch.get(&state, "standard_metadata.enq_timestamp"));
     standard(
         switch,

@@ -62,7 +62,11 @@ impl PipelineBindings {
                     .iter()
                     .find(|action| identity(action.preamble.as_ref()).0 == reference.id)?;
                 let name = identity(action.preamble.as_ref()).1;
-                let number = spec.actions.iter().position(|own| own.name == name)?;
+                let Some(number) = spec.actions.iter().position(|own| own.name == name) else {
+                    // The default of a table that names none; it is no action of the lowered table.
+                    let nothing = BoundAction { number: spec.actions.len(), parameters: Vec::new() };
+                    return (name == "NoAction").then_some((reference.id, nothing));
+                };
                 let id_of = |name: &str| action.params.iter().find(|param| param.name == name).map(|p| p.id);
                 let parameters = spec.actions[number].parameters.iter().map(|own| id_of(&own.name));
                 Some((reference.id, BoundAction { number, parameters: parameters.collect::<Option<_>>()? }))

@@ -272,14 +272,16 @@ impl SwitchDriver<'_> {
     fn group(&mut self, profile: u32, id: u32) -> Result<(), EntityError> {
         let (store, bindings) = (self.store, self.bindings);
         let no_members: &[action_profile_group::Member] = &[];
-        let members = store.group(profile, id).map_or(no_members, |group| &group.members);
+        let mut members = store.group(profile, id).map_or(no_members, |group| &group.members).to_vec();
+        // A hash chooses by the order of ids, as on the reference switch.
+        members.sort_by_key(|member| member.member_id);
         if members.iter().any(|member| member.watch_kind.is_some()) {
             return Err(no_watched_ports());
         }
         for (table, _) in self.profile_tables(profile) {
             let (bound, spec) = bindings.table(self.pipeline, table)?;
             let mut values = Vec::new();
-            for member in members {
+            for member in &members {
                 let choice = bound.choice(self.member_action(bound, member.member_id)?)?;
                 let value = entry_value(spec, &choice, false).map_err(malformed)?;
                 values.extend(std::iter::repeat_n(value, member.weight.max(1) as usize));

@@ -50,6 +50,18 @@ impl ControlledSwitch {
         Ok(moved)
     }
 
+    /// Moves packets that came in at ports at once, and counts those that leave, at ports or to controllers. What the
+    /// program sends beside packets is lost.
+    ///
+    /// # Errors
+    /// As for [`ControlledSwitch::receive_batch`].
+    pub fn count_batch(&mut self, packets: &[(u64, &[u8])]) -> Result<u64, SwitchError> {
+        let mut count = 0;
+        let moved = self.switch.forward_batch(packets, &mut |_, _, _| count += 1);
+        self.switch.events.clear();
+        moved.map(|()| count)
+    }
+
     /// Takes what the program has sent beside packets: digests for controllers, and messages, which are returned.
     fn take_events(&mut self) -> Vec<String> {
         let mut messages = Vec::new();

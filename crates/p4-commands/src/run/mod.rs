@@ -1,6 +1,7 @@
 //! `millstream p4 run`: a switch on interfaces or capture files, with its control plane.
 
 mod commands;
+mod measure;
 mod metrics;
 mod packets;
 mod ports;
@@ -19,7 +20,7 @@ use millstream_p4::CompileOptions;
 use millstream_p4_switch::TraceCondition;
 use millstream_p4runtime_server::{
     ControlProgram, ServerOptions, SwitchHandle, SwitchSettings, TlsFiles, encode_config, load_runtime_file,
-    serve_p4runtime,
+    run_command, serve_p4runtime,
 };
 
 use super::PreprocessorArgs;
@@ -53,6 +54,17 @@ impl TlsArgs {
     }
 }
 
+/// Flags about what the switch holds before the first packet.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StartArgs {
+    /// Write these entries at the start: a runtime file of the P4 tutorials
+    #[arg(long, value_name = "FILE", requires = "program")]
+    runtime_json: Option<PathBuf>,
+    /// Run these commands before the first packet: the words of `millstream p4 cli`, one command a line
+    #[arg(long, value_name = "FILE", requires = "program")]
+    commands: Option<PathBuf>,
+}
+
 /// Flags of `millstream p4 run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct P4RunArgs {
@@ -84,9 +96,8 @@ pub(crate) struct P4RunArgs {
     /// Serve Prometheus metrics at http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Write these entries at the start: a runtime file of the P4 tutorials
-    #[arg(long, value_name = "FILE", requires = "program")]
-    runtime_json: Option<PathBuf>,
+    #[command(flatten)]
+    start: StartArgs,
     /// Write the packets of each interface to `NAME_in.pcap` and `NAME_out.pcap` in this folder
     #[arg(long, value_name = "DIR")]
     capture_dir: Option<PathBuf>,
@@ -98,6 +109,9 @@ pub(crate) struct P4RunArgs {
     /// `table=NAME`, `dropped`, or `FIELD=VALUE` with a number, an IPv4 address or an Ethernet address
     #[arg(long, value_name = "CONDITION", requires = "trace")]
     trace_if: Vec<TraceCondition>,
+    /// Move the packets of capture files from memory for so many seconds, print the speed, and send nothing
+    #[arg(long, value_name = "SECONDS", requires = "program", conflicts_with_all = ["grpc", "trace"])]
+    measure: Option<f64>,
     /// Execution of the program
     #[arg(long, value_name = "EXECUTION", default_value = "optimized")]
     on: SwitchExecution,
@@ -153,8 +167,11 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     if let Some(program) = program {
         handle.load(program).map_err(|error| miette!("{error}"))?;
     }
-    if let Some(path) = &args.runtime_json {
+    if let Some(path) = &args.start.runtime_json {
         load_entries(&handle, path)?;
+    }
+    if let Some(path) = &args.start.commands {
+        run_commands(&handle, path)?;
     }
     os::catch_interrupts();
     let server = args.grpc.map(|address| serve(args, address, &handle)).transpose()?;
@@ -175,6 +192,11 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     });
     if let Some(listener) = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))? {
         metrics::serve(listener, Arc::clone(&mover));
+    }
+    if let Some(seconds) = args.measure {
+        let time = Duration::try_from_secs_f64(seconds).into_diagnostic().wrap_err("--measure")?;
+        outln!("{}", mover.measure(time)?);
+        return Ok(Exit::Done.into());
     }
     let moved = move_packets(args, &mover);
     if let Some((stop, thread)) = server {
@@ -198,6 +220,21 @@ fn load_entries(handle: &SwitchHandle, path: &std::path::Path) -> Result<()> {
         .wrap_err_with(|| format!("cannot read {}", path.display()))?;
     let count = load_runtime_file(handle, &text).map_err(|error| miette!("{}: {error}", path.display()))?;
     tracing::info!("{count} entries of {}", path.display());
+    Ok(())
+}
+
+/// Runs the commands of a file, up to the first that is refused.
+fn run_commands(handle: &SwitchHandle, path: &std::path::Path) -> Result<()> {
+    let text = crate::bounded_read::text(path)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read {}", path.display()))?;
+    for (line, number) in text.lines().zip(1..) {
+        let outcome = run_command(handle, line);
+        if outcome.failed {
+            return Err(miette!("{}:{number}: {}", path.display(), outcome.text));
+        }
+        outcome.text.lines().for_each(|line| tracing::info!("{line}"));
+    }
     Ok(())
 }
 

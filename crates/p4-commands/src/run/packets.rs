@@ -19,7 +19,7 @@ const WAIT: Duration = Duration::from_millis(50);
 /// Interval between tries to open an interface that vanished.
 const RETRY: Duration = Duration::from_millis(500);
 /// Packets that are moved before controllers are let in.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// Runs of the program that failed.
 pub(super) type FaultCounter = AtomicU64;

@@ -9,7 +9,7 @@ use millstream_p4::{ConstantValue, SourceSpan, Symbol};
 use crate::arguments::{GivenArguments, argument};
 use crate::emitter::Address;
 use crate::error::{Lowered, refuse};
-use crate::hashes::{hash_of, random_word, wide_identity};
+use crate::hashes::{HashedBytes, hash_of, random_word, wide_identity};
 use crate::keys::scalar_widths;
 use crate::lowerer::Lowerer;
 use crate::meters::METER_SIZE;
@@ -117,7 +117,7 @@ pub(crate) fn extern_method<'p>(
         ("register", "write") => extern_objects::write_register(l, number, arguments, span)?,
         ("Checksum16", "get") => {
             let data = l.operand(argument(arguments, 0, span)?, None)?;
-            let sum = hash_of(l, "csum16", &data, false, span)?;
+            let sum = hash_of(l, "csum16", &data, HashedBytes::Packed, span)?;
             return Ok(Operand::Scalar(l.converted(sum, &RuntimeType::Bits(16, false))));
         }
         _ => return call_method(l, (kind, number), method, arguments, span),
@@ -261,7 +261,7 @@ fn hash<'p>(l: &mut Lowerer<'p>, arguments: &GivenArguments<'p>, span: SourceSpa
     if arguments.len() == 3 {
         // The uBPF model has neither base nor bound.
         let data = l.operand(argument(arguments, 2, span)?, None)?;
-        let value = hash_of(l, algorithm, &data, false, span)?;
+        let value = hash_of(l, algorithm, &data, HashedBytes::Number, span)?;
         return extern_objects::give(l, argument(arguments, 0, span)?, &Operand::Scalar(value));
     }
     let wide = RuntimeType::Bits(64, false);
@@ -274,7 +274,7 @@ fn hash<'p>(l: &mut Lowerer<'p>, arguments: &GivenArguments<'p>, span: SourceSpa
         return extern_objects::give(l, argument(arguments, 0, span)?, &Operand::Scalar(value));
     }
     let (base, most) = (l.converted(base, &wide), l.converted(most, &wide));
-    let hash = hash_of(l, algorithm, &data, false, span)?;
+    let hash = hash_of(l, algorithm, &data, HashedBytes::Packed, span)?;
     let value = extern_objects::hash_within(l, &base, &hash, &most);
     extern_objects::give(l, argument(arguments, 0, span)?, &Operand::Scalar(value))
 }

@@ -31,6 +31,8 @@ control In(inout headers h, inout meta m, inout standard_metadata_t s) {
         } else if (h.i.kind == 3) {
             hash(h.i.data, HashAlgorithm.identity, 32w1000, { h.i.data }, 32w16);
             hash(h.i.sum, HashAlgorithm.xor16, 16w0, { 16w0x1234, 8w0x0f }, 32w0x10000);
+        } else if (h.i.kind == 10) {
+            hash(h.i.sum, HashAlgorithm.crc16, 16w0, { h.i.index, 4w0xa }, 32w0x10000);
         } else if (h.i.kind == 4) {
             random(h.i.data, 32w10, 32w13);
             h.i.data = (h.i.data >= 10 && h.i.data <= 13) ? 32w1 : 0;

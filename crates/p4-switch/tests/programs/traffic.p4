@@ -31,6 +31,8 @@ control In(inout headers h, inout meta m, inout standard_metadata_t s) {
             h.i.trace = h.i.trace + m.kept;
         } else if (h.i.kind == 4) {
             s.mcast_grp = 5;
+        } else if (h.i.kind == 6) {
+            s.mcast_grp = 6;
         }
     }
 }
@@ -51,6 +53,8 @@ control Out(inout headers h, inout meta m, inout standard_metadata_t s) {
             clone_preserving_field_list(CloneType.E2E, 7, 1);
         } else if (h.i.kind == 5) {
             h.i.trace = h.i.trace + m.kept + m.lost;
+        } else if (h.i.kind == 6) {
+            h.i.trace = (bit<8>)s.enq_qdepth << 4 | (bit<8>)s.deq_qdepth;
         }
     }
 }

@@ -41,6 +41,18 @@ fn the_words_of_the_reference_switch_work() {
 }
 
 #[test]
+fn a_default_that_a_table_does_not_name_can_be_set_again() {
+    let text = PROGRAM.replace("        default_action = drop();\n", "");
+    assert_ne!(text, PROGRAM);
+    let switch = TestSwitch::start(Some(&text));
+    let unchanged = switch.ports_of(&frame(9));
+    says(&switch, "table_set_default stations forward 4");
+    assert_eq!(switch.ports_of(&frame(9)), [4]);
+    says(&switch, "table_set_default stations NoAction");
+    assert_eq!(switch.ports_of(&frame(9)), unchanged);
+}
+
+#[test]
 fn groups_members_and_mirrors_have_words() {
     let switch = TestSwitch::start(Some(PROGRAM));
     says(&switch, "mc_mgrp_create 1");
@@ -67,6 +79,31 @@ fn groups_members_and_mirrors_have_words() {
     says(&switch, "act_prof_modify_member choices forward 0 7");
     assert_eq!(switch.ports_of(&frame(8)), [7]);
     assert!(says(&switch, "act_prof_dump choices").contains("0: [0]"));
+}
+
+#[test]
+fn the_order_of_additions_to_a_group_changes_no_choice() {
+    let switch = TestSwitch::start(Some(PROGRAM));
+    for line in [
+        "act_prof_create_member choices forward 6",
+        "act_prof_create_member choices forward 7",
+        "act_prof_create_group choices",
+        "act_prof_create_group choices",
+        "act_prof_add_member_to_group choices 0 0",
+        "act_prof_add_member_to_group choices 1 0",
+        "act_prof_add_member_to_group choices 1 1",
+        "act_prof_add_member_to_group choices 0 1",
+    ] {
+        says(&switch, line);
+    }
+    let mut chosen = Vec::new();
+    for group in 0..2 {
+        says(&switch, &format!("table_indirect_add_with_group spread 0&&&0 => {group} 10"));
+        chosen.push((1..20).flat_map(|to| switch.ports_of(&frame(to))).collect::<Vec<_>>());
+        says(&switch, &format!("table_indirect_delete spread {group}"));
+    }
+    assert_eq!(chosen[0], chosen[1]);
+    assert!(chosen[0].contains(&6) && chosen[0].contains(&7), "{chosen:?}");
 }
 
 #[test]
