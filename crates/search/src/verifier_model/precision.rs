@@ -202,8 +202,11 @@ impl PrecisionNeeds {
                 }
             }
             for s in (0..64usize).filter(|s| slots >> s & 1 == 1) {
-                let open = |slot: &StackSlot| matches!(slot, StackSlot::Spill(reg, ..) if reg.is_number() && !reg.precise);
-                if !frame.stack.get(s).is_some_and(open) {
+                let is_open = |slot: &StackSlot| match slot {
+                    StackSlot::Spill(reg, ..) => reg.is_number() && !reg.precise,
+                    StackSlot::Bytes(_) => false,
+                };
+                if !frame.stack.get(s).is_some_and(is_open) {
                     self.slots[n] &= !(1 << s);
                 } else if let Some(StackSlot::Spill(reg, ..)) = Rc::make_mut(&mut frame.stack).get_mut(s) {
                     reg.precise = true;
