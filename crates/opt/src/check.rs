@@ -1,7 +1,7 @@
 //! The kernel's word on each program, before and after, and what to do when it is no.
 
 use millstream_bpf::lower::BlockOrder;
-use millstream_kernel::LoadError;
+use millstream_kernel::{KernelError, LoadError};
 use millstream_loader::{ObjectLoader, ProgramError, Session};
 use millstream_object::{EntryProgram, FuncId, LinkedProgram, Object};
 use millstream_passes::Fuel;
@@ -53,8 +53,8 @@ pub struct CheckedObject {
 /// result: at worst the object as it was.
 ///
 /// # Errors
-/// [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see
-/// [`KernelVerdict`].
+/// [`OptError::Loader`], if the kernel cannot be asked, and [`OptError::Forbidden`], if this process may load
+/// none of the programs. A rejected program is no error: see [`KernelVerdict`].
 pub fn check(object: &Object, options: OptimizeOptions) -> Result<CheckedObject, OptError> {
     check_each(object, options, || {})
 }
@@ -85,11 +85,14 @@ fn checked(
 ) -> Result<CheckedObject, OptError> {
     let optimized = shortest(object, &options)?;
     options.inline = Some(optimized.inline);
-    let mut checker = AcceptanceChecker { session, object, options, optimized };
+    let mut checker = AcceptanceChecker { session, object, options, optimized, forbidden: None };
     let mut programs = Vec::new();
     for p in &object.programs {
         programs.push(checker.program(p)?);
         judged();
+    }
+    if let Some(error) = checker.forbidden.take().filter(|_| programs.iter().all(|p| p.before.is_none())) {
+        return Err(OptError::Forbidden(error));
     }
     checker.settle(&mut programs)?;
     checker.mend(&mut programs)?;
@@ -132,6 +135,8 @@ struct AcceptanceChecker<'a> {
     object: &'a Object,
     options: OptimizeOptions,
     optimized: OptimizationResult,
+    /// Refusal of the first program that this process may not load.
+    forbidden: Option<KernelError>,
 }
 
 impl AcceptanceChecker<'_> {
@@ -143,7 +148,7 @@ impl AcceptanceChecker<'_> {
             before: None,
             after: None,
         };
-        let before = match first_measure(self.session, self.object, p.func)? {
+        let before = match self.first_measure(p.func) {
             Ok(m) => m,
             Err(verdict) => {
                 report.verdict = verdict;
@@ -164,6 +169,23 @@ impl AcceptanceChecker<'_> {
             Ok(_) => KernelVerdict::Bisected(blamed),
         };
         Ok(report)
+    }
+
+    /// The kernel's measure of an original; in place of a measure, why there is none.
+    fn first_measure(&mut self, func: FuncId) -> Result<KernelMetrics, KernelVerdict> {
+        let Ok(linked) = self.object.link(func) else {
+            return measure(self.session, self.object, func).map_err(KernelVerdict::NotSupported);
+        };
+        match self.session.load(func, &linked) {
+            Ok(program) => measure_of(&linked, &program).map_err(KernelVerdict::NotLoadable),
+            Err(ProgramError::Load(LoadError::Refused(e))) if e.errno() == Some(libc::EPERM) => {
+                let why = e.to_string();
+                self.forbidden.get_or_insert(e);
+                Err(KernelVerdict::NotSupported(why))
+            }
+            Err(e) if e.is_environment_error() => Err(KernelVerdict::NotSupported(e.to_string())),
+            Err(e) => Err(KernelVerdict::NotLoadable(e.to_string())),
+        }
     }
 
     /// Drops rewrites until the kernel accepts a program. Otherwise returns the kernel's error.
@@ -347,25 +369,6 @@ fn measure_of(
     let info = program.info().map_err(|e| e.to_string())?;
     let verified = program.stats().map_or(0, |s| s.processed);
     Ok(KernelMetrics { slots: linked.insns.len(), jited: info.jited_len, verified })
-}
-
-/// The kernel's measure of an original; in place of a measure, why there is none.
-fn first_measure(
-    session: &Session<'_>,
-    object: &Object,
-    func: FuncId,
-) -> Result<Result<KernelMetrics, KernelVerdict>, OptError> {
-    let Ok(linked) = object.link(func) else {
-        return Ok(measure(session, object, func).map_err(KernelVerdict::NotSupported));
-    };
-    match session.load(func, &linked) {
-        Ok(program) => Ok(measure_of(&linked, &program).map_err(KernelVerdict::NotLoadable)),
-        Err(ProgramError::Load(LoadError::Refused(e))) if e.errno() == Some(libc::EPERM) => {
-            Err(OptError::Forbidden(e))
-        }
-        Err(e) if e.is_environment_error() => Ok(Err(KernelVerdict::NotSupported(e.to_string()))),
-        Err(e) => Ok(Err(KernelVerdict::NotLoadable(e.to_string()))),
-    }
 }
 
 /// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it.

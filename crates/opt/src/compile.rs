@@ -27,14 +27,30 @@ const INLINING: &[&str] = &["inline", "dead-functions"];
 /// A function of this many slots is not lowered in all ways that there are.
 const LONG: usize = 500;
 
-/// Optimizes an object in one way. With a judge, only the functions that it wants are made, in the forms that
-/// it likes best.
+/// Functions to be made, and what their forms are chosen by.
+pub(crate) enum FunctionSelection<'a> {
+    /// All but these, which have no code in the lifted module; each in its shortest form.
+    Without(&'a BTreeSet<u32>),
+    /// Those that a judge wants, in the forms that it likes best.
+    Judged(&'a CandidateSelector<'a>),
+}
+
+impl FunctionSelection<'_> {
+    fn includes(&self, function: u32) -> bool {
+        match self {
+            FunctionSelection::Without(others) => !others.contains(&function),
+            FunctionSelection::Judged(judge) => judge.includes(function),
+        }
+    }
+}
+
+/// Optimizes functions of an object in one way.
 pub(crate) fn compile_object(
     object: &Object,
     lifted: &LiftedModule,
     options: &OptimizeOptions,
     inline: bool,
-    judge: Option<&CandidateSelector<'_>>,
+    selected: &FunctionSelection<'_>,
 ) -> Result<OptimizationResult, OptError> {
     let target = options.target(object);
     let mut session = PassSession::new(target.clone());
@@ -50,7 +66,7 @@ pub(crate) fn compile_object(
         None => options.dump_after.clone().map(dump_hook),
     };
     let mut start = lifted.clone();
-    if let Some(judge) = judge {
+    if let FunctionSelection::Judged(judge) = selected {
         session.disabled.extend(judge.left_out.map(str::to_owned));
         let others = start.module.funcs.iter_mut().filter(|(id, _)| !judge.includes(id.as_u32()));
         others.for_each(|(_, f)| f.layout.clear());
@@ -78,9 +94,10 @@ pub(crate) fn compile_object(
     let mut functions = Vec::with_capacity(object.functions.len());
     for i in 0..object.functions.len() {
         let id = FuncId(i as u32);
-        functions.push(match judge {
-            Some(judge) => forms.judged(&mut out, id, options, judge)?,
-            None => forms.replace(&mut out, id, options)?,
+        functions.push(match selected {
+            _ if !selected.includes(id.0) => forms.untouched(id),
+            FunctionSelection::Judged(judge) => forms.judged(&mut out, id, options, judge)?,
+            FunctionSelection::Without(_) => forms.replace(&mut out, id, options)?,
         });
     }
     keep_what_is_called(object, &out, &mut functions);
@@ -226,6 +243,13 @@ impl CandidateModules<'_> {
         }
     }
 
+    fn untouched(&self, id: FuncId) -> FunctionReport {
+        let function = &self.object.functions[id.index()];
+        let slots = function.insns.len();
+        let outcome = FunctionOutcome::NothingToDo;
+        FunctionReport { name: function.name.clone(), before: slots, after: slots, outcome }
+    }
+
     fn replace(
         &mut self,
         out: &mut Object,
@@ -283,7 +307,6 @@ impl CandidateModules<'_> {
         let (name, before) = (original.name.clone(), original.insns.len());
         let func = Func::new(id.index());
         let outcome = match self.first.module.funcs[func].layout.is_empty() {
-            _ if !judge.includes(id.0) => FunctionOutcome::NothingToDo,
             _ if self.lifted.left.contains_key(&func) => FunctionOutcome::NothingToDo,
             true => FunctionOutcome::Removed,
             false if options.leave.contains(&id.0) => FunctionOutcome::Rejected,
@@ -315,8 +338,7 @@ impl CandidateModules<'_> {
                 } else if before < LONG {
                     lower::lower_each(function, limits, &mut good);
                 } else {
-                    let code = BlockOrder::ALL.map(|order| lower::lower_within(function, limits, order));
-                    code.iter().flatten().for_each(|code| _ = good(code));
+                    lower::lower_in_each_order(function, limits).iter().for_each(|code| _ = good(code));
                 }
             }
             if let Some((_, new)) = best {

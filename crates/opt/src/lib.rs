@@ -39,8 +39,10 @@ use millstream_passes::rules::RuleSet;
 use millstream_passes::{Fuel, PassError, TargetInfo, widen_types};
 use millstream_threads::both;
 
+use compile::{FunctionSelection, compile_object};
 use regression::RegressionRepair;
 use verification_goal::{EffortJudge, lower_effort};
+use verifier_effort::EffortEstimates;
 
 pub use millstream_bpf::cost::OptimizationGoal;
 
@@ -227,29 +229,45 @@ fn optimize_marked(
     lines: Option<&Object>,
     options: &OptimizeOptions,
 ) -> Result<OptimizationResult, OptError> {
-    let mut made = shortest(object, options)?;
+    let mut estimates = EffortEstimates::new(object, options);
+    let untouched = estimates.as_mut().map(EffortEstimates::hopeless_functions).unwrap_or_default();
+    let mut made = shortest_of(object, options, &untouched)?;
     RegressionRepair { object, lines, options }.repair_regressions(&mut made, &mut |_, _| true)?;
     if options.goal == OptimizationGoal::Verify && options.searches_forms() {
         lower_effort(object, options, &EffortJudge::Model, &mut made, &mut || {})?;
     }
-    verifier_effort::revert_costly_programs(object, options, &mut made);
+    if let Some(estimates) = &mut estimates {
+        estimates.revert_costly_programs(&mut made);
+    }
     Ok(made)
 }
 
 /// Optimizes an object as [`optimize`] does, without regard to predicted cycles.
 fn shortest(object: &Object, options: &OptimizeOptions) -> Result<OptimizationResult, OptError> {
+    shortest_of(object, options, &BTreeSet::new())
+}
+
+/// The same, without some functions, which stay as they were.
+fn shortest_of(
+    object: &Object,
+    options: &OptimizeOptions,
+    untouched: &BTreeSet<u32>,
+) -> Result<OptimizationResult, OptError> {
     if options.rules.is_none() {
         // Reading the rules takes longer than all that happens before they are needed.
         static EARLY: std::sync::Once = std::sync::Once::new();
         EARLY.call_once(|| drop(std::thread::spawn(RuleSet::shipped)));
     }
-    let lifted = options.lift(object);
+    let mut lifted = options.lift(object);
+    let others = lifted.module.funcs.iter_mut().filter(|(id, _)| untouched.contains(&id.as_u32()));
+    others.for_each(|(_, f)| f.layout.clear());
+    let selected = FunctionSelection::Without(untouched);
     let calls = lifted.module.funcs.values().any(|f| f.linkage.is_local());
     let inline = match options.inline {
         Some(inline) => inline,
         None if !calls || !options.passes.is_empty() => false,
         None => {
-            let one = |inline| compile::compile_object(object, &lifted, options, inline, None);
+            let one = |inline| compile_object(object, &lifted, options, inline, &selected);
             // Neither needs the other, and both take about as long; dumps come in order.
             let (with, without) = match options.dump_after {
                 Some(_) => {
@@ -262,7 +280,7 @@ fn shortest(object: &Object, options: &OptimizeOptions) -> Result<OptimizationRe
             return Ok(if with.is_whole() && with.slots() <= without.slots() { with } else { without });
         }
     };
-    compile::compile_object(object, &lifted, options, inline, None)
+    compile_object(object, &lifted, options, inline, &selected)
 }
 
 impl OptimizationResult {

@@ -16,7 +16,7 @@ use millstream_bpf::module::LiftedModule;
 use millstream_object::{FuncId, Object, RelocKind};
 
 use crate::candidate_selector::{CandidateRank, CandidateSelector, ProgramGroup};
-use crate::compile::compile_object;
+use crate::compile::{FunctionSelection, compile_object};
 use crate::{FunctionOutcome, OptError, OptimizationResult, OptimizeOptions};
 
 /// Passes that are left out first: their folds and merges move code to blocks that run more often.
@@ -162,7 +162,7 @@ impl RegressionRepair<'_> {
     ) -> Result<Option<Object>, OptError> {
         let options = OptimizeOptions { dump_after: None, record: false, ..self.options.clone() };
         let judge = self.judge(families, left_out);
-        match compile_object(self.object, lifted, &options, inline, Some(&judge)) {
+        match compile_object(self.object, lifted, &options, inline, &FunctionSelection::Judged(&judge)) {
             Ok(made) => Ok(Some(made.object)),
             Err(OptError::Object(_)) => Ok(None),
             Err(e) => Err(e),

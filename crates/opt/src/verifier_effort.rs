@@ -4,6 +4,11 @@
 //! way in which the verifiers of the target's kernels walk. A form that is estimated to take more is not taken,
 //! nor is one of a program for which the estimate is not certain: its verifier may be close to its limit of a
 //! million instructions.
+//!
+//! The effort of large originals is estimated first: where it is not certain, nothing can be gained, and the
+//! programs are not compiled.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_object::{FuncId, Object};
@@ -15,9 +20,15 @@ use crate::{FunctionOutcome, OptimizationResult, OptimizeOptions};
 /// Estimated instructions below which longer verification does not matter.
 const FEW: u64 = 1_000;
 
+/// Slots of a program from which it is not expected to become one that takes few instructions.
+const LARGE: usize = 2_000;
+
 /// Instructions after which an estimate is given up: a constant, and a number for each slot of a program.
 /// This keeps the time for estimates proportional to the time of the passes.
 const MOST: (u64, u64) = (20_000, 100);
+
+/// Instructions that a kernel verifies at most.
+const LIMIT: u64 = 1_000_000;
 
 /// Programs that share functions walk together at most as many instructions as so many of them may.
 const PROGRAMS: u64 = 4;
@@ -25,30 +36,81 @@ const PROGRAMS: u64 = 4;
 /// Greatest effort of a new form, in thousandths of the original's.
 const GROWTH: u64 = 1_020;
 
-/// Puts the original of programs back whose verification might take longer than it did.
-pub(crate) fn revert_costly_programs(
-    object: &Object,
-    options: &OptimizeOptions,
-    made: &mut OptimizationResult,
-) {
-    if options.fuel.is_some() || options.keep_longer || !options.passes.is_empty() {
-        return;
-    }
-    let generations = walks(options.target(object).kernels);
-    for family in ProgramGroup::all(object) {
-        let most = MOST.0 + MOST.1 * family.slots(object) as u64;
-        let mut estimates = EffortEstimates { most, left: 0 };
-        let changed = |f: &u32| {
-            let f = *f as usize;
-            made.object.functions[f].insns != object.functions[f].insns
+/// Estimates for the original programs of an object, and decisions that follow from them.
+pub(crate) struct EffortEstimates<'a> {
+    object: &'a Object,
+    /// A generation for each way in which the target's verifiers walk.
+    generations: Vec<VerifierGeneration>,
+    groups: Vec<GroupEstimates>,
+}
+
+/// Estimates for programs that share functions.
+struct GroupEstimates {
+    group: ProgramGroup,
+    /// The most instructions for one program.
+    most: u64,
+    /// Instructions that may still be walked, by generation.
+    left: BTreeMap<VerifierGeneration, u64>,
+    originals: BTreeMap<(FuncId, VerifierGeneration), VerificationEffort>,
+    /// No other form would be taken.
+    hopeless: bool,
+}
+
+impl<'a> EffortEstimates<'a> {
+    /// No estimates yet; [`None`] where the effort does not decide.
+    pub(crate) fn new(object: &'a Object, options: &OptimizeOptions) -> Option<EffortEstimates<'a>> {
+        if !options.searches_forms() {
+            return None;
+        }
+        let generations = walks(options.target(object).kernels);
+        let estimates = |group: ProgramGroup| {
+            let most = MOST.0 + MOST.1 * group.slots(object) as u64;
+            let left = generations.iter().map(|g| (*g, PROGRAMS * most)).collect();
+            GroupEstimates { group, most: most.min(LIMIT), left, originals: BTreeMap::new(), hopeless: false }
         };
-        let programs = || family.programs.iter().filter(|p| functions(object, **p).iter().any(changed));
-        let costlier = generations.iter().any(|&generation| {
-            estimates.left = PROGRAMS * most;
-            programs().any(|&p| !estimates.is_within((object, &made.object), p, generation))
-        });
-        if costlier {
-            family.put(made, object, object, FunctionOutcome::Costlier);
+        let groups = ProgramGroup::all(object).into_iter().map(estimates).collect();
+        Some(EffortEstimates { object, generations, groups })
+    }
+
+    /// Functions of which no other form would be taken, since the effort of a large program is not certain.
+    pub(crate) fn hopeless_functions(&mut self) -> BTreeSet<u32> {
+        let mut hopeless = BTreeSet::new();
+        for estimates in &mut self.groups {
+            let size = |p: &FuncId| -> usize {
+                functions(self.object, *p)
+                    .iter()
+                    .map(|f| self.object.functions[*f as usize].insns.len())
+                    .sum()
+            };
+            let large: Vec<FuncId> =
+                estimates.group.programs.iter().copied().filter(|p| size(p) >= LARGE).collect();
+            estimates.hopeless = self.generations.iter().any(|&generation| {
+                large.iter().any(|&p| !estimates.original(self.object, p, generation).certain)
+            });
+            if estimates.hopeless {
+                hopeless.extend(&estimates.group.functions);
+            }
+        }
+        hopeless
+    }
+
+    /// Puts the original of programs back whose verification might take longer than it did.
+    pub(crate) fn revert_costly_programs(&mut self, made: &mut OptimizationResult) {
+        let object = self.object;
+        for estimates in &mut self.groups {
+            let changed = |f: &u32| {
+                let f = *f as usize;
+                made.object.functions[f].insns != object.functions[f].insns
+            };
+            let programs = estimates.group.programs.iter().copied();
+            let programs: Vec<FuncId> =
+                programs.filter(|p| functions(object, *p).iter().any(changed)).collect();
+            let is_costlier = self.generations.iter().any(|&generation| {
+                programs.iter().any(|&p| !estimates.is_within((object, &made.object), p, generation))
+            });
+            if estimates.hopeless || is_costlier {
+                estimates.group.put(made, object, object, FunctionOutcome::Costlier);
+            }
         }
     }
 }
@@ -61,25 +123,35 @@ fn walks(kernels: KernelRange) -> Vec<VerifierGeneration> {
     newer.then_some(VerifierGeneration::V6_18).into_iter().chain(older).collect()
 }
 
-/// Estimates for programs that share functions, with the instructions that they may still walk.
-struct EffortEstimates {
-    /// At most for one program.
-    most: u64,
-    /// For all of them together.
-    left: u64,
-}
-
-impl EffortEstimates {
-    /// Returns true if the new form of a program takes little effort, or certainly no more than the old one.
+impl GroupEstimates {
+    /// Returns true if the new form of a program takes little effort, or certainly no more than the old one,
+    /// up to the error of estimates.
     fn is_within(
         &mut self,
         (old, new): (&Object, &Object),
         program: FuncId,
         generation: VerifierGeneration,
     ) -> bool {
-        let new = self.estimate(new, program, generation);
-        // The old form decides only where the new one is known.
-        new.certain && (new.instructions <= FEW || is_within(new, self.estimate(old, program, generation)))
+        let few = self.estimate(new, program, generation, FEW);
+        if few.certain || few.instructions <= FEW {
+            return few.certain;
+        }
+        let old = self.original(old, program, generation);
+        old.certain && self.estimate(new, program, generation, GROWTH * old.instructions / 1_000).certain
+    }
+
+    fn original(
+        &mut self,
+        object: &Object,
+        program: FuncId,
+        generation: VerifierGeneration,
+    ) -> VerificationEffort {
+        if let Some(known) = self.originals.get(&(program, generation)) {
+            return *known;
+        }
+        let effort = self.estimate(object, program, generation, self.most);
+        self.originals.insert((program, generation), effort);
+        effort
     }
 
     fn estimate(
@@ -87,16 +159,13 @@ impl EffortEstimates {
         object: &Object,
         program: FuncId,
         generation: VerifierGeneration,
+        most: u64,
     ) -> VerificationEffort {
-        let effort = verification_effort(object, program, generation, self.most.min(self.left));
-        self.left = self.left.saturating_sub(effort.instructions);
+        let left = self.left.entry(generation).or_default();
+        let effort = verification_effort(object, program, generation, most.min(*left));
+        *left = left.saturating_sub(effort.instructions);
         effort
     }
-}
-
-/// Returns true if a form certainly takes no more effort than another, up to the error of estimates.
-fn is_within(new: VerificationEffort, old: VerificationEffort) -> bool {
-    new.certain && old.certain && 1_000 * new.instructions <= GROWTH * old.instructions
 }
 
 #[cfg(test)]

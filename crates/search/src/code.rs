@@ -2,6 +2,7 @@
 
 use millstream_isa::{Insn, decode_all, encode_all};
 use millstream_object::{CoreRelo, LineInfo, NewFunction, ObjectFunction, Reloc, RelocKind};
+use rustc_hash::FxHashMap;
 
 /// An instruction with its target, relocations and source line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +41,13 @@ impl InsnBlock {
     }
 }
 
+/// Records by their slots; of several for one slot, the first.
+fn first_by_slot<T>(records: &[T], slot: impl Fn(&T) -> u32) -> FxHashMap<u32, &T> {
+    let mut first = FxHashMap::default();
+    records.iter().for_each(|record| _ = first.entry(slot(record)).or_insert(record));
+    first
+}
+
 /// A function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FunctionCode {
@@ -68,6 +76,9 @@ impl FunctionCode {
         starts.sort_unstable();
         starts.dedup();
         starts.retain(|&s| s < f.insns.len());
+        let relocs = first_by_slot(&f.relocs, |r| r.insn);
+        let cores = first_by_slot(&f.core_relos, |c| c.insn);
+        let sources = first_by_slot(&f.line_info, |l| l.insn);
         let mut blocks: Vec<InsnBlock> = Vec::new();
         for (slot, insn) in &insns {
             if starts.binary_search(slot).is_ok() {
@@ -81,9 +92,9 @@ impl FunctionCode {
             let line = CodeLine {
                 insn: *insn,
                 target,
-                reloc: f.relocs.iter().find(|r| r.insn == at).map(|r| r.kind),
-                core: f.core_relos.iter().find(|c| c.insn == at).copied(),
-                source: f.line_info.iter().find(|l| l.insn == at).copied(),
+                reloc: relocs.get(&at).map(|r| r.kind),
+                core: cores.get(&at).map(|c| **c),
+                source: sources.get(&at).map(|l| **l),
             };
             blocks.last_mut()?.lines.push(line);
         }

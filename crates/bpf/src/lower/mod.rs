@@ -286,13 +286,19 @@ pub fn lower_within(
     order: BlockOrder,
 ) -> Result<LoweredFunction, LowerError> {
     let prepared = LegalizedFunction::new(func)?;
-    if func.insts.len() < LARGE {
-        return prepared.lowered(None, limits, order);
+    let best = prepared.searched(limits, order);
+    match best.assembled {
+        Some(assembled) => assembled,
+        None => best.code?.assembled(&prepared.func, limits, order),
     }
-    with_worker_thread(
-        |strategy| prepared.shaped(strategy, limits),
-        |helper| prepared.lowered(helper, limits, order),
-    )
+}
+
+/// Lowers a function as [`lower_within`] does, with its blocks in each order.
+pub fn lower_in_each_order(func: &Function, limits: CodeLimits) -> Vec<LoweredFunction> {
+    let Ok(prepared) = LegalizedFunction::new(func) else { return Vec::new() };
+    let Ok(best) = prepared.searched(limits, BlockOrder::Best).code else { return Vec::new() };
+    let code = BlockOrder::ALL.map(|order| best.clone().assembled(&prepared.func, limits, order));
+    code.into_iter().flatten().collect()
 }
 
 /// A thread that lowers by one strategy while another is at work, for functions that take long enough.
@@ -424,13 +430,23 @@ impl LegalizedFunction {
         Ok(LegalizedFunction { func, cfg, crossing })
     }
 
-    /// Tries the choices one by one and keeps what helps.
-    fn lowered(
+    /// Tries the choices one by one and keeps what helps, for blocks in some order.
+    fn searched(&self, limits: CodeLimits, order: BlockOrder) -> BestLowering {
+        if self.func.insts.len() < LARGE {
+            return self.searched_with(None, limits, order);
+        }
+        with_worker_thread(
+            |strategy| self.shaped(strategy, limits),
+            |helper| self.searched_with(helper, limits, order),
+        )
+    }
+
+    fn searched_with(
         &self,
         helper: Option<&StrategyWorker>,
         limits: CodeLimits,
         order: BlockOrder,
-    ) -> Result<LoweredFunction, LowerError> {
+    ) -> BestLowering {
         let strategy = LoweringStrategy::default();
         let (code, ahead) = self.tried(helper, strategy, Some(strategy.with(0)), limits);
         let mut best = BestLowering { code, strategy, tried: vec![strategy], assembled: None };
@@ -445,10 +461,7 @@ impl LegalizedFunction {
         if !best.code.as_ref().is_ok_and(|b| limits.are_met(b.length)) {
             best.choose(self, helper, 0, limits, order);
         }
-        match best.assembled {
-            Some(assembled) => assembled,
-            None => best.code?.assembled(&self.func, limits, order),
-        }
+        best
     }
 
     /// Lowers by one strategy and, where there is a helper, by the one that is likely to be tried next.
@@ -550,6 +563,19 @@ mod tests {
 
     use super::*;
     use crate::module::lift_object;
+
+    #[test]
+    fn code_in_each_order_is_that_of_each_order_by_itself() {
+        let limits = CodeLimits::none(OptimizationGoal::Balanced);
+        for program in [ROUTER, SWITCH, FIREWALL] {
+            let object = Object::parse(program.name, program.object).unwrap();
+            let module = lift_object(&object).unwrap().module;
+            for func in module.funcs.values() {
+                let alone = BlockOrder::ALL.map(|order| lower_within(func, limits, order).unwrap());
+                assert_eq!(lower_in_each_order(func, limits), alone, "{} {}", program.name, func.name);
+            }
+        }
+    }
 
     #[test]
     fn choices_that_are_said_to_make_no_difference_make_none() {

@@ -2,6 +2,7 @@
 //! nothing, constants that are there already, equal ends of blocks, names of registers.
 
 use millstream_isa::{Insn, Operand, Reg, Width};
+use rustc_hash::FxHashMap;
 
 use super::code::{EmittedBlock, EmittedInsn, SrcOperand, Terminator, successors};
 use super::hoist::hoist_constants;
@@ -85,13 +86,19 @@ fn merge_tails(blocks: &mut Vec<EmittedBlock>) {
             .take_while(|(x, y)| x.insn == y.insn && x.sym == y.sym && x.core == y.core && mergeable(x))
             .count()
     };
+    // Blocks by their ends; those whose end has become another remain in the list of the old one, too.
+    let mut by_end: FxHashMap<Terminator, Vec<usize>> = FxHashMap::default();
+    for (b, block) in blocks.iter().enumerate() {
+        by_end.entry(block.term).or_default().push(b);
+    }
     for a in 1..blocks.len() {
         if matches!(blocks[a].term, Terminator::Branch { .. } | Terminator::MayGoto { .. })
             || blocks[a].body.is_empty()
         {
             continue;
         }
-        let best = (0..blocks.len())
+        let same_end = by_end.get(&blocks[a].term).into_iter().flatten().copied();
+        let best = same_end
             .filter(|&b| b != a && blocks[b].term == blocks[a].term)
             .map(|b| (common(&blocks[a], &blocks[b]), b))
             .max_by_key(|&(n, b)| (n, std::cmp::Reverse(b)));
@@ -108,13 +115,16 @@ fn merge_tails(blocks: &mut Vec<EmittedBlock>) {
                 term: blocks[b].term,
                 loc: blocks[b].loc,
             };
+            by_end.entry(tail.term).or_default().push(blocks.len());
             blocks.push(tail);
             blocks[b].term = Terminator::Jump(blocks.len() - 1);
+            by_end.entry(blocks[b].term).or_default().push(b);
             blocks.len() - 1
         };
         let rest = blocks[a].body.len() - n;
         blocks[a].body.truncate(rest);
         blocks[a].term = Terminator::Jump(shared);
+        by_end.entry(blocks[a].term).or_default().push(a);
     }
 }
 

@@ -51,6 +51,16 @@ fn a_program_whose_verification_is_not_understood_stays_as_it_was() {
     assert_eq!(made.functions[0].insns, original.functions[0].insns);
 }
 
+#[test]
+fn a_large_program_whose_verification_is_not_understood_is_not_compiled() {
+    let start = format!("call get_prandom_u32\n{}", "r0 += 1\n".repeat(2_000));
+    let original = object(&rounds(&start, 1_000));
+    let made = optimize(&original, &OptimizeOptions::default()).expect("optimized");
+    assert_eq!(made.functions[0].outcome, FunctionOutcome::Costlier);
+    assert_eq!(made.object.functions[0].insns, original.functions[0].insns);
+    assert_eq!(made.rewrites, 0);
+}
+
 /// Instructions that this kernel's verifier walks.
 fn verified(text: &str) -> u64 {
     let insns = assemble(text).expect("it assembles");

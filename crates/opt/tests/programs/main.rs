@@ -8,6 +8,7 @@ mod jited;
 mod left_alone;
 #[path = "../../../object/tests/objects/common.rs"]
 mod objects;
+mod permissions;
 mod prove;
 mod remade;
 mod repair;

@@ -77,14 +77,17 @@ fn is_zero(b: &VerifierRegister) -> bool {
 
 /// A pointer that may be null is, or is not.
 fn learn_null(frame: &mut VerifierFrame, id: u32, null: bool) {
-    for value in frame.values().filter(|v| v.id == id) {
-        let Some(p) = value.as_pointer().filter(|p| p.nullable) else { continue };
-        *value = match null {
-            true => VerifierRegister::number(Scalar::constant(0)),
-            // Without a lock or reference in it, the name counts no more.
-            false => VerifierRegister::pointer(VerifierPointer { nullable: false, ..p }, 0),
-        };
-    }
+    let nullable = |v: &VerifierRegister| v.as_pointer().filter(|p| v.id == id && p.nullable);
+    frame.change(
+        |v| nullable(v).is_some(),
+        |v| {
+            *v = match nullable(v) {
+                // Without a lock or reference in it, the name counts no more.
+                Some(p) if !null => VerifierRegister::pointer(VerifierPointer { nullable: false, ..p }, 0),
+                _ => VerifierRegister::number(Scalar::constant(0)),
+            };
+        },
+    );
 }
 
 /// Refines a number and all that are linked to it.
@@ -95,15 +98,14 @@ fn refine(
     value: Scalar,
 ) {
     if known.id != 0 {
-        for copy in frames.iter_mut().flat_map(VerifierFrame::values) {
-            if copy.is_number() && copy.id == known.id {
-                let by = Scalar::constant((i64::from(copy.delta) - i64::from(known.delta)) as u64);
-                copy.value = RegisterValue::Number(match copy.delta == known.delta {
-                    true => value,
-                    false => semantics::alu(&mut { rules.domain }, AluOp::Add, Width::W64, &value, &by),
-                });
-            }
-        }
+        let update = |copy: &mut VerifierRegister| {
+            let by = Scalar::constant((i64::from(copy.delta) - i64::from(known.delta)) as u64);
+            copy.value = RegisterValue::Number(match copy.delta == known.delta {
+                true => value,
+                false => semantics::alu(&mut { rules.domain }, AluOp::Add, Width::W64, &value, &by),
+            });
+        };
+        frames.iter_mut().for_each(|f| f.change(|copy| copy.is_number() && copy.id == known.id, update));
     }
     if let Some(frame) = frames.last_mut()
         && frame.get(r).is_number()
@@ -178,12 +180,16 @@ fn bless(frames: &mut [VerifierFrame], id: u32, checked: &VerifierPointer, more:
     if range <= 0 || range > 0xffff || most > 0xffff {
         return;
     }
-    for value in frames.iter_mut().flat_map(VerifierFrame::values).filter(|v| v.id == id) {
-        if let RegisterValue::Pointer(p) = &mut value.value
-            && p.target == PointerTarget::Packet
-            && p.range >= 0
-        {
-            p.range = p.range.max(range as i32);
-        }
+    let range = range as i32;
+    let shorter = |p: &VerifierPointer| p.target == PointerTarget::Packet && (0..range).contains(&p.range);
+    for frame in frames {
+        frame.change(
+            |v| v.id == id && v.as_pointer().is_some_and(|p| shorter(&p)),
+            |v| {
+                if let RegisterValue::Pointer(p) = &mut v.value {
+                    p.range = range;
+                }
+            },
+        );
     }
 }

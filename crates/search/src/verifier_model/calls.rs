@@ -129,13 +129,8 @@ fn write_behind(frames: &mut [VerifierFrame], argument: VerifierRegister, bytes:
 }
 
 fn void_packet_pointers(frame: &mut VerifierFrame) {
-    for value in frame.values() {
-        let packet =
-            |p: VerifierPointer| matches!(p.target, PointerTarget::Packet | PointerTarget::PacketEnd);
-        if value.as_pointer().is_some_and(packet) {
-            *value = VerifierRegister::number(Scalar::UNKNOWN);
-        }
-    }
+    let packet = |p: VerifierPointer| matches!(p.target, PointerTarget::Packet | PointerTarget::PacketEnd);
+    frame.change(|v| v.as_pointer().is_some_and(packet), |v| *v = VerifierRegister::number(Scalar::UNKNOWN));
 }
 
 fn result(

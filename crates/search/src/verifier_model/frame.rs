@@ -1,9 +1,11 @@
 //! A function's frame: registers and stack.
 
+use std::rc::Rc;
+
 use millstream_isa::absint::Scalar;
 use millstream_isa::{Operand, Reg, Size};
 
-use super::register::{IdMap, VerifierRegister, is_covered};
+use super::register::{RegisterValue, StateComparison, VerifierRegister};
 use super::rules::WalkRules;
 
 /// Bytes of a frame.
@@ -35,8 +37,8 @@ pub(super) struct VerifierFrame {
     /// Its next line; in callers, the line behind the call.
     pub(super) line: usize,
     pub(super) regs: [VerifierRegister; 11],
-    /// Slots from the frame's upper end downwards.
-    pub(super) stack: Vec<StackSlot>,
+    /// Slots from the frame's upper end downwards; paths and kept states share them until one writes.
+    pub(super) stack: Rc<Vec<StackSlot>>,
     /// For a callback: the arguments of the helper that calls it.
     pub(super) outer: Option<Box<[VerifierRegister; 5]>>,
 }
@@ -55,7 +57,13 @@ pub(super) fn slots_of(off: i64, bytes: i64) -> u64 {
 
 impl VerifierFrame {
     pub(super) fn new(func: u32) -> VerifierFrame {
-        VerifierFrame { func, line: 0, regs: [VerifierRegister::UNINIT; 11], stack: Vec::new(), outer: None }
+        VerifierFrame {
+            func,
+            line: 0,
+            regs: [VerifierRegister::UNINIT; 11],
+            stack: Rc::default(),
+            outer: None,
+        }
     }
 
     pub(super) fn get(&self, r: Reg) -> VerifierRegister {
@@ -66,25 +74,35 @@ impl VerifierFrame {
         self.regs[r.index()] = to;
     }
 
-    /// Registers and spilled registers.
-    pub(super) fn values(&mut self) -> impl Iterator<Item = &mut VerifierRegister> {
-        let spills = self.stack.iter_mut().filter_map(|slot| match slot {
-            StackSlot::Spill(reg, ..) => Some(reg),
-            StackSlot::Bytes(_) => None,
-        });
-        self.regs.iter_mut().chain(spills)
+    /// Changes the registers and spilled registers that are selected.
+    pub(super) fn change(
+        &mut self,
+        is_selected: impl Fn(&VerifierRegister) -> bool,
+        mut change: impl FnMut(&mut VerifierRegister),
+    ) {
+        self.regs.iter_mut().filter(|reg| is_selected(reg)).for_each(&mut change);
+        let selected = |slot: &StackSlot| matches!(slot, StackSlot::Spill(reg, ..) if is_selected(reg));
+        let Some(first) = self.stack.iter().position(selected) else { return };
+        for slot in &mut Rc::make_mut(&mut self.stack)[first..] {
+            if let StackSlot::Spill(reg, ..) = slot
+                && is_selected(reg)
+            {
+                change(reg);
+            }
+        }
     }
 
     /// Marks all numbers as precise (`mark_all_scalars_precise`).
     pub(super) fn mark_all(&mut self) {
-        self.values().filter(|v| v.is_number()).for_each(|v| v.precise = true);
+        self.change(|v| v.is_number() && !v.precise, |v| v.precise = true);
     }
 
     fn slot_mut(&mut self, n: usize) -> &mut StackSlot {
-        if self.stack.len() <= n {
-            self.stack.resize(n + 1, StackSlot::Bytes([StackByte::Unwritten; 8]));
+        let stack = Rc::make_mut(&mut self.stack);
+        if stack.len() <= n {
+            stack.resize(n + 1, StackSlot::Bytes([StackByte::Unwritten; 8]));
         }
-        &mut self.stack[n]
+        &mut stack[n]
     }
 
     /// Stores a value; an address in pieces becomes bytes. Returns true if the slot holds the register now.
@@ -213,34 +231,37 @@ pub(super) fn signed_load(size: Size) -> Scalar {
     if size == Size::Dw { Scalar::UNKNOWN } else { Scalar::signed_range(-half, half - 1) }
 }
 
+/// A number of which nothing is known.
+static UNKNOWN: VerifierRegister =
+    VerifierRegister { value: RegisterValue::Number(Scalar::UNKNOWN), ..VerifierRegister::UNINIT };
+
 /// The number in a slot of whose eight bytes nothing is known.
-fn as_number(slot: &StackSlot) -> Option<VerifierRegister> {
+fn as_number(slot: &StackSlot) -> Option<&VerifierRegister> {
     match slot {
-        StackSlot::Spill(reg, 8, _) if reg.is_number() => Some(*reg),
-        StackSlot::Bytes(bytes) if bytes.iter().all(|b| *b != StackByte::Zero) => {
-            Some(VerifierRegister::number(Scalar::UNKNOWN))
-        }
+        StackSlot::Spill(reg, 8, _) if reg.is_number() => Some(reg),
+        StackSlot::Bytes(bytes) if bytes.iter().all(|b| *b != StackByte::Zero) => Some(&UNKNOWN),
         _ => None,
     }
 }
 
 /// Returns true if a slot of an older state covers the new one (`stacksafe`).
 pub(super) fn is_slot_covered(
-    rules: &WalkRules,
+    comparison: &mut StateComparison<'_>,
     old: &StackSlot,
     new: Option<&StackSlot>,
-    ids: &mut IdMap,
 ) -> bool {
     let none = StackSlot::Bytes([StackByte::Unwritten; 8]);
     let new = new.unwrap_or(&none);
-    if let (true, Some(a), Some(b)) = (rules.spills_all_numbers, as_number(old), as_number(new)) {
-        return is_covered(rules, &a, &b, ids);
+    if comparison.rules.spills_all_numbers
+        && let (Some(a), Some(b)) = (as_number(old), as_number(new))
+    {
+        return comparison.is_covered(a, b);
     }
     // Whoever may read bytes that were never written is safe with any bytes, but for zeros.
     let zeros = zeros_of(old) & !zeros_of(new) == 0;
     match (old, new) {
         (StackSlot::Spill(a, m, _), StackSlot::Spill(b, n, _)) => {
-            zeros && m <= n && is_covered(rules, a, b, ids)
+            zeros && m <= n && comparison.is_covered(a, b)
         }
         (StackSlot::Bytes(_), _) => zeros,
         (StackSlot::Spill(..), StackSlot::Bytes(_)) => false,

@@ -36,10 +36,6 @@ pub use walk::StateDifference;
 
 pub(crate) use code::{live_registers, written};
 
-/// Instructions beyond which the rounds of an iterator make an estimate uncertain: where its states become equal
-/// is modelled only roughly.
-const MOST_WITH_ITERATORS: u64 = 1_000;
-
 /// Effort of verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerificationEffort {
@@ -63,17 +59,19 @@ pub struct StateMiss {
 }
 
 /// Predicts the effort of verifying a program and all functions that it calls on kernels of a generation; gives
-/// up after `most` instructions.
+/// up after `most` instructions, or once the estimate cannot be certain any more.
 pub fn verification_effort(
     object: &Object,
     program: FuncId,
     generation: VerifierGeneration,
     most: u64,
 ) -> VerificationEffort {
-    verification_profile(object, program, generation, most).0
+    let mut walker = ModelWalker::new(object, program, generation, most);
+    walker.must_be_certain = true;
+    effort(&mut walker, program)
 }
 
-/// The same, with the differences that kept states from being found equal, most frequent first.
+/// The same of the whole walk, with the differences that kept states from being found equal, most frequent first.
 pub fn verification_profile(
     object: &Object,
     program: FuncId,
@@ -81,15 +79,7 @@ pub fn verification_profile(
     most: u64,
 ) -> (VerificationEffort, Vec<StateMiss>) {
     let mut walker = ModelWalker::new(object, program, generation, most);
-    walker.walk(program.0, true);
-    let mut done = BTreeSet::from([program.0]);
-    while let Some(next) = walker.apart.iter().copied().find(|f| !done.contains(f)) {
-        done.insert(next);
-        walker.walk(next, false);
-    }
-    let instructions = walker.instructions;
-    let rough = walker.iterates && instructions > MOST_WITH_ITERATORS;
-    let effort = VerificationEffort { instructions, certain: !walker.uncertain && !rough };
+    let effort = effort(&mut walker, program);
     let miss = |(&(func, line, difference), &count): (&(u32, usize, StateDifference), &u64)| StateMiss {
         func,
         line,
@@ -99,4 +89,18 @@ pub fn verification_profile(
     let mut misses: Vec<StateMiss> = walker.misses.iter().map(miss).collect();
     misses.sort_by_key(|m| (std::cmp::Reverse(m.count), m.func, m.line));
     (effort, misses)
+}
+
+/// Walks a program, and the functions that are verified by themselves.
+fn effort(walker: &mut ModelWalker<'_>, program: FuncId) -> VerificationEffort {
+    walker.walk(program.0, true);
+    let mut done = BTreeSet::from([program.0]);
+    while let Some(next) = walker.apart.iter().copied().find(|f| !done.contains(f)) {
+        if walker.has_given_up() {
+            break;
+        }
+        done.insert(next);
+        walker.walk(next, false);
+    }
+    VerificationEffort { instructions: walker.instructions, certain: !walker.is_uncertain() }
 }

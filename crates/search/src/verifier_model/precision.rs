@@ -1,5 +1,7 @@
 //! Numbers whose exact values count: found by walking a path backwards (`mark_chain_precision`).
 
+use std::rc::Rc;
+
 use millstream_isa::{Insn, Operand, Reg};
 
 use super::code::{SCRATCH, WalkedFunction, written};
@@ -200,9 +202,14 @@ impl PrecisionNeeds {
                 }
             }
             for s in (0..64usize).filter(|s| slots >> s & 1 == 1) {
-                match frame.stack.get_mut(s) {
-                    Some(StackSlot::Spill(reg, ..)) if reg.is_number() && !reg.precise => reg.precise = true,
-                    _ => self.slots[n] &= !(1 << s),
+                let is_open = |slot: &StackSlot| match slot {
+                    StackSlot::Spill(reg, ..) => reg.is_number() && !reg.precise,
+                    StackSlot::Bytes(_) => false,
+                };
+                if !frame.stack.get(s).is_some_and(is_open) {
+                    self.slots[n] &= !(1 << s);
+                } else if let Some(StackSlot::Spill(reg, ..)) = Rc::make_mut(&mut frame.stack).get_mut(s) {
+                    reg.precise = true;
                 }
             }
         }

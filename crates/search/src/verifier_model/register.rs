@@ -109,7 +109,7 @@ impl VerifierRegister {
 
 /// Correspondence of the names of an older state and a newer one.
 #[derive(Default)]
-pub(super) struct IdMap {
+struct IdMap {
     new_of: FxHashMap<u32, u32>,
     old_of: FxHashMap<u32, u32>,
     /// Numbers without a name that were compared.
@@ -150,30 +150,39 @@ pub(super) fn is_within(new: &Scalar, old: &Scalar) -> bool {
         && signed(low_signed(new.signed32()), low_signed(old.signed32()))
 }
 
-/// Returns true if the verifier takes a register of an older state for one that covers the new one
-/// (`regsafe`).
-pub(super) fn is_covered(
-    rules: &WalkRules,
-    old: &VerifierRegister,
-    new: &VerifierRegister,
-    ids: &mut IdMap,
-) -> bool {
-    match (old.value, new.value) {
-        (RegisterValue::Uninit, _) => true,
-        (RegisterValue::Number(a), RegisterValue::Number(b)) => {
-            let linked = !rules.names_numbers
-                || old.id == 0
-                || old.delta == new.delta && ids.matches_number(old.id, new.id);
-            !old.precise || is_within(&b, &a) && linked
+/// A comparison of an older state with a newer one.
+pub(super) struct StateComparison<'a> {
+    pub(super) rules: &'a WalkRules,
+    /// All numbers count, and not only those that are precise.
+    pub(super) whole: bool,
+    ids: IdMap,
+}
+
+impl StateComparison<'_> {
+    pub(super) fn new(rules: &WalkRules, whole: bool) -> StateComparison<'_> {
+        StateComparison { rules, whole, ids: IdMap::default() }
+    }
+
+    /// Returns true if the verifier takes a register of the older state for one that covers the new one
+    /// (`regsafe`).
+    pub(super) fn is_covered(&mut self, old: &VerifierRegister, new: &VerifierRegister) -> bool {
+        match (&old.value, &new.value) {
+            (RegisterValue::Uninit, _) => true,
+            (RegisterValue::Number(a), RegisterValue::Number(b)) => {
+                let is_linked = !self.rules.names_numbers
+                    || old.id == 0
+                    || old.delta == new.delta && self.ids.matches_number(old.id, new.id);
+                !(old.precise || self.whole) || is_within(b, a) && is_linked
+            }
+            (RegisterValue::Pointer(a), RegisterValue::Pointer(b)) => {
+                a.target == b.target
+                    && a.nullable == b.nullable
+                    && a.off == b.off
+                    && (a.range == b.range || 0 <= a.range && a.range < b.range)
+                    && is_within(&b.variable, &a.variable)
+                    && self.ids.matches(old.id, new.id)
+            }
+            _ => false,
         }
-        (RegisterValue::Pointer(a), RegisterValue::Pointer(b)) => {
-            a.target == b.target
-                && a.nullable == b.nullable
-                && a.off == b.off
-                && (a.range == b.range || 0 <= a.range && a.range < b.range)
-                && is_within(&b.variable, &a.variable)
-                && ids.matches(old.id, new.id)
-        }
-        _ => false,
     }
 }

@@ -16,7 +16,7 @@ use super::code::{SCRATCH, WalkLine, WalkedFunction, helper_of, is_static};
 use super::frame::{StackSlot, VerifierFrame, is_slot_covered};
 use super::liveness::SlotLiveness;
 use super::precision::{FRAMES, FrameCrossing, HistoryStep, PrecisionNeeds};
-use super::register::{IdMap, PointerTarget, VerifierPointer, VerifierRegister, is_covered, is_within};
+use super::register::{PointerTarget, StateComparison, VerifierPointer, VerifierRegister, is_within};
 use super::rules::WalkRules;
 use super::step::{NameSource, ProgramFacts, StepEffect, step};
 
@@ -24,6 +24,9 @@ use super::step::{NameSource, ProgramFacts, StepEffect, step};
 const SPACING: [(u64, u64); 2] = [(2, 8), (20, 100)];
 /// Steps that are remembered between two kept states.
 const MOST_RECORDS: u32 = 40;
+/// Instructions beyond which the rounds of an iterator make an estimate uncertain: where its states become equal
+/// is modelled only roughly.
+const MOST_WITH_ITERATORS: u64 = 1_000;
 /// Misses, for each hit, after which a kept state is given up.
 const MISSES: u32 = 3;
 
@@ -80,9 +83,11 @@ pub(super) struct ModelWalker<'a> {
     /// Numbers of instructions and jumps when the last state was kept.
     last: (u64, u64),
     names: NameSource,
-    pub(super) uncertain: bool,
+    uncertain: bool,
     /// True if the program walks over an iterator.
-    pub(super) iterates: bool,
+    iterates: bool,
+    /// The walk ends where it meets what it does not model.
+    pub(super) must_be_certain: bool,
     /// Comparisons that failed, by function, line and place.
     pub(super) misses: FxHashMap<(u32, usize, StateDifference), u64>,
     most: u64,
@@ -118,9 +123,20 @@ impl<'a> ModelWalker<'a> {
             names: NameSource::default(),
             uncertain: false,
             iterates: false,
+            must_be_certain: false,
             misses: FxHashMap::default(),
             most,
         }
+    }
+
+    /// Returns true if the walk met something that it does not model, or was not complete.
+    pub(super) fn is_uncertain(&self) -> bool {
+        self.uncertain || self.iterates && self.instructions > MOST_WITH_ITERATORS
+    }
+
+    /// Returns true if the walk goes no further.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.instructions > self.most || self.must_be_certain && self.is_uncertain()
     }
 
     fn function(&mut self, func: u32) -> Option<Rc<WalkedFunction>> {
@@ -155,7 +171,7 @@ impl<'a> ModelWalker<'a> {
             self.follow(&mut path);
             self.slots.values_mut().for_each(SlotLiveness::update);
             self.end(path.parent);
-            if self.instructions > self.most {
+            if self.has_given_up() {
                 self.uncertain = true;
                 self.pending.clear();
                 return;
@@ -176,7 +192,7 @@ impl<'a> ModelWalker<'a> {
                 return;
             };
             self.instructions += 1;
-            if self.instructions > self.most {
+            if self.has_given_up() {
                 return;
             }
             if line.prune && self.is_visited(path, &line) {
@@ -300,9 +316,11 @@ impl<'a> ModelWalker<'a> {
         }
         self.record(path, func, at, StepEffect::default(), sides.linked, FrameCrossing::None);
         match (sides.taken, sides.other) {
-            (Some(taken), Some(other)) => {
-                path.frames = taken;
-                self.fork(path, line.target.unwrap_or(usize::MAX));
+            (Some(mut taken), Some(other)) => {
+                if let Some(frame) = taken.last_mut() {
+                    frame.line = line.target.unwrap_or(usize::MAX);
+                }
+                self.queue(path, taken);
                 path.frames = other;
                 self.go(path, Some(at + 1));
             }
@@ -441,7 +459,7 @@ impl<'a> ModelWalker<'a> {
                 for (a, b) in old.regs.iter().zip(&mut new.regs) {
                     widen_number(a, b);
                 }
-                for (a, b) in old.stack.iter().zip(&mut new.stack) {
+                for (a, b) in old.stack.iter().zip(Rc::make_mut(&mut new.stack)) {
                     if let (StackSlot::Spill(a, 8, _), StackSlot::Spill(b, 8, _)) = (a, b) {
                         widen_number(a, b);
                     }
@@ -495,7 +513,7 @@ impl<'a> ModelWalker<'a> {
         let jumps = self.jumps - self.last.1;
         let instructions = self.instructions - self.last.0;
         let mut keep = force || jumps >= SPACING[0].0 && instructions >= SPACING[0].1;
-        let known = self.at.get(&place).cloned().unwrap_or_default();
+        let mut known = self.at.get_mut(&place).map(std::mem::take).unwrap_or_default();
         let mut lost = BTreeSet::new();
         let mut hit = None;
         for &n in known.iter().rev() {
@@ -529,10 +547,9 @@ impl<'a> ModelWalker<'a> {
                 }
             }
         }
-        if !lost.is_empty()
-            && let Some(list) = self.at.get_mut(&place)
-        {
-            list.retain(|n| !lost.contains(n));
+        if let Some(list) = self.at.get_mut(&place) {
+            known.retain(|n| !lost.contains(n));
+            *list = known;
         }
         if let Some(n) = hit {
             let Some(state) = self.kept.get_mut(n) else { return true };
@@ -553,7 +570,7 @@ impl<'a> ModelWalker<'a> {
         path.records = 0;
         let history = std::mem::take(&mut path.history);
         let mut frames = path.frames.clone();
-        frames.iter_mut().flat_map(VerifierFrame::values).for_each(|v| v.precise = false);
+        frames.iter_mut().for_each(|f| f.change(|v| v.precise, |v| v.precise = false));
         self.kept.push(KeptState {
             frames,
             parent: path.parent,
@@ -575,27 +592,19 @@ impl<'a> ModelWalker<'a> {
         whole: bool,
     ) -> Result<(), (usize, StateDifference)> {
         let Some(state) = self.kept.get(kept) else { return Ok(()) };
-        let mut ids = IdMap::default();
+        let mut comparison = StateComparison::new(&self.facts.rules, whole);
         let innermost = new.len() - 1;
         for (depth, ((old, new), function)) in state.frames.iter().zip(new).zip(functions).enumerate() {
             let line = if depth == innermost { new.line } else { new.line.saturating_sub(1) };
             let live = function.live.get(line).copied().unwrap_or_default();
             for n in (0..10usize).filter(|n| live >> n & 1 == 1) {
-                let old = VerifierRegister { precise: old.regs[n].precise || whole, ..old.regs[n] };
-                if !is_covered(&self.facts.rules, &old, &new.regs[n], &mut ids) {
+                if !comparison.is_covered(&old.regs[n], &new.regs[n]) {
                     return Err((depth, StateDifference::Register(n as u8)));
                 }
             }
             let slots = self.slots.get(&new.func).map_or(0, |s| s.before(line));
             for (n, slot) in old.stack.iter().enumerate().filter(|(n, _)| slots >> n & 1 == 1) {
-                let old = match slot {
-                    StackSlot::Spill(reg, size, zeros) => {
-                        let reg = VerifierRegister { precise: reg.precise || whole, ..*reg };
-                        StackSlot::Spill(reg, *size, *zeros)
-                    }
-                    bytes => *bytes,
-                };
-                if !is_slot_covered(&self.facts.rules, &old, new.stack.get(n), &mut ids) {
+                if !is_slot_covered(&mut comparison, slot, new.stack.get(n)) {
                     return Err((depth, StateDifference::Slot(n as u8)));
                 }
             }
