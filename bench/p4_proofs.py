@@ -5,8 +5,8 @@
 
 DIR has STF files beside their programs, such as `testdata/p4_16_samples` of p4c, which is not part of this
 repository. For each program of a model that `p4 build` takes, the object is made twice, with and without passes, and
-`prove` compares the two. The memory of a packet, map `p4_packet`, is left out of the comparison where a proof with it
-is not found: nothing reads what a run leaves there, since each run clears or writes what it reads.
+`prove` compares the two. The memory of a packet, map `p4_packet`, is left out of the comparison where its contents
+differ after a run: nothing reads what a run leaves there, since each run clears or writes what it reads.
 
 The results depend on the time for a proof, and so on a machine that is not too busy.
 """
@@ -56,9 +56,10 @@ def examine(args, program, folder):
         row["seconds"] = round(found["milliseconds"] / 1000, 2)
         row["scratch"] = bool(flags)
         row.pop("reason", None)
-        if found["verdict"] == "equivalent":
+        if found["verdict"] != "equivalent":
+            row["reason"] = (found.get("reason") or "")[:200]
+        if found["verdict"] != "differs":
             return row
-        row["reason"] = (found.get("reason") or "")[:200]
     return row
 
 

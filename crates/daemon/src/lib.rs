@@ -3,7 +3,8 @@
 //!
 //! Each program of a daemon has a thread of its own (`worker`) with a session like that of [`mod@run`]; its status
 //! and its orders are in its `slot`. `socket` serves the [`protocol`], whose other side is [`client`];
-//! `metrics` are for Prometheus, and `page` is for a browser. A program that fails is tried again and disturbs no other.
+//! `metrics` are for Prometheus, and `page` is for a browser. A program that fails is tried again and disturbs
+//! no other.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 

@@ -84,7 +84,7 @@ impl DaemonPage {
         event("status", &self.daemon.status())
     }
 
-    /// How each lookup is answered, of the programs whose sessions run.
+    /// Lookups of the programs whose sessions run, and the ways in which they are answered.
     fn details(&self) -> Vec<PageEvent> {
         let status = self.daemon.status();
         let live = |state| matches!(state, ProgramState::Running | ProgramState::Paused);

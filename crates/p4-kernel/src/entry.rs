@@ -155,6 +155,16 @@ impl EntryWriter<'_, '_> {
         }
     }
 
+    /// Writes the port that the packet came from to a field. A port that does not fit, such as the index of an
+    /// interface without an entry, would be another one there: the packet is dropped, as an error.
+    fn put_port(&mut self, name: &str) {
+        let bits = self.parts.pipeline.state.field(name).map_or(u32::BITS, |field| field.bits);
+        if bits < u32::BITS {
+            self.writer.require(Cond::Lt, self.port, 1 << bits, self.aborted);
+        }
+        self.put(name, self.port);
+    }
+
     fn put_constant(&mut self, name: &str, value: u64) {
         let value = self.writer.constant(value);
         self.put(name, value);
@@ -195,7 +205,7 @@ impl EntryWriter<'_, '_> {
     fn run_xdp(&mut self) -> Result<(), KernelBuildError> {
         self.pull_packet();
         let packet = self.packet();
-        self.put("input.input_port", self.port);
+        self.put_port("input.input_port");
         self.run("filter", packet)?;
         self.drop_if(&["engine.assertion_failed", "engine.rejected", "engine.deparser_overflow"]);
         self.put_output();
@@ -222,7 +232,7 @@ impl EntryWriter<'_, '_> {
         let packet = self.packet();
         let length = self.length(packet);
         self.put("standard_metadata.packet_length", length);
-        self.put("standard_metadata.input_port", self.port);
+        self.put_port("standard_metadata.input_port");
         self.put_constant("standard_metadata.output_action", 2);
         self.run("filter", packet)?;
         self.drop_if(&["engine.assertion_failed", "engine.deparser_overflow"]);
@@ -257,7 +267,7 @@ impl EntryWriter<'_, '_> {
         let packet = self.packet();
         let length = self.length(packet);
         let time = self.microseconds();
-        self.put("standard_metadata.ingress_port", self.port);
+        self.put_port("standard_metadata.ingress_port");
         self.put("standard_metadata.packet_length", length);
         self.put("standard_metadata.ingress_global_timestamp", time);
         self.run("parser", packet)?;

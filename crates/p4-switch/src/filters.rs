@@ -25,16 +25,16 @@ pub(crate) fn filter<E: SwitchExecutor>(
     switch.put(&mut state, "standard_metadata.output_action", output_action::PASS);
     switch.put(&mut state, "input.input_port", port);
     switch.run_stage("filter", &mut state, &mut packet)?;
-    let stops = ["assertion_failed", "deparser_overflow"];
-    if stops.iter().any(|name| switch.engine(&state, name) != 0) {
+    let stops = ["engine.assertion_failed", "engine.deparser_overflow"];
+    if stops.iter().any(|name| switch.get(&state, name) != 0) {
         return Ok(Vec::new());
     }
-    if switch.engine(&state, "rejected") != 0 {
+    if switch.get(&state, "engine.rejected") != 0 {
         let passes = switch.pipeline().architecture == Architecture::Ubpf;
         return Ok(passes.then_some(SentPacket { port, data: packet }).into_iter().collect());
     }
-    if switch.engine(&state, "truncates") != 0 {
-        packet.truncate(switch.engine(&state, "truncated_length") as usize);
+    if switch.get(&state, "engine.truncates") != 0 {
+        packet.truncate(switch.get(&state, "engine.truncated_length") as usize);
     }
     let mut sent = Vec::new();
     let target = match switch.pipeline().architecture {

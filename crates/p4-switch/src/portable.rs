@@ -95,27 +95,29 @@ pub(crate) fn portable_ingress<E: SwitchExecutor>(
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
     let original = packet.clone();
     switch.run_stage("ingress", &mut state, &mut packet)?;
-    if switch.engine(&state, "assertion_failed") != 0 || switch.engine(&state, "deparser_overflow") != 0 {
+    if switch.get(&state, "engine.assertion_failed") != 0
+        || switch.get(&state, "engine.deparser_overflow") != 0
+    {
         return Ok(());
     }
-    let output = |name: &str| switch.get(&state, &format!("ingress_output.{name}"));
-    if output("clone") != 0 {
-        let targets = switch.mirror_targets(output("clone_session_id"));
+    let output = |name: &str| switch.get(&state, name);
+    if output("ingress_output.clone") != 0 {
+        let targets = switch.mirror_targets(output("ingress_output.clone_session_id"));
         let copy = (&original[..], packet_path::INGRESS_CLONE);
         replicate_to_egress(switch, &targets, copy, (&state, "clone_i2e_meta"), queue);
     }
-    if output("drop") != 0 {
+    if output("ingress_output.drop") != 0 {
         return Ok(());
     }
-    if output("resubmit") != 0 {
+    if output("ingress_output.resubmit") != 0 {
         let mut again = ingress_state(switch, port, packet_path::RESUBMITTED);
         copy_metadata(switch, &state, &mut again, "resubmit_meta");
         queue.push_back(WaitingPacket { is_egress: false, port, packet: original, state: again });
         return Ok(());
     }
-    let group = output("multicast_group");
+    let group = output("ingress_output.multicast_group");
     let (targets, path) = match group {
-        0 => (vec![(output("egress_port"), 0)], packet_path::UNICAST),
+        0 => (vec![(output("ingress_output.egress_port"), 0)], packet_path::UNICAST),
         _ => (switch.group_targets(group), packet_path::MULTICAST),
     };
     replicate_to_egress(switch, &targets, (&packet, path), (&state, "normal_meta"), queue);
@@ -129,7 +131,9 @@ pub(crate) fn portable_egress<E: SwitchExecutor>(
 ) -> Result<Option<SentPacket>, SwitchError> {
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
     switch.run_stage("egress", &mut state, &mut packet)?;
-    if switch.engine(&state, "assertion_failed") != 0 || switch.engine(&state, "deparser_overflow") != 0 {
+    if switch.get(&state, "engine.assertion_failed") != 0
+        || switch.get(&state, "engine.deparser_overflow") != 0
+    {
         return Ok(None);
     }
     if switch.get(&state, "egress_output.clone") != 0 {

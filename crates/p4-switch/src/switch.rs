@@ -383,8 +383,4 @@ impl<E: SwitchExecutor> Switch<E> {
             bytes.copy_from_slice(&value.to_le_bytes()[..len]);
         }
     }
-
-    pub(crate) fn engine(&self, state: &[u8], name: &str) -> u64 {
-        self.get(state, &format!("engine.{name}"))
-    }
 }

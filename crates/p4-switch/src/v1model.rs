@@ -22,9 +22,9 @@ pub(crate) const NORMAL_PACKET: u64 = instance_type::NORMAL;
 /// Fields that survive: offsets and bytes.
 type KeptFields = Vec<(u32, Vec<u8>)>;
 
-fn standard<E: SwitchExecutor>(switch: &Switch<E>, state: &mut [u8], values: &[(&str, u64)]) {
+fn put_all<E: SwitchExecutor>(switch: &Switch<E>, state: &mut [u8], values: &[(&str, u64)]) {
     for (name, value) in values {
-        switch.put(state, &format!("standard_metadata.{name}"), *value);
+        switch.put(state, name, *value);
     }
 }
 
@@ -43,14 +43,14 @@ pub(crate) fn fresh_state<E: SwitchExecutor>(
             to.copy_from_slice(bytes);
         }
     }
-    standard(
+    put_all(
         switch,
         &mut state,
         &[
-            ("ingress_port", port),
-            ("packet_length", packet.len() as u64),
-            ("instance_type", kind),
-            ("ingress_global_timestamp", switch.time / 1000),
+            ("standard_metadata.ingress_port", port),
+            ("standard_metadata.packet_length", packet.len() as u64),
+            ("standard_metadata.instance_type", kind),
+            ("standard_metadata.ingress_global_timestamp", switch.time / 1000),
         ],
     );
     state
@@ -101,22 +101,22 @@ fn behind_ingress<E: SwitchExecutor>(
     queue: &mut WaitingQueue,
 ) -> Result<(), SwitchError> {
     let WaitingPacket { port, packet, mut state, .. } = waiting;
-    if switch.engine(&state, "assertion_failed") != 0 {
+    if switch.get(&state, "engine.assertion_failed") != 0 {
         switch.note_drop("an assertion failed in ingress");
         return Ok(());
     }
-    if switch.engine(&state, "clone_ingress") != 0 {
+    if switch.get(&state, "engine.clone_ingress") != 0 {
         clone_ingress(switch, (port, &packet), &state, queue)?;
     }
-    if switch.engine(&state, "resubmit") != 0 {
-        let kept = kept(switch, &state, switch.engine(&state, "resubmit_list"));
+    if switch.get(&state, "engine.resubmit") != 0 {
+        let kept = kept(switch, &state, switch.get(&state, "engine.resubmit_list"));
         let state = fresh_state(switch, port, &packet, instance_type::RESUBMITTED, &kept);
         queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
         return Ok(());
     }
     let group = switch.get(&state, "standard_metadata.mcast_grp");
     if group != 0 {
-        standard(switch, &mut state, &[("instance_type", instance_type::REPLICATED)]);
+        put_all(switch, &mut state, &[("standard_metadata.instance_type", instance_type::REPLICATED)]);
         let targets = switch.group_targets(group);
         if targets.is_empty() {
             switch.note_drop("the multicast group has no ports");
@@ -142,7 +142,7 @@ fn replicate<E: SwitchExecutor>(
 ) {
     for (port, replica) in targets {
         let mut state = state.to_vec();
-        standard(switch, &mut state, &[("egress_rid", *replica)]);
+        put_all(switch, &mut state, &[("standard_metadata.egress_rid", *replica)]);
         enqueue(switch, *port, packet.to_vec(), state, queue);
     }
 }
@@ -161,7 +161,11 @@ fn enqueue<E: SwitchExecutor>(
     queue: &mut WaitingQueue,
 ) {
     let depth = depth(queue, port);
-    standard(switch, &mut state, &[("enq_timestamp", switch.time / 1000), ("enq_qdepth", depth)]);
+    put_all(
+        switch,
+        &mut state,
+        &[("standard_metadata.enq_timestamp", switch.time / 1000), ("standard_metadata.enq_qdepth", depth)],
+    );
     queue.push_back(WaitingPacket { is_egress: true, port, packet, state });
 }
 
@@ -172,11 +176,11 @@ fn clone_ingress<E: SwitchExecutor>(
     state: &[u8],
     queue: &mut WaitingQueue,
 ) -> Result<(), SwitchError> {
-    let targets = switch.mirror_targets(switch.engine(state, "clone_ingress_session"));
+    let targets = switch.mirror_targets(switch.get(state, "engine.clone_ingress_session"));
     if targets.is_empty() {
         return Ok(());
     }
-    let kept = kept(switch, state, switch.engine(state, "clone_ingress_list"));
+    let kept = kept(switch, state, switch.get(state, "engine.clone_ingress_list"));
     let mut copy = fresh_state(switch, port, packet, instance_type::INGRESS_CLONE, &kept);
     let mut packet = packet.to_vec();
     switch.run_stage("parser", &mut copy, &mut packet)?;
@@ -190,41 +194,44 @@ pub(crate) fn egress<E: SwitchExecutor>(
     queue: &mut WaitingQueue,
 ) -> Result<Option<SentPacket>, SwitchError> {
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
-    let original = packet.clone();
+    let may_clone = switch.field("engine.clone_egress").is_some();
+    let original = may_clone.then(|| packet.clone()).unwrap_or_default();
     let depth = depth(queue, port);
     let waited = (switch.time / 1000).wrapping_sub(switch.get(&state, "standard_metadata.enq_timestamp"));
-    standard(
+    put_all(
         switch,
         &mut state,
         &[
-            ("deq_timedelta", waited),
-            ("deq_qdepth", depth),
-            ("egress_port", port),
-            ("egress_spec", 0),
-            ("packet_length", packet.len() as u64),
-            ("egress_global_timestamp", switch.time / 1000),
+            ("standard_metadata.deq_timedelta", waited),
+            ("standard_metadata.deq_qdepth", depth),
+            ("standard_metadata.egress_port", port),
+            ("standard_metadata.egress_spec", 0),
+            ("standard_metadata.packet_length", packet.len() as u64),
+            ("standard_metadata.egress_global_timestamp", switch.time / 1000),
         ],
     );
-    for request in ["clone_egress", "clone_ingress", "recirculate", "resubmit"] {
-        switch.put(&mut state, &format!("engine.{request}"), 0);
+    for request in ["engine.clone_egress", "engine.clone_ingress", "engine.recirculate", "engine.resubmit"] {
+        switch.put(&mut state, request, 0);
     }
     switch.run_stage("egress", &mut state, &mut packet)?;
-    if switch.engine(&state, "assertion_failed") != 0 || switch.engine(&state, "deparser_overflow") != 0 {
+    if switch.get(&state, "engine.assertion_failed") != 0
+        || switch.get(&state, "engine.deparser_overflow") != 0
+    {
         switch.note_drop("an assertion failed in egress, or the deparser's buffer is full");
         return Ok(None);
     }
-    if switch.engine(&state, "clone_egress") != 0 {
+    if switch.get(&state, "engine.clone_egress") != 0 {
         clone_egress(switch, &original, &state, queue);
     }
     if switch.get(&state, "standard_metadata.egress_spec") == DROP_PORT {
         switch.note_drop("`egress_spec` is the drop port behind egress");
         return Ok(None);
     }
-    if switch.engine(&state, "truncates") != 0 {
-        packet.truncate(switch.engine(&state, "truncated_length") as usize);
+    if switch.get(&state, "engine.truncates") != 0 {
+        packet.truncate(switch.get(&state, "engine.truncated_length") as usize);
     }
-    if switch.engine(&state, "recirculate") != 0 {
-        let kept = kept(switch, &state, switch.engine(&state, "recirculate_list"));
+    if switch.get(&state, "engine.recirculate") != 0 {
+        let kept = kept(switch, &state, switch.get(&state, "engine.recirculate_list"));
         let port = switch.get(&state, "standard_metadata.ingress_port");
         let state = fresh_state(switch, port, &packet, instance_type::RECIRCULATED, &kept);
         queue.push_back(WaitingPacket { is_egress: false, port, packet, state });
@@ -240,7 +247,7 @@ fn clone_egress<E: SwitchExecutor>(
     state: &[u8],
     queue: &mut WaitingQueue,
 ) {
-    let kept = kept(switch, state, switch.engine(state, "clone_egress_list"));
+    let kept = kept(switch, state, switch.get(state, "engine.clone_egress_list"));
     let mut copy = state.to_vec();
     let layout = &switch.pipeline().state;
     for field in layout.fields.iter().filter(|field| !field.name.starts_with("headers")) {
@@ -257,7 +264,7 @@ fn clone_egress<E: SwitchExecutor>(
             to.copy_from_slice(&bytes);
         }
     }
-    standard(switch, &mut copy, &[("instance_type", instance_type::EGRESS_CLONE)]);
-    let targets = switch.mirror_targets(switch.engine(state, "clone_egress_session"));
+    put_all(switch, &mut copy, &[("standard_metadata.instance_type", instance_type::EGRESS_CLONE)]);
+    let targets = switch.mirror_targets(switch.get(state, "engine.clone_egress_session"));
     replicate(switch, &targets, packet, &copy, queue);
 }

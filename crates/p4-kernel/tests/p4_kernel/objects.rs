@@ -78,3 +78,17 @@ fn a_frame_that_becomes_too_short_for_xdp_is_dropped_and_the_engine_knows() {
     assert_eq!(switch.receive(1, &[7; 15]).unwrap(), []);
     assert!(switch.executor().has_lacked_frame());
 }
+
+/// A port has 9 bits in v1model. The index of an interface may be larger, and would be another port.
+#[test]
+fn a_packet_from_a_port_that_does_not_fit_its_field_is_dropped() {
+    if !testing::require() {
+        return;
+    }
+    let program = lowered("test.p4", &program("apply { s.egress_spec = s.ingress_port; }"), lower_options());
+    let object = build_program(&program, "ports", KernelHook::Xdp).unwrap();
+    let executor = KernelExecutor::load(object, &program.pipeline).unwrap();
+    let mut switch = Switch::new(program, executor).unwrap();
+    assert_eq!(switch.receive(5, &[7; 20]).unwrap(), [SentPacket { port: 5, data: vec![7; 20] }]);
+    assert_eq!(switch.receive(512 + 5, &[7; 20]).unwrap(), []);
+}
