@@ -195,7 +195,7 @@ pub(crate) fn egress<E: SwitchExecutor>(
 ) -> Result<Option<SentPacket>, SwitchError> {
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
     let may_clone = switch.field("engine.clone_egress").is_some();
-    let original = may_clone.then(|| packet.clone()).unwrap_or_default();
+    let original = if may_clone { packet.clone() } else { Vec::new() };
     let depth = depth(queue, port);
     let waited = (switch.time / 1000).wrapping_sub(switch.get(&state, "standard_metadata.enq_timestamp"));
     put_all(
