@@ -40,7 +40,8 @@ def examine(args, program, folder):
         if made is None or made.returncode != 0:
             lines = (made.stderr if made else "out of time").strip().splitlines()
             row["verdict"] = "not built" if name == "with" else "not built without passes"
-            row["reason"] = next((line.strip() for line in lines if line.strip()), "")[:200]
+            reason = next((line.strip(" ×") for line in lines if line.strip()), "")
+            row["reason"] = reason.replace(f"{program.parent}/", "")[:200]
             return row
         objects.append(str(path))
     objects.reverse()
