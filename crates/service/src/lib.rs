@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
 pub mod clients;
+mod connections;
 pub mod listening_socket;
 pub mod metrics;
 pub mod page;

@@ -23,7 +23,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use tokio::sync::Semaphore;
+
+use crate::connections::serve_each;
 
 /// Media type of [`text`]: the format that all scrapers and `promtool check metrics` read.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -110,38 +111,22 @@ fn classic(open_metrics: &str) -> String {
 /// # Errors
 /// If the system does not let this thread wait for several connections.
 pub fn serve(listener: TcpListener, text: MetricsRenderer) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().enable_time().max_blocking_threads(WRITERS).build()?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let places = Arc::new(Semaphore::new(CLIENTS));
-        loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // For example, too many open files; that may pass.
-                    tracing::debug!("metrics: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let text = Arc::clone(&text);
-            tokio::spawn(async move {
-                let mut server = http1::Builder::new();
-                server.keep_alive(false).max_buf_size(LONGEST).timer(TokioTimer::new());
-                let service = service_fn(|request| answer(request, Arc::clone(&text)));
-                let connection = server.serve_connection(TokioIo::new(stream), service);
-                match tokio::time::timeout(DEADLINE, connection).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::debug!("metrics: {error}"),
-                    Err(_) => tracing::debug!("metrics: a client was too slow"),
-                }
-                drop(place);
-            });
+    runtime.block_on(serve_each(listener, CLIENTS, |stream, _| {
+        let text = Arc::clone(&text);
+        async move {
+            let mut server = http1::Builder::new();
+            server.keep_alive(false).max_buf_size(LONGEST).timer(TokioTimer::new());
+            let service = service_fn(|request| answer(request, Arc::clone(&text)));
+            let connection = server.serve_connection(TokioIo::new(stream), service);
+            match tokio::time::timeout(DEADLINE, connection).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!("metrics: {error}"),
+                Err(_) => tracing::debug!("metrics: a client was too slow"),
+            }
         }
-    })
+    }))
 }
 
 async fn answer(

@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::combinators::BoxBody;
@@ -22,10 +22,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::AbortHandle;
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
+
+use crate::connections::{Connection, serve_each};
 
 /// Interval between two looks for new data.
 const INTERVAL: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(1) };
@@ -149,9 +150,6 @@ struct PageServer {
     viewers: Mutex<Vec<Viewer>>,
 }
 
-/// The task of a connection, once it has begun.
-type Connection = Arc<OnceLock<AbortHandle>>;
-
 /// A viewer of the data.
 struct Viewer {
     events: mpsc::Sender<Bytes>,
@@ -181,41 +179,25 @@ pub fn serve(
     token: PageToken,
     source: Arc<dyn PageSource>,
 ) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().enable_time().max_blocking_threads(2).build()?;
     runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
         let server = Arc::new(PageServer { files, token, source, viewers: Mutex::default() });
         tokio::spawn(tell(Arc::clone(&server)));
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // For example, too many open files; that may pass.
-                    tracing::debug!("page: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
+        let each = |stream, connection: Connection| {
             let server = Arc::clone(&server);
-            let connection = Connection::default();
-            let this = Arc::clone(&connection);
-            let task = tokio::spawn(async move {
+            async move {
                 let mut http = http1::Builder::new();
                 http.keep_alive(false).max_buf_size(LONGEST).timer(TokioTimer::new());
                 http.header_read_timeout(HEAD_DEADLINE);
-                let service = service_fn(|request| answer(request, Arc::clone(&server), Arc::clone(&this)));
+                let service =
+                    service_fn(|request| answer(request, Arc::clone(&server), Arc::clone(&connection)));
                 if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
                     tracing::debug!("page: {error}");
                 }
-                drop(place);
-            });
-            // The task has not begun yet: this thread runs it.
-            let _ = connection.set(task.abort_handle());
-        }
+            }
+        };
+        serve_each(listener, CONNECTIONS, each).await
     })
 }
 
