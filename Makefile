@@ -62,6 +62,10 @@ bench-specialize: ## Take the measurements of Morpheus's evaluation on our data 
 release: ## Make the Debian package, the archive, the bill of materials and the checksums, in target/dist (SIGN=KEY signs them)
 	scripts/release $(if $(SIGN),--sign $(SIGN))
 
+.PHONY: image
+image: ## Make an OCI image of the Debian package that `make release` has made, in target/dist (MIRROR=URL: another mirror of Debian)
+	scripts/image
+
 .PHONY: install
 install: build library install-files ## Install the binary, the wrappers for Click, the libraries, manual pages, shell completions and systemd unit under PREFIX
 

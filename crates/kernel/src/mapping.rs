@@ -70,9 +70,7 @@ impl KernelMap {
         }
         let stride = (info.value_size as usize).next_multiple_of(8);
         let len = stride.saturating_mul(info.max_entries as usize);
-        // SAFETY: asks for no system parameter with a precondition.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-        let mapped = len.next_multiple_of(page);
+        let mapped = len.next_multiple_of(page_size());
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         // SAFETY: a fresh shared mapping at an address of the kernel's choice aliases nothing of ours.
         let base = unsafe {
@@ -92,6 +90,55 @@ impl KernelMap {
             .ok_or_else(|| KernelError::argument(self.doing("mapping"), "mapped at address zero"))?;
         Ok(ArrayMapping { base, len, mapped, stride, writable })
     }
+}
+
+impl KernelMap {
+    /// Gives an arena its address in processes, which programs need before they are verified, and puts `data`
+    /// at its start.
+    ///
+    /// # Errors
+    /// If the map is no arena, a smaller one than the data, or one to which this process may add no pages; if
+    /// it cannot be mapped.
+    pub fn place_arena(&self, data: &[u8]) -> Result<()> {
+        let info = self.info();
+        let page = page_size();
+        let len = page.saturating_mul(info.max_entries as usize);
+        let has_room = data.len() <= len && (data.is_empty() || info.flags & map_flags::SEGV_ON_FAULT == 0);
+        if info.map_type != MapType::ARENA || !has_room {
+            let data = format!("{} bytes of data", data.len());
+            return Err(KernelError::argument(
+                self.doing("mapping"),
+                format!("it is no arena, or one that {data} cannot be written to"),
+            ));
+        }
+        // SAFETY: a fresh shared mapping; if the map has an address, nothing else is replaced there, since
+        // MAP_FIXED is not asked for.
+        let base = unsafe {
+            libc::mmap(
+                info.extra as *mut libc::c_void,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(KernelError::call("mmap", self.doing("mapping"), last_errno()));
+        }
+        // SAFETY: the mapping has `len` bytes, no fewer than the data; it is unmapped as it was mapped, and no
+        // reference into it was made.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data.as_ptr(), base.cast::<u8>(), data.len());
+            libc::munmap(base, len);
+        }
+        Ok(())
+    }
+}
+
+fn page_size() -> usize {
+    // SAFETY: asks for no system parameter with a precondition.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 impl ArrayMapping {

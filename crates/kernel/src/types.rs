@@ -85,6 +85,8 @@ pub mod map_flags {
     pub const WRONLY_PROG: u32 = libbpf_sys::BPF_F_WRONLY_PROG;
     /// User space may map the values into memory.
     pub const MMAPABLE: u32 = libbpf_sys::BPF_F_MMAPABLE;
+    /// Processes that touch a page of an arena that is not there get SIGSEGV, and not a new page.
+    pub const SEGV_ON_FAULT: u32 = libbpf_sys::BPF_F_SEGV_ON_FAULT;
     /// An inner array whose size may differ from the template's.
     pub const INNER_MAP: u32 = libbpf_sys::BPF_F_INNER_MAP;
 }

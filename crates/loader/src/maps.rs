@@ -146,6 +146,13 @@ fn open_or_create(
     if map.origin.is_global() {
         fill(object, id, map, &made, overrides)?;
     }
+    if map.spec.map_type == MapType::ARENA {
+        let data = object.arena_data().filter(|(arena, _)| *arena == id).map_or(&[][..], |(_, data)| data);
+        // One with an address of its own has a place already.
+        if !data.is_empty() || map.spec.map_extra == 0 {
+            made.place_arena(data)?;
+        }
+    }
     if let Some(path) = &pin {
         made.pin(path)?;
     }

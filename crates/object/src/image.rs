@@ -46,6 +46,8 @@ pub(crate) struct ObjectImage {
     pub(crate) in_data: FxHashSet<FuncId>,
     /// The map that a section of global data is.
     pub(crate) data_maps: FxHashMap<usize, MapId>,
+    /// Section of the global data of an arena, and that map.
+    pub(crate) arena: Option<(usize, MapId)>,
     /// Contents of its raw files, if it was read from such.
     pub(crate) raw: Option<Box<RawSourceFiles>>,
 }

@@ -248,8 +248,8 @@ impl ObjectWriter<'_> {
                 let symbol = self.object.image.extern_symbols[e.index()];
                 Ok((symbol, if is_call { -1 } else { 0 }))
             }
-            RelocKind::Map(map) => self.place(map, 0, form),
-            RelocKind::MapValue { map, offset } => self.place(map, offset, form),
+            RelocKind::Map(map) => self.place(map, 0, form, false),
+            RelocKind::MapValue { map, offset } => self.place(map, offset, form, true),
         }
     }
 
@@ -292,13 +292,16 @@ impl ObjectWriter<'_> {
         map: MapId,
         offset: u32,
         form: Option<SymbolReference>,
+        is_value: bool,
     ) -> Result<(Option<usize>, i32), ObjectError> {
         if let Some(SymbolReference { symbol, immediate }) = form {
             return Ok((Some(symbol), immediate));
         }
         let name = &self.object.maps[map.index()].name;
+        let arena = self.object.image.arena.filter(|(_, arena)| is_value && *arena == map);
         let no_place = || ObjectError::Unwritable(format!("map {name} has no place in the file to refer to"));
-        let (section, start) = self.object.image.map_places[map.index()].ok_or_else(no_place)?;
+        let known = arena.map(|(section, _)| (section, 0)).or(self.object.image.map_places[map.index()]);
+        let (section, start) = known.ok_or_else(no_place)?;
         let value = start + u64::from(offset);
         let exact = |n: &usize| {
             let s = &self.elf.symbols[*n];

@@ -24,6 +24,9 @@ pub enum FunctionOutcome {
     Marked,
     /// The verifier might have taken longer for any other form: the original is kept.
     Costlier,
+    /// Its large program would have gained less than the check of the verifier's effort is worth: the
+    /// original is kept.
+    SmallGain,
     /// Nothing calls it any more.
     Removed,
     /// It, or one of its references, is not understood: it is kept byte for byte.
@@ -41,6 +44,7 @@ impl fmt::Display for FunctionOutcome {
             FunctionOutcome::NothingToDo => f.write_str("nothing to do"),
             FunctionOutcome::NoGain { would_be } => write!(f, "kept: would be {would_be} slots"),
             FunctionOutcome::Costlier => f.write_str("kept: the verifier might take longer for another form"),
+            FunctionOutcome::SmallGain => f.write_str("kept: its large program would gain less than 0.5 %"),
             FunctionOutcome::Slower => f.write_str("kept: every other form would be slower by prediction"),
             FunctionOutcome::Marked => f.write_str("kept: it says what a program that replaces it may do"),
             FunctionOutcome::Removed => f.write_str("removed: nothing calls it"),

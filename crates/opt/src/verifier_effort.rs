@@ -6,7 +6,8 @@
 //! million instructions.
 //!
 //! The effort of large originals is estimated first: where it is not certain, nothing can be gained, and the
-//! programs are not compiled.
+//! programs are not compiled. Where large programs gain next to nothing, they are left as they were without
+//! further estimates, which would take longer than all passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +16,7 @@ use millstream_object::{FuncId, Object};
 use millstream_search::{VerificationEffort, verification_effort};
 
 use crate::candidate_selector::{ProgramGroup, functions};
+use crate::costs::costs_of_both;
 use crate::{FunctionOutcome, OptimizationResult, OptimizeOptions};
 
 /// Estimated instructions below which longer verification does not matter.
@@ -32,6 +34,10 @@ const LIMIT: u64 = 1_000_000;
 
 /// Programs that share functions walk together at most as many instructions as so many of them may.
 const PROGRAMS: u64 = 4;
+
+/// A large program gains next to nothing by a form with a cost of at least so many thousandths of the
+/// original's: in cycles, and in slots.
+const SAME: u64 = 995;
 
 /// Greatest effort of a new form, in thousandths of the original's.
 const GROWTH: u64 = 1_020;
@@ -76,17 +82,11 @@ impl<'a> EffortEstimates<'a> {
     pub(crate) fn hopeless_functions(&mut self) -> BTreeSet<u32> {
         let mut hopeless = BTreeSet::new();
         for estimates in &mut self.groups {
-            let size = |p: &FuncId| -> usize {
-                functions(self.object, *p)
-                    .iter()
-                    .map(|f| self.object.functions[*f as usize].insns.len())
-                    .sum()
-            };
-            let large: Vec<FuncId> =
-                estimates.group.programs.iter().copied().filter(|p| size(p) >= LARGE).collect();
-            estimates.hopeless = self.generations.iter().any(|&generation| {
-                large.iter().any(|&p| !estimates.original(self.object, p, generation).certain)
-            });
+            let Some(largest) = estimates.group.largest(self.object) else { continue };
+            estimates.hopeless = self
+                .generations
+                .iter()
+                .any(|&generation| !estimates.original(self.object, largest, generation).certain);
             if estimates.hopeless {
                 hopeless.extend(&estimates.group.functions);
             }
@@ -105,6 +105,10 @@ impl<'a> EffortEstimates<'a> {
             let programs = estimates.group.programs.iter().copied();
             let programs: Vec<FuncId> =
                 programs.filter(|p| functions(object, *p).iter().any(changed)).collect();
+            if !programs.is_empty() && estimates.gains_nothing(object, &made.object) {
+                estimates.group.put(made, object, object, FunctionOutcome::SmallGain);
+                continue;
+            }
             let is_costlier = self.generations.iter().any(|&generation| {
                 programs.iter().any(|&p| !estimates.is_within((object, &made.object), p, generation))
             });
@@ -123,7 +127,30 @@ fn walks(kernels: KernelRange) -> Vec<VerifierGeneration> {
     newer.then_some(VerifierGeneration::V6_18).into_iter().chain(older).collect()
 }
 
+impl ProgramGroup {
+    /// The program with the most slots, with all that it calls, if it is a large one.
+    fn largest(&self, object: &Object) -> Option<FuncId> {
+        let slots = |p: FuncId| -> usize {
+            functions(object, p).iter().map(|f| object.functions[*f as usize].insns.len()).sum()
+        };
+        let (slots, program) =
+            self.programs.iter().map(|&p| (slots(p), p)).max_by_key(|(slots, _)| *slots)?;
+        (slots >= LARGE).then_some(program)
+    }
+}
+
 impl GroupEstimates {
+    /// Returns true if it has a large program, and none of its programs gains by the form that was made.
+    fn gains_nothing(&self, old: &Object, new: &Object) -> bool {
+        let is_same = |old: u64, new: u64| 1_000 * new >= SAME * old;
+        !self.hopeless
+            && self.group.largest(old).is_some()
+            && self.group.programs.iter().all(|&program| {
+                let [before, after] = costs_of_both(old, new, program);
+                is_same(before.cycles, after.cycles) && is_same(before.slots.into(), after.slots.into())
+            })
+    }
+
     /// Returns true if the new form of a program takes little effort, or certainly no more than the old one,
     /// up to the error of estimates.
     fn is_within(

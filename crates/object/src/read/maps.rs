@@ -13,6 +13,8 @@ const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
 /// `BPF_F_MMAPABLE`.
 const MMAPABLE: u32 = 1 << 10;
 const MAPS: &str = ".maps";
+/// Global data in the first address space (`__arena`), which is the contents of an arena.
+const ARENA_DATA: &str = ".addr_space.1";
 const POINTER: u64 = 8;
 
 /// A map's description, and where in its variable the initial values are.
@@ -28,6 +30,7 @@ pub(crate) fn read_maps(object: &mut Object) {
         object.notes.push(e.to_string());
     }
     read_global_data(object);
+    object.image.arena = find_arena(object);
     if let Err(e) = read_struct_ops(object) {
         object.notes.push(e.to_string());
     }
@@ -96,6 +99,15 @@ fn read_btf_map(
         (None, None) => return Err(bad("it has no symbol".into())),
     }
     Ok(())
+}
+
+/// The section of an arena's global data, and the arena: libbpf takes the only one of the object.
+fn find_arena(object: &Object) -> Option<(usize, MapId)> {
+    let section = object.elf().find(ARENA_DATA)?;
+    let is_arena = |n: &usize| object.maps[*n].spec.map_type == MapType::ARENA;
+    let mut arenas = (0..object.maps.len()).filter(is_arena);
+    let arena = arenas.next()?;
+    arenas.next().is_none().then_some((section, MapId(arena as u32)))
 }
 
 fn read_global_data(object: &mut Object) {

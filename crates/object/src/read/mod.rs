@@ -10,7 +10,7 @@ pub(crate) mod relocs;
 
 use crate::elf::{Elf, STT_SECTION};
 use crate::error::ObjectError;
-use crate::ids::{FuncId, RelocKind};
+use crate::ids::{FuncId, MapId, RelocKind};
 use crate::image::ObjectImage;
 use crate::kinds::ProgramType;
 use crate::model::{EntryProgram, Linkage, Object, OpaqueReason};
@@ -145,6 +145,12 @@ impl Object {
     /// function.
     pub fn is_in_data(&self, id: FuncId) -> bool {
         self.image.in_data.contains(&id)
+    }
+
+    /// The arena with the object's global data in the first address space, and that data.
+    pub fn arena_data(&self) -> Option<(MapId, &[u8])> {
+        let (section, arena) = self.image.arena?;
+        Some((arena, &self.elf().sections[section].data))
     }
 
     pub(crate) fn elf(&self) -> &Elf {

@@ -118,6 +118,12 @@ fn address(object: &Object, symbol: &ElfSymbol, addend: i64) -> Result<RelocRefe
         let offset = offset.ok_or_else(|| format!("{name}{addend:+#x} lies outside its section"))?;
         return Ok(RelocReferent::Known(RelocKind::MapValue { map, offset }));
     }
+    if let Some((_, map)) = object.image.arena.filter(|(n, _)| *n == section) {
+        let size = object.elf().sections[section].size;
+        let offset = u32::try_from(place).ok().filter(|o| u64::from(*o) <= size);
+        let offset = offset.ok_or_else(|| format!("{name}{addend:+#x} lies outside its section"))?;
+        return Ok(RelocReferent::Known(RelocKind::MapValue { map, offset }));
+    }
     let at = |place: u64| object.image.maps_by_place.get(&(section, place)).copied();
     // libbpf ignores the addend of an instruction on a map's own symbol.
     let named = || if symbol.kind() == STT_SECTION { None } else { at(symbol.value) };

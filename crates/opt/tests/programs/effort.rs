@@ -61,6 +61,30 @@ fn a_large_program_whose_verification_is_not_understood_is_not_compiled() {
     assert_eq!(made.rewrites, 0);
 }
 
+/// Additions that cannot be left out or joined: each uses what a call returned.
+fn long_code(slots: usize) -> String {
+    let one = "call get_prandom_u32\n r6 ^= r0\n";
+    format!("r6 = 0\n {}", one.repeat(slots / 2))
+}
+
+#[test]
+fn a_large_program_that_gains_next_to_nothing_stays_as_it_was() {
+    let needless = "r6 += 1\n r6 += 1\n";
+    let end = "r0 = r6\n exit\n";
+    let (original, made, outcome) = made(&format!("{} {needless} {end}", long_code(3_000)));
+    assert_eq!(outcome, FunctionOutcome::SmallGain);
+    assert_eq!(made.functions[0].insns, original.functions[0].insns);
+
+    let (original, made, outcome) = self::made(&format!("{} {needless} {end}", long_code(300)));
+    assert_eq!(outcome, FunctionOutcome::Rewritten);
+    assert!(made.functions[0].insns.len() < original.functions[0].insns.len());
+
+    let gain = needless.repeat(100);
+    let (original, made, outcome) = self::made(&format!("{} {gain} {end}", long_code(3_000)));
+    assert_eq!(outcome, FunctionOutcome::Rewritten);
+    assert!(made.functions[0].insns.len() < original.functions[0].insns.len());
+}
+
 /// Instructions that this kernel's verifier walks.
 fn verified(text: &str) -> u64 {
     let insns = assemble(text).expect("it assembles");
@@ -107,6 +131,9 @@ fn the_model_counts_what_the_kernel_verifies() {
     let again = choices(4, |n| format!("r9 = {n}"));
     let copies = choices(5, |n| format!("r7 = r6\n r7 += {n}\n if r7 > 9 goto end\n r9 += r6"));
     let masks = choices(5, |n| format!("if r6 & {} goto end", 1 << n | 64));
+    let imprecise_copy = "call get_prandom_u32\n r6 = r0\n r7 = r0\n call get_prandom_u32\n if r0 > 5 goto copied
+        call get_prandom_u32\n r7 = r0\n copied:\n r8 += 0\n r8 += 0\n r8 += 0\n r8 += 0\n r8 += 0\n r8 += 0\n r8 += 0
+        r7 &= 7\n r1 = r10\n r1 += -8\n r1 += r7\n r2 = 0\n *(u8 *)(r1 +0) = r2\n r8 += r6";
     let texts = [
         format!("r6 = 0\n {number}"),
         format!("r6 = 0\n {number} {address}"),
@@ -116,6 +143,7 @@ fn the_model_counts_what_the_kernel_verifies() {
         format!("{upper}\n r7 = 1\n *(u32 *)(r10 -16) = r7\n {again} r1 = *(u32 *)(r10 -16)"),
         format!("call get_prandom_u32\n r6 = r0\n r9 = 0\n {copies}"),
         format!("r6 = 0\n {masks}"),
+        imprecise_copy.to_owned(),
         "r6 = 0\n again:\n r6 += 1\n call get_prandom_u32\n if r6 < 50 goto again".to_owned(),
     ];
     for text in texts {

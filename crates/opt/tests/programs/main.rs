@@ -1,5 +1,6 @@
 //! Tests of whole programs, one module for a subject.
 
+mod arena;
 mod effort;
 mod generations;
 mod host;

@@ -327,6 +327,8 @@ impl AliasClasses {
                 calls | self.shared()
             }
             Op::Load { .. } | Op::TableMatch { .. } => 0,
+            // Each round of a loop that waits for another processor reads memory again.
+            Op::MayGoto {} => (self.maps | 1 << Self::OTHER) & !self.constant,
             op_group!(constant) | op_group!(arithmetic) | op_group!(terminator) => 0,
         }
     }

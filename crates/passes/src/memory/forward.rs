@@ -2,11 +2,14 @@
 //! is there already goes.
 //!
 //! A value is reused only where no call lies between: across one, keeping it alive costs a saved register or
-//! a spill, no less than the load. Constants are reused everywhere. The context's fields are never forwarded
-//! from a store, since a field may keep only a part of the value.
+//! a spill, no less than the load. Constants are reused everywhere.
+//!
+//! Nothing is forwarded from a store to a field of the context, which may keep only a part of the value, or to
+//! the memory of an arena: a page that is not mapped takes no store and is read as zero (`kernel/bpf/arena.c`).
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Size, Type, Value, Width};
+use millstream_isa::MapType;
 use rustc_hash::FxHashMap;
 
 use super::address::AddressRoot;
@@ -34,10 +37,15 @@ impl FuncPass for StoreForwarding {
         let dom = DomTree::new(func, &cfg);
         let classes = AliasClasses::new(func, &cx.info);
         let versions = MemorySsa::new(func, &cfg, &dom, &classes, &cx.info);
+        let is_arena = |kind| MapType(kind) == MapType::ARENA;
+        let casts = |func: &Function| {
+            func.insts_in_order().any(|(_, inst)| matches!(func.insts[inst].op, Op::AddrSpaceCast { .. }))
+        };
         let mut state = ForwardingState {
             classes,
             versions,
             dom,
+            has_arena: cx.info.maps.values().any(|m| is_arena(m.kind)) || casts(func),
             stores: SecondaryMap::with_capacity(func.insts.len()),
             calls_at: SecondaryMap::with_capacity(func.insts.len()),
             known: FxHashMap::default(),
@@ -67,6 +75,8 @@ struct ForwardingState {
     classes: AliasClasses,
     versions: MemorySsa,
     dom: DomTree,
+    /// Unknown memory may be that of an arena.
+    has_arena: bool,
     stores: SecondaryMap<Inst, Option<MemoryAccess>>,
     // The version of calls at each store.
     calls_at: SecondaryMap<Inst, MemoryVersion>,
@@ -162,8 +172,10 @@ impl ForwardingState {
         now: &[MemoryVersion],
         cx: &mut PassContext<'_>,
     ) -> Option<Value> {
-        if access.class == AliasClasses::CTX {
-            return None;
+        match access.class {
+            AliasClasses::CTX => return None,
+            AliasClasses::OTHER if self.has_arena => return None,
+            _ => {}
         }
         let found = self.versions.find(&access, now[access.class as usize], &self.stores);
         let store = found.store?;

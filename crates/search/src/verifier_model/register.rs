@@ -169,10 +169,13 @@ impl StateComparison<'_> {
         match (&old.value, &new.value) {
             (RegisterValue::Uninit, _) => true,
             (RegisterValue::Number(a), RegisterValue::Number(b)) => {
-                let is_linked = !self.rules.names_numbers
-                    || old.id == 0
-                    || old.delta == new.delta && self.ids.matches_number(old.id, new.id);
-                !(old.precise || self.whole) || is_within(b, a) && is_linked
+                let mut is_linked = || {
+                    !self.rules.names_numbers
+                        || old.id == 0
+                        || old.delta == new.delta && self.ids.matches_number(old.id, new.id)
+                };
+                // Names of numbers that do not count are not entered in the map.
+                !(old.precise || self.whole) || is_within(b, a) && is_linked()
             }
             (RegisterValue::Pointer(a), RegisterValue::Pointer(b)) => {
                 a.target == b.target

@@ -2,8 +2,8 @@
 
 use millstream_isa::absint::Scalar;
 use millstream_isa::semantics;
-use millstream_isa::{AluOp, AtomicOp, Insn, Operand, Pseudo, Reg, Size, Width};
-use millstream_object::{MapOrigin, Object, ProgramType, RelocKind};
+use millstream_isa::{AluOp, AtomicOp, Insn, MapType, Operand, Pseudo, Reg, Size, Width};
+use millstream_object::{MapId, MapOrigin, Object, ProgramType, RelocKind};
 
 use super::code::{SCRATCH, WalkLine};
 use super::frame::{FRAME, StackByte, VerifierFrame, signed_load, slot_of, slots_of};
@@ -17,6 +17,13 @@ pub(super) struct ProgramFacts<'a> {
     /// The context's fields may be pointers to objects of the kernel.
     pub(super) typed_context: bool,
     pub(super) rules: WalkRules,
+}
+
+impl ProgramFacts<'_> {
+    /// Returns true if addresses in the map are numbers to the verifier.
+    fn is_arena(&self, map: MapId) -> bool {
+        self.object.maps.get(map.index()).is_some_and(|m| m.spec.map_type == MapType::ARENA)
+    }
 }
 
 /// Effects of an instruction beyond the state, for the precision of numbers.
@@ -98,7 +105,7 @@ pub(super) fn step(
             let value = domain.swap(kind, bits.into(), &frame.get(dst).scalar());
             frame.set(dst, VerifierRegister::number(value));
         }
-        Insn::LoadImm64 { dst, pseudo, imm, .. } => frame.set(dst, symbol(line, pseudo, imm)),
+        Insn::LoadImm64 { dst, pseudo, imm, .. } => frame.set(dst, symbol(facts, line, pseudo, imm)),
         Insn::Load { size, sext, dst, src, off } => {
             effect.reads[0] = slots_read(frames, src, off, size.bytes().into());
             effect.slot = load(facts, frames, line, (size, sext, dst, src, off))
@@ -211,10 +218,13 @@ fn moved(
     }
 }
 
-fn symbol(line: &WalkLine, pseudo: Pseudo, imm: u64) -> VerifierRegister {
+fn symbol(facts: &ProgramFacts<'_>, line: &WalkLine, pseudo: Pseudo, imm: u64) -> VerifierRegister {
     let pointer = |target| VerifierRegister::pointer(VerifierPointer::to(target), 0);
     match line.reloc {
         Some(RelocKind::Map(m)) => pointer(PointerTarget::Map(m.0)),
+        Some(RelocKind::MapValue { map, .. }) if facts.is_arena(map) => {
+            VerifierRegister::number(Scalar::UNKNOWN)
+        }
         Some(RelocKind::MapValue { map, offset }) => {
             let at =
                 VerifierPointer { off: offset.into(), ..VerifierPointer::to(PointerTarget::MapValue(map.0)) };
