@@ -112,6 +112,9 @@ pub(crate) struct P4RunArgs {
     /// Move the packets of capture files from memory for so many seconds, print the speed, and send nothing
     #[arg(long, value_name = "SECONDS", requires = "program", conflicts_with_all = ["grpc", "trace"])]
     measure: Option<f64>,
+    /// Print the speed as JSON
+    #[arg(long, requires = "measure")]
+    json: bool,
     /// Execution of the program
     #[arg(long, value_name = "EXECUTION", default_value = "optimized")]
     on: SwitchExecution,
@@ -195,7 +198,11 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     }
     if let Some(seconds) = args.measure {
         let time = Duration::try_from_secs_f64(seconds).into_diagnostic().wrap_err("--measure")?;
-        outln!("{}", mover.measure(time)?);
+        let speed = mover.measure(time)?;
+        match args.json {
+            true => outln!("{}", serde_json::to_string_pretty(&speed).into_diagnostic()?),
+            false => outln!("{speed}"),
+        }
         return Ok(Exit::Done.into());
     }
     let moved = move_packets(args, &mover);
