@@ -279,11 +279,12 @@ def output(case):
 def throughput(case):
     """Packets per second: bmv2 from its first packet until it is idle, ours from memory."""
     _, seconds, _ = case.bmv2(case.args.bmv2, paced=False)
-    words = ["--measure", case.args.seconds, "--on", case.args.on]
+    words = ["--measure", case.args.seconds, "--json", "--on", case.args.on]
     done = subprocess.run(case.words() + list(map(str, words)), capture_output=True, text=True, check=True)
-    ours = float(done.stdout.split(": ")[1].split()[0]) * 1e6
+    measured = json.loads(done.stdout)
+    ours = measured["mpps"] * 1e6
     theirs = len(case.packets) / seconds
-    return dict(bmv2_pps=theirs, ours_pps=ours, times=ours / theirs, said=done.stdout.strip())
+    return dict(bmv2_pps=theirs, ours_pps=ours, times=ours / theirs, packets=measured["packets"], sent=measured["sent"], seconds=measured["seconds"])
 
 
 class Steps:

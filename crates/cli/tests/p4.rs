@@ -277,6 +277,18 @@ fn commands_of_a_file_run_before_the_first_packet() {
     let said = text(&ran.stdout);
     let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert!(numbers[0] > 0 && numbers[0] == 2 * numbers[1], "{said}");
+    let measured = ["--measure", "0.01", "--json"];
+    let ran = millstream(
+        &[&["p4", "run", &program, "-i", &ports[0], "--commands", &commands], &measured[..]].concat(),
+    );
+    let speed: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let number = |name: &str| speed[name].as_u64().unwrap();
+    assert_eq!(number("schema"), 1);
+    assert!(number("packets") > 0 && number("packets") == 2 * number("sent"), "{speed}");
+    let rate = number("packets") as f64 / speed["seconds"].as_f64().unwrap() / 1e6;
+    assert!((speed["mpps"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{speed}");
+    let refused = millstream(&["p4", "run", &program, "-i", &ports[0], "--json"]);
+    assert_eq!(refused.status.code(), Some(2), "there is nothing to print as JSON");
     let wrong = file(&files, "wrong.txt", "show_tables\ntable_add station forward 1 => 2\n");
     let ran = millstream(&["p4", "run", &program, "-i", &ports[0], "--commands", &wrong]);
     assert_eq!(ran.status.code(), Some(2));
@@ -364,10 +376,21 @@ fn objects_are_proven_equivalent_to_those_without_passes() {
     };
     let router = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/router.p4");
     let bridge = file(&files, "bridge.p4", BRIDGE);
-    for program in [router.to_str().unwrap(), &bridge] {
+    // A search through masks, which loops.
+    let ternary = file(&files, "ternary.p4", &BRIDGE.replace("dst : exact", "dst : ternary"));
+    for program in [router.to_str().unwrap(), &bridge, &ternary] {
         let plain = build(program, "same.plain.o", &["--without", "passes"]);
         let object = build(program, "same.o", &[]);
-        let out = millstream(&["prove", "--json", "--scratch", "p4_packet", &plain, &object]);
+        let out = millstream(&[
+            "prove",
+            "--json",
+            "--proof-time",
+            "600",
+            "--scratch",
+            "p4_packet",
+            &plain,
+            &object,
+        ]);
         let report = json(&out);
         let [row] = &report["programs"].as_array().unwrap()[..] else { panic!("{report}") };
         assert_eq!(row["verdict"], "equivalent", "{program}: {report}");

@@ -41,6 +41,11 @@ pub(crate) fn search(
 ) -> Value {
     let words = key_size.div_ceil(8);
     let key = writer.stack(8 * words);
+    if !key_size.is_multiple_of(8) {
+        // The bytes behind the key are compared, too.
+        let padding = writer.constant(0);
+        writer.store(key, 8 * (words as i32 - 1), Size::Dw, padding);
+    }
     write_key(writer, key);
     let masked = writer.stack(ENTRY_PREFIX + 8 * words);
     let best_type = Type::Ptr(Prov::MapValueOrNull(maps.entries));

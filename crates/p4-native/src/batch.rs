@@ -137,17 +137,17 @@ impl SwitchExecutor for BatchedExecutor {
 
     fn run_unicast(
         &mut self,
-        state: &mut Vec<u8>,
-        packet: &mut Vec<u8>,
+        state: &mut [u8],
+        packet: &[u8],
+        output: &mut Vec<u8>,
     ) -> Result<UnicastOutcome, ExecutorError> {
         let field = self.ingress_port.as_ref().map_or(0, |field| field.offset as usize);
         let port = state.get(field..).and_then(|bytes| bytes.first_chunk().copied()).unwrap_or([0; 2]);
-        let packets = [(u64::from(u16::from_le_bytes(port)), packet.as_slice())];
+        let packets = [(u64::from(u16::from_le_bytes(port)), packet)];
         self.make_room(&packets)?;
         self.run_packets(&packets)?;
         let Some(port) = self.port(0) else { return Ok(UnicastOutcome::Dropped) };
-        packet.clear();
-        packet.extend_from_slice(self.batch.bytes(0));
+        output.extend_from_slice(self.batch.bytes(0));
         Ok(UnicastOutcome::Sent(port))
     }
 

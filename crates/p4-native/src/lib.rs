@@ -76,12 +76,16 @@ impl SwitchExecutor for NativeExecutor {
 
     fn run_unicast(
         &mut self,
-        state: &mut Vec<u8>,
-        packet: &mut Vec<u8>,
+        state: &mut [u8],
+        packet: &[u8],
+        output: &mut Vec<u8>,
     ) -> Result<UnicastOutcome, ExecutorError> {
         let Some(func) = self.unicast else { return Ok(UnicastOutcome::Unsupported) };
-        let (outcome, length) = unicast::outcome(self.engine.run(func, state, packet).map_err(fault)?);
-        packet.truncate(length);
+        let (result, bytes) = self.engine.run_on(func, state, packet).map_err(fault)?;
+        let (outcome, length) = unicast::outcome(result);
+        if outcome != UnicastOutcome::Dropped {
+            output.extend_from_slice(&bytes[..bytes.len().min(length)]);
+        }
         Ok(outcome)
     }
 

@@ -3,11 +3,11 @@
 //!
 //! The state of the packet is a stack object of the function. The functions of the pipeline are inlined into
 //! it, so that headers and metadata stay in registers, and what nobody reads is not computed. A packet that
-//! is to be cloned, resubmitted or replicated behind ingress is handed over: its state is copied to memory,
-//! and the switch goes on with it.
+//! is to be cloned, resubmitted or replicated behind ingress, or cloned or recirculated behind egress, is handed
+//! over: its state is copied to memory, and the switch goes on with it.
 //!
-//! Programs whose egress clones or recirculates have no such function: the switch needs the packet as it was
-//! in front of the deparser.
+//! A clone behind egress begins with the packet as it was in front of egress, which the caller still has. So a
+//! program whose ingress encrypts packets and whose egress clones has no such function.
 //!
 //! The same function is made in a second form, as a program that runs batches: it takes a packet's descriptor and
 //! gives a verdict ([`add_batch_program`]). There the bodies of the pipeline's functions take the place of their
@@ -32,6 +32,8 @@ const HANDED_OVER: u64 = 0;
 const DROPPED: u64 = 1;
 /// Result for a packet that leaves; the port is at [`PORT_SHIFT`], its length at most at [`LENGTH_SHIFT`].
 const SENT: u64 = 2;
+/// Result for a packet that is handed over behind egress; the port is at [`PORT_SHIFT`].
+const HANDED_OVER_BEHIND_EGRESS: u64 = 3;
 const PORT_SHIFT: i64 = 8;
 const LENGTH_SHIFT: i64 = 32;
 
@@ -52,6 +54,7 @@ pub(crate) fn outcome(result: u64) -> (UnicastOutcome, usize) {
     match result & 0xff {
         HANDED_OVER => (UnicastOutcome::BehindIngress, usize::MAX),
         SENT => (UnicastOutcome::Sent(u64::from(port)), length),
+        HANDED_OVER_BEHIND_EGRESS => (UnicastOutcome::BehindEgress(u64::from(port)), usize::MAX),
         _ => (UnicastOutcome::Dropped, usize::MAX),
     }
 }
@@ -151,11 +154,15 @@ pub(crate) fn add_unicast(module: &mut Module, pipeline: &Pipeline) -> Option<Fu
     let stage = |name| pipeline.stages.iter().find(|stage| stage.name == name).map(|stage| stage.func);
     let (parser, ingress, egress) = (stage("parser")?, stage("ingress")?, stage("egress")?);
     let is_small = pipeline.architecture == Architecture::V1Model && pipeline.state.size <= LARGEST_STATE;
-    let asks = |name: &str| match pipeline.state.field(&format!("engine.{name}")) {
-        Some(field) => stores_to(&module.funcs[egress], field.offset),
+    let encrypts = |func: Func| {
+        let func = &module.funcs[func];
+        func.insts_in_order().any(|(_, inst)| func.insts[inst].op == Op::Helper { id: id::AES_128_CTR })
+    };
+    let clones = match pipeline.state.field("engine.clone_egress") {
+        Some(field) => accesses(&module.funcs[egress], field, false),
         None => true,
     };
-    if !is_small || asks("clone_egress") || asks("recirculate") {
+    if !is_small || clones && encrypts(ingress) {
         return None;
     }
     let [parser, ingress, egress] = [parser, ingress, egress].map(|func| with_local_state(module, func));
@@ -170,17 +177,6 @@ pub(crate) fn add_unicast(module: &mut Module, pipeline: &Pipeline) -> Option<Fu
     builder.local = builder.value(Op::StackAddr { slot, offset: 0 }, &[], Type::Ptr(Prov::Stack));
     builder.body([parser, ingress, egress], data, end)?;
     Some(module.funcs.push(builder.func))
-}
-
-/// Returns true if a function writes this field of the state.
-fn stores_to(func: &Function, offset: u32) -> bool {
-    func.insts_in_order().any(|(_, inst)| {
-        let data = &func.insts[inst];
-        let is_state = |value: &Value| func.types[*value] == Type::Ptr(Prov::Ctx);
-        let reaches = |at: i32| at == offset as i32;
-        matches!(data.op, Op::Store { offset, .. } if reaches(offset))
-            && data.args.first().is_some_and(is_state)
-    })
 }
 
 /// A copy of a function for a state that is a stack object of the caller.
@@ -357,6 +353,9 @@ impl UnicastBuilder<'_> {
         self.between(port, data, end)?;
         self.call(egress, data, end);
         self.leave_if_any(&["engine.assertion_failed", "engine.deparser_overflow"], dropped)?;
+        if self.caller == UnicastCaller::Switch {
+            self.hand_over_behind_egress(port)?;
+        }
         let still = self.get("standard_metadata.egress_spec")?;
         self.leave_if_dropped(still, dropped);
         self.sent(port)?;
@@ -364,7 +363,10 @@ impl UnicastBuilder<'_> {
         self.finish_dropped();
         self.block = handed;
         match self.caller {
-            UnicastCaller::Switch => self.hand_over(),
+            UnicastCaller::Switch => {
+                let behind_ingress = self.constant(HANDED_OVER);
+                self.hand_over(behind_ingress);
+            }
             // Only a failed assertion leads here.
             UnicastCaller::Batch { .. } => self.finish_dropped(),
         }
@@ -438,6 +440,7 @@ impl UnicastBuilder<'_> {
             ("standard_metadata.egress_spec", zero),
             ("standard_metadata.packet_length", length),
             ("engine.clone_egress", zero),
+            ("engine.recirculate", zero),
         ] {
             self.set(name, value);
         }
@@ -456,24 +459,38 @@ impl UnicastBuilder<'_> {
         let (zero, most) = (self.constant(0), self.constant(u64::from(u32::MAX)));
         let cuts = self.value(Op::Cmp { cond: Cond::Ne, width: Width::W64 }, &[cuts, zero], Type::I1);
         let length = self.value(Op::Select {}, &[cuts, length, most], Type::I64);
-        let (length_shift, port_shift) =
-            (self.constant(LENGTH_SHIFT as u64), self.constant(PORT_SHIFT as u64));
+        let length_shift = self.constant(LENGTH_SHIFT as u64);
         let length = self.alu(millstream_ir::AluOp::Lsh, length, length_shift);
-        let port = self.alu(millstream_ir::AluOp::Lsh, port, port_shift);
-        let code = self.constant(SENT);
-        let result = self.alu(millstream_ir::AluOp::Or, length, port);
-        let result = self.alu(millstream_ir::AluOp::Or, result, code);
+        let sent = self.with_port(SENT, port);
+        let result = self.alu(millstream_ir::AluOp::Or, length, sent);
         self.finish(result);
         Some(())
     }
 
-    /// Copies the state to memory of the caller.
-    fn hand_over(&mut self) {
+    /// Hands a packet over that is to be cloned or recirculated, and goes on with others.
+    fn hand_over_behind_egress(&mut self, port: Value) -> Option<()> {
+        let handed = self.func.add_block();
+        self.leave_if_any(&["engine.clone_egress", "engine.recirculate"], handed)?;
+        let behind = std::mem::replace(&mut self.block, handed);
+        let result = self.with_port(HANDED_OVER_BEHIND_EGRESS, port);
+        self.hand_over(result);
+        self.block = behind;
+        Some(())
+    }
+
+    /// A result with a port.
+    fn with_port(&mut self, code: u64, port: Value) -> Value {
+        let (shift, code) = (self.constant(PORT_SHIFT as u64), self.constant(code));
+        let port = self.alu(millstream_ir::AluOp::Lsh, port, shift);
+        self.alu(millstream_ir::AluOp::Or, port, code)
+    }
+
+    /// Copies the state to memory of the caller, and ends the function.
+    fn hand_over(&mut self, result: Value) {
         for (offset, size) in pieces(self.pipeline) {
             let value = self.load(self.local, offset, size);
             self.store(self.context, offset, size, value);
         }
-        let result = self.constant(HANDED_OVER);
         self.finish(result);
     }
 }

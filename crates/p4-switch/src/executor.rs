@@ -31,6 +31,8 @@ pub enum UnicastOutcome {
     Unsupported,
     /// Parser and ingress are done, and what follows is not egress for one port.
     BehindIngress,
+    /// Egress for this port is done, and the packet is to be cloned or recirculated.
+    BehindEgress(u64),
     /// The packet was dropped.
     Dropped,
     /// The packet leaves by this port.
@@ -46,14 +48,16 @@ pub trait SwitchExecutor {
     fn run(&mut self, func: Func, state: &mut Vec<u8>, packet: &mut Vec<u8>) -> Result<(), ExecutorError>;
 
     /// Runs parser, ingress and egress of v1model at once on a packet that has just come from a port, as long
-    /// as the packet goes to one port.
+    /// as the packet goes to one port. The packet as it is then is put into `output`, unless it was dropped. The
+    /// state is changed only if the switch has to go on with the packet.
     ///
     /// # Errors
     /// [`ExecutorError::Fault`].
     fn run_unicast(
         &mut self,
-        _state: &mut Vec<u8>,
-        _packet: &mut Vec<u8>,
+        _state: &mut [u8],
+        _packet: &[u8],
+        _output: &mut Vec<u8>,
     ) -> Result<UnicastOutcome, ExecutorError> {
         Ok(UnicastOutcome::Unsupported)
     }
@@ -139,10 +143,11 @@ impl<E: SwitchExecutor + ?Sized> SwitchExecutor for Box<E> {
 
     fn run_unicast(
         &mut self,
-        state: &mut Vec<u8>,
-        packet: &mut Vec<u8>,
+        state: &mut [u8],
+        packet: &[u8],
+        output: &mut Vec<u8>,
     ) -> Result<UnicastOutcome, ExecutorError> {
-        (**self).run_unicast(state, packet)
+        (**self).run_unicast(state, packet, output)
     }
 
     fn batch_size(&self) -> Option<usize> {

@@ -3,7 +3,8 @@
 use millstream_p4_lower::Architecture;
 
 use crate::executor::SwitchExecutor;
-use crate::switch::{SentPacket, Switch, SwitchError, WaitingPacket};
+use crate::state_fields::SwitchField;
+use crate::switch::{SentPacket, Switch, SwitchError};
 
 /// Actions of uBPF and XDP programs that send a packet; in both, 2 passes it to the port that it came from.
 mod output_action {
@@ -17,45 +18,63 @@ mod output_action {
 /// the packet, passes it; the other models drop what the parser rejects.
 pub(crate) fn filter<E: SwitchExecutor>(
     switch: &mut Switch<E>,
-    waiting: WaitingPacket,
-) -> Result<Vec<SentPacket>, SwitchError> {
-    let WaitingPacket { port, mut packet, mut state, .. } = waiting;
-    switch.put(&mut state, "standard_metadata.input_port", port);
-    switch.put(&mut state, "standard_metadata.packet_length", packet.len() as u64);
-    switch.put(&mut state, "standard_metadata.output_action", output_action::PASS);
-    switch.put(&mut state, "input.input_port", port);
+    port: u64,
+    data: &[u8],
+) -> Result<(), SwitchError> {
+    let (mut state, mut packet) = (switch.empty_state(), switch.buffers.copy(data));
+    let inputs = [
+        (SwitchField::FilterInputPort, port),
+        (SwitchField::PacketLength, packet.len() as u64),
+        (SwitchField::FilterOutputAction, output_action::PASS),
+        (SwitchField::XdpInputPort, port),
+    ];
+    switch.put_all(&mut state, &inputs);
     switch.run_stage("filter", &mut state, &mut packet)?;
-    let stops = ["engine.assertion_failed", "engine.deparser_overflow"];
-    if stops.iter().any(|name| switch.get(&state, name) != 0) {
-        return Ok(Vec::new());
+    let target = target(switch, port, &state, &mut packet);
+    switch.buffers.give_back(state);
+    match target {
+        Some(port) => switch.sent.push(SentPacket { port, data: packet }),
+        None => switch.buffers.give_back(packet),
     }
-    if switch.get(&state, "engine.rejected") != 0 {
-        let passes = switch.pipeline().architecture == Architecture::Ubpf;
-        return Ok(passes.then_some(SentPacket { port, data: packet }).into_iter().collect());
+    Ok(())
+}
+
+/// Port by which a packet leaves behind the function, if it does. A clone is sent.
+fn target<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    port: u64,
+    state: &[u8],
+    packet: &mut Vec<u8>,
+) -> Option<u64> {
+    let stops = [SwitchField::AssertionFailed, SwitchField::DeparserOverflow];
+    if stops.iter().any(|field| switch.get(state, *field) != 0) {
+        return None;
     }
-    if switch.get(&state, "engine.truncates") != 0 {
-        packet.truncate(switch.get(&state, "engine.truncated_length") as usize);
+    let architecture = switch.pipeline().architecture;
+    if switch.get(state, SwitchField::Rejected) != 0 {
+        return (architecture == Architecture::Ubpf).then_some(port);
     }
-    let mut sent = Vec::new();
-    let target = match switch.pipeline().architecture {
-        Architecture::Filter => (switch.get(&state, "accept") != 0).then_some(port),
+    if switch.get(state, SwitchField::Truncates) != 0 {
+        packet.truncate(switch.get(state, SwitchField::TruncatedLength) as usize);
+    }
+    match architecture {
+        Architecture::Filter => (switch.get(state, SwitchField::Accept) != 0).then_some(port),
         Architecture::Ubpf => {
-            if switch.get(&state, "standard_metadata.clone") != 0 {
-                let port = switch.get(&state, "standard_metadata.clone_port");
-                sent.push(SentPacket { port, data: packet.clone() });
+            if switch.get(state, SwitchField::FilterClone) != 0 {
+                let port = switch.get(state, SwitchField::FilterClonePort);
+                let data = switch.buffers.copy(packet);
+                switch.sent.push(SentPacket { port, data });
             }
-            match switch.get(&state, "standard_metadata.output_action") {
+            match switch.get(state, SwitchField::FilterOutputAction) {
                 output_action::PASS => Some(port),
-                output_action::UBPF_REDIRECT => Some(switch.get(&state, "standard_metadata.output_port")),
+                output_action::UBPF_REDIRECT => Some(switch.get(state, SwitchField::FilterOutputPort)),
                 _ => None,
             }
         }
-        _ => match switch.get(&state, "output.output_action") {
+        _ => match switch.get(state, SwitchField::XdpOutputAction) {
             output_action::PASS | output_action::XDP_TRANSMIT => Some(port),
-            output_action::XDP_REDIRECT => Some(switch.get(&state, "output.output_port")),
+            output_action::XDP_REDIRECT => Some(switch.get(state, SwitchField::XdpOutputPort)),
             _ => None,
         },
-    };
-    sent.extend(target.map(|port| SentPacket { port, data: packet }));
-    Ok(sent)
+    }
 }

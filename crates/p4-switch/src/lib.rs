@@ -7,11 +7,13 @@
 //!
 //! Architecture Invariant: no I/O, and no knowledge of P4 beyond the program's description.
 
+mod buffers;
 mod entries;
 mod executor;
 mod filters;
 mod portable;
 mod receive;
+mod state_fields;
 pub mod stf;
 mod switch;
 mod trace;

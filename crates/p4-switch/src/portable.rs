@@ -2,7 +2,8 @@
 //! drop and recirculation behind egress. Source: Portable Switch Architecture 1.2, sections 6.2 and 6.5.
 
 use crate::executor::SwitchExecutor;
-use crate::switch::{SentPacket, Switch, SwitchError, WaitingPacket, WaitingQueue};
+use crate::state_fields::SwitchField;
+use crate::switch::{SentPacket, Switch, SwitchError, WaitingPacket};
 
 /// Values of `PSA_PacketPath_t`.
 mod packet_path {
@@ -15,55 +16,52 @@ mod packet_path {
     pub(super) const RECIRCULATED: u64 = 6;
 }
 
-/// Path of a packet that comes from a port.
-pub(crate) const NORMAL_PATH: u64 = packet_path::NORMAL;
 /// Port for recirculation.
 const RECIRCULATION_PORT: u64 = 0xffff_fffa;
 
 /// State of a packet in front of ingress.
-pub(crate) fn ingress_state<E: SwitchExecutor>(switch: &Switch<E>, port: u64, path: u64) -> Vec<u8> {
+fn ingress_state<E: SwitchExecutor>(switch: &mut Switch<E>, port: u64, path: u64) -> Vec<u8> {
     let mut state = switch.empty_state();
-    for (name, value) in [
-        ("ingress_parser_input.ingress_port", port),
-        ("ingress_parser_input.packet_path", path),
-        ("ingress_input.ingress_port", port),
-        ("ingress_input.packet_path", path),
-        ("ingress_input.ingress_timestamp", switch.time / 1000),
-        ("ingress_output.drop", 1),
-    ] {
-        switch.put(&mut state, name, value);
-    }
+    let inputs = [
+        (SwitchField::PsaIngressParserPort, port),
+        (SwitchField::PsaIngressParserPath, path),
+        (SwitchField::PsaIngressPort, port),
+        (SwitchField::PsaIngressPath, path),
+        (SwitchField::PsaIngressTimestamp, switch.time / 1000),
+        (SwitchField::PsaIngressDrop, 1),
+    ];
+    switch.put_all(&mut state, &inputs);
     state
 }
 
 /// State of a packet in front of egress, with metadata of the packet's earlier state.
 fn egress_state<E: SwitchExecutor>(
-    switch: &Switch<E>,
-    port: u64,
+    switch: &mut Switch<E>,
+    (port, replica): (u64, u64),
     path: u64,
     from: &[u8],
     metadata: &str,
 ) -> Vec<u8> {
     let mut state = switch.empty_state();
-    for (name, value) in [
-        ("egress_parser_input.egress_port", port),
-        ("egress_parser_input.packet_path", path),
-        ("egress_input.egress_port", port),
-        ("egress_input.packet_path", path),
-        ("egress_input.class_of_service", switch.get(from, "ingress_output.class_of_service")),
-        ("egress_input.egress_timestamp", switch.time / 1000),
-        ("egress_deparser_input.egress_port", port),
-    ] {
-        switch.put(&mut state, name, value);
-    }
+    let inputs = [
+        (SwitchField::PsaEgressParserPort, port),
+        (SwitchField::PsaEgressParserPath, path),
+        (SwitchField::PsaEgressPort, port),
+        (SwitchField::PsaEgressPath, path),
+        (SwitchField::PsaEgressClass, switch.get(from, SwitchField::PsaIngressClass)),
+        (SwitchField::PsaEgressTimestamp, switch.time / 1000),
+        (SwitchField::PsaEgressDeparserPort, port),
+    ];
+    switch.put_all(&mut state, &inputs);
     copy_metadata(switch, from, &mut state, metadata);
+    switch.put_all(&mut state, &[(SwitchField::PsaEgressInstance, replica)]);
     state
 }
 
 /// Copies all fields of a part of the state.
-fn copy_metadata<E: SwitchExecutor>(switch: &Switch<E>, from: &[u8], to: &mut [u8], name: &str) {
-    let prefix = format!("{name}.");
-    for field in switch.pipeline().state.fields.iter().filter(|field| field.name.starts_with(&prefix)) {
+fn copy_metadata<E: SwitchExecutor>(switch: &Switch<E>, from: &[u8], to: &mut [u8], part: &str) {
+    let is_own = |name: &str| name.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'));
+    for field in switch.pipeline().state.fields.iter().filter(|field| is_own(&field.name)) {
         let range = field.offset as usize..(field.offset + field.bits.div_ceil(8)) as usize;
         if let (Some(from), Some(to)) = (from.get(range.clone()), to.get_mut(range)) {
             to.copy_from_slice(from);
@@ -73,82 +71,112 @@ fn copy_metadata<E: SwitchExecutor>(switch: &Switch<E>, from: &[u8], to: &mut [u
 
 /// Sends copies to egress.
 fn replicate_to_egress<E: SwitchExecutor>(
-    switch: &Switch<E>,
+    switch: &mut Switch<E>,
     targets: &[(u64, u64)],
     (packet, path): (&[u8], u64),
     (from, metadata): (&[u8], &str),
-    queue: &mut WaitingQueue,
 ) {
-    for (port, replica) in targets {
-        let mut state = egress_state(switch, *port, path, from, metadata);
-        switch.put(&mut state, "egress_input.instance", *replica);
-        let packet = packet.to_vec();
-        queue.push_back(WaitingPacket { is_egress: true, port: *port, packet, state });
+    for target in targets {
+        let state = egress_state(switch, *target, path, from, metadata);
+        let packet = switch.buffers.copy(packet);
+        switch.queue.push_back(WaitingPacket { is_egress: true, port: target.0, packet, state });
     }
+}
+
+/// Runs ingress on a packet from a port.
+pub(crate) fn arrive<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    port: u64,
+    data: &[u8],
+) -> Result<(), SwitchError> {
+    let (state, packet) = (ingress_state(switch, port, packet_path::NORMAL), switch.buffers.copy(data));
+    portable_ingress(switch, WaitingPacket { is_egress: false, port, packet, state })
 }
 
 pub(crate) fn portable_ingress<E: SwitchExecutor>(
     switch: &mut Switch<E>,
     waiting: WaitingPacket,
-    queue: &mut WaitingQueue,
 ) -> Result<(), SwitchError> {
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
-    let original = packet.clone();
+    let original = switch.buffers.copy(&packet);
     switch.run_stage("ingress", &mut state, &mut packet)?;
-    if switch.get(&state, "engine.assertion_failed") != 0
-        || switch.get(&state, "engine.deparser_overflow") != 0
-    {
-        return Ok(());
-    }
-    let output = |name: &str| switch.get(&state, name);
-    if output("ingress_output.clone") != 0 {
-        let targets = switch.mirror_targets(output("ingress_output.clone_session_id"));
-        let copy = (&original[..], packet_path::INGRESS_CLONE);
-        replicate_to_egress(switch, &targets, copy, (&state, "clone_i2e_meta"), queue);
-    }
-    if output("ingress_output.drop") != 0 {
-        return Ok(());
-    }
-    if output("ingress_output.resubmit") != 0 {
-        let mut again = ingress_state(switch, port, packet_path::RESUBMITTED);
-        copy_metadata(switch, &state, &mut again, "resubmit_meta");
-        queue.push_back(WaitingPacket { is_egress: false, port, packet: original, state: again });
-        return Ok(());
-    }
-    let group = output("ingress_output.multicast_group");
-    let (targets, path) = match group {
-        0 => (vec![(output("ingress_output.egress_port"), 0)], packet_path::UNICAST),
-        _ => (switch.group_targets(group), packet_path::MULTICAST),
-    };
-    replicate_to_egress(switch, &targets, (&packet, path), (&state, "normal_meta"), queue);
+    behind_ingress(switch, port, (&original, &packet), &state);
+    [original, packet, state].into_iter().for_each(|buffer| switch.buffers.give_back(buffer));
     Ok(())
+}
+
+/// Does the work of the replication engine behind ingress, for the packet as it was in front of ingress and as it is.
+fn behind_ingress<E: SwitchExecutor>(
+    switch: &mut Switch<E>,
+    port: u64,
+    (original, packet): (&[u8], &[u8]),
+    state: &[u8],
+) {
+    if switch.get(state, SwitchField::AssertionFailed) != 0
+        || switch.get(state, SwitchField::DeparserOverflow) != 0
+    {
+        return;
+    }
+    if switch.get(state, SwitchField::PsaIngressClone) != 0 {
+        let targets = switch.mirror_targets(switch.get(state, SwitchField::PsaIngressCloneSession));
+        replicate_to_egress(
+            switch,
+            &targets,
+            (original, packet_path::INGRESS_CLONE),
+            (state, "clone_i2e_meta"),
+        );
+    }
+    if switch.get(state, SwitchField::PsaIngressDrop) != 0 {
+        return;
+    }
+    if switch.get(state, SwitchField::PsaIngressResubmit) != 0 {
+        let mut again = ingress_state(switch, port, packet_path::RESUBMITTED);
+        copy_metadata(switch, state, &mut again, "resubmit_meta");
+        let packet = switch.buffers.copy(original);
+        switch.queue.push_back(WaitingPacket { is_egress: false, port, packet, state: again });
+        return;
+    }
+    match switch.get(state, SwitchField::PsaIngressGroup) {
+        0 => {
+            let target = (switch.get(state, SwitchField::PsaIngressTarget), 0);
+            replicate_to_egress(switch, &[target], (packet, packet_path::UNICAST), (state, "normal_meta"));
+        }
+        group => {
+            let targets = switch.group_targets(group);
+            replicate_to_egress(switch, &targets, (packet, packet_path::MULTICAST), (state, "normal_meta"));
+        }
+    }
 }
 
 pub(crate) fn portable_egress<E: SwitchExecutor>(
     switch: &mut Switch<E>,
     waiting: WaitingPacket,
-    queue: &mut WaitingQueue,
-) -> Result<Option<SentPacket>, SwitchError> {
+) -> Result<(), SwitchError> {
     let WaitingPacket { port, mut packet, mut state, .. } = waiting;
     switch.run_stage("egress", &mut state, &mut packet)?;
-    if switch.get(&state, "engine.assertion_failed") != 0
-        || switch.get(&state, "engine.deparser_overflow") != 0
+    match leaves(switch, &packet, &state) {
+        true if port == RECIRCULATION_PORT => {
+            let mut again = ingress_state(switch, port, packet_path::RECIRCULATED);
+            copy_metadata(switch, &state, &mut again, "recirculate_meta");
+            switch.queue.push_back(WaitingPacket { is_egress: false, port, packet, state: again });
+        }
+        true => switch.sent.push(SentPacket { port, data: packet }),
+        false => switch.buffers.give_back(packet),
+    }
+    switch.buffers.give_back(state);
+    Ok(())
+}
+
+/// Returns true if a packet behind egress is not dropped. A clone is queued.
+fn leaves<E: SwitchExecutor>(switch: &mut Switch<E>, packet: &[u8], state: &[u8]) -> bool {
+    if switch.get(state, SwitchField::AssertionFailed) != 0
+        || switch.get(state, SwitchField::DeparserOverflow) != 0
     {
-        return Ok(None);
+        return false;
     }
-    if switch.get(&state, "egress_output.clone") != 0 {
-        let targets = switch.mirror_targets(switch.get(&state, "egress_output.clone_session_id"));
-        let copy = (&packet[..], packet_path::EGRESS_CLONE);
-        replicate_to_egress(switch, &targets, copy, (&state, "clone_e2e_meta"), queue);
+    if switch.get(state, SwitchField::PsaEgressClone) != 0 {
+        let targets = switch.mirror_targets(switch.get(state, SwitchField::PsaEgressCloneSession));
+        replicate_to_egress(switch, &targets, (packet, packet_path::EGRESS_CLONE), (state, "clone_e2e_meta"));
     }
-    if switch.get(&state, "egress_output.drop") != 0 {
-        return Ok(None);
-    }
-    if port == RECIRCULATION_PORT {
-        let mut again = ingress_state(switch, port, packet_path::RECIRCULATED);
-        copy_metadata(switch, &state, &mut again, "recirculate_meta");
-        queue.push_back(WaitingPacket { is_egress: false, port, packet, state: again });
-        return Ok(None);
-    }
-    Ok(Some(SentPacket { port, data: packet }))
+    switch.get(state, SwitchField::PsaEgressDrop) == 0
 }

@@ -1,14 +1,10 @@
 //! The way of a packet through a switch, from its arrival to all packets that leave because of it.
 
-use std::collections::VecDeque;
-
 use millstream_p4_lower::Architecture;
 
 use crate::executor::SwitchExecutor;
-use crate::portable::NORMAL_PATH;
-use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError, WaitingPacket};
+use crate::switch::{MOST_RUNS, SentPacket, Switch, SwitchError};
 use crate::trace::TraceEvent;
-use crate::v1model::NORMAL_PACKET;
 use crate::{filters, portable, v1model};
 
 /// Nanoseconds between packets, on the switch's clock.
@@ -21,7 +17,8 @@ impl<E: SwitchExecutor> Switch<E> {
     /// [`SwitchError`] if the engine fails, or the packet circulates without end.
     pub fn receive(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
         self.advance_time();
-        self.receive_now(port, data)
+        self.receive_now(port, data)?;
+        Ok(std::mem::take(&mut self.sent))
     }
 
     /// Takes packets that have come at once, each from a port, and gives the packets that leave, for each of them.
@@ -54,7 +51,11 @@ impl<E: SwitchExecutor> Switch<E> {
             return Ok(ran?);
         }
         for (at, (port, data)) in packets.iter().enumerate() {
-            self.receive_now(*port, data)?.iter().for_each(|sent| send(at, sent.port, &sent.data));
+            self.receive_now(*port, data)?;
+            for SentPacket { port, data } in self.sent.drain(..) {
+                send(at, port, &data);
+                self.buffers.give_back(data);
+            }
         }
         Ok(())
     }
@@ -72,39 +73,40 @@ impl<E: SwitchExecutor> Switch<E> {
         self.executor.set_time(self.time);
     }
 
-    fn receive_now(&mut self, port: u64, data: &[u8]) -> Result<Vec<SentPacket>, SwitchError> {
+    /// Takes a packet from a port, and leaves the packets that leave in `sent`.
+    fn receive_now(&mut self, port: u64, data: &[u8]) -> Result<(), SwitchError> {
         self.note(|| TraceEvent::Arrived { port, bytes: data.len() });
+        self.sent.clear();
         if let Some(sent) = self.executor.forward(port, data) {
             self.collect_events();
-            return Ok(sent?);
+            self.sent = sent?;
+            return Ok(());
         }
-        let architecture = self.pipeline().architecture;
-        let state = match architecture {
-            Architecture::V1Model => v1model::fresh_state(self, port, data, NORMAL_PACKET, &[]),
-            Architecture::Psa => portable::ingress_state(self, port, NORMAL_PATH),
-            _ => self.empty_state(),
-        };
-        let first = WaitingPacket { is_egress: false, port, packet: data.to_vec(), state };
-        let mut queue = VecDeque::from([first]);
-        let mut sent = Vec::new();
-        let mut runs = 0;
-        while let Some(next) = queue.pop_front() {
+        self.queue.clear();
+        match self.pipeline().architecture {
+            Architecture::V1Model => v1model::arrive(self, port, data)?,
+            Architecture::Psa => portable::arrive(self, port, data)?,
+            _ => filters::filter(self, port, data)?,
+        }
+        self.collect_events();
+        let mut runs = 1;
+        while let Some(next) = self.queue.pop_front() {
             runs += 1;
             if runs > MOST_RUNS {
                 return Err(SwitchError::Endless);
             }
-            match (architecture, next.is_egress) {
-                (Architecture::V1Model, false) => sent.extend(v1model::ingress(self, next, &mut queue)?),
-                (Architecture::V1Model, true) => sent.extend(v1model::egress(self, next, &mut queue)?),
-                (Architecture::Psa, false) => portable::portable_ingress(self, next, &mut queue)?,
-                (Architecture::Psa, true) => sent.extend(portable::portable_egress(self, next, &mut queue)?),
-                _ => sent.extend(filters::filter(self, next)?),
+            match (self.pipeline().architecture, next.is_egress) {
+                (Architecture::V1Model, false) => v1model::ingress(self, next)?,
+                (Architecture::V1Model, true) => v1model::egress(self, next)?,
+                (_, false) => portable::portable_ingress(self, next)?,
+                (_, true) => portable::portable_egress(self, next)?,
             }
             self.collect_events();
         }
-        sent.iter().for_each(|packet| {
-            self.note(|| TraceEvent::Sent { port: packet.port, bytes: packet.data.len() });
-        });
-        Ok(sent)
+        if let Some(trace) = &mut self.trace {
+            let sent = self.sent.iter();
+            trace.extend(sent.map(|packet| TraceEvent::Sent { port: packet.port, bytes: packet.data.len() }));
+        }
+        Ok(())
     }
 }

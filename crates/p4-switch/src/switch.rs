@@ -6,15 +6,15 @@ use std::sync::Arc;
 use millstream_ir::Func;
 use millstream_p4_lower::{
     ActionChoice, EVENT_DIGEST, EVENT_MESSAGE, EntrySpec, LoweredProgram, ObjectKind, ObjectSpec, Pipeline,
-    SourceLine, StateField, TableSpec,
+    SourceLine, TableSpec,
 };
 
-use num_bigint::BigUint;
-use rustc_hash::FxHashMap;
-
+use crate::buffers::PacketBuffers;
 use crate::entries::{EntryError, entry_key, entry_value, group_value, value_set_key};
 use crate::executor::{ExecutorError, SwitchExecutor};
+use crate::state_fields::{StateFields, SwitchField};
 use crate::trace::TraceEvent;
+use num_bigint::BigUint;
 
 /// Most runs of a pipeline that one packet may cause.
 pub(crate) const MOST_RUNS: usize = 1024;
@@ -93,9 +93,15 @@ pub type SwitchClock = Box<dyn Fn() -> u64 + Send>;
 /// A switch.
 pub struct Switch<E> {
     program: Arc<LoweredProgram>,
-    /// Fields of a packet's state, by name.
-    fields: FxHashMap<String, StateField>,
+    pub(crate) fields: StateFields,
     pub(crate) executor: E,
+    pub(crate) buffers: PacketBuffers,
+    /// A packet's state in which only fields have been set that are set for each packet that arrives.
+    pub(crate) clean_state: Option<Vec<u8>>,
+    /// Packets between two functions because of the one that arrived last.
+    pub(crate) queue: WaitingQueue,
+    /// Packets that have left because of the one that arrived last.
+    pub(crate) sent: Vec<SentPacket>,
     /// Mirror sessions, by number.
     pub mirrors: BTreeMap<u64, MirrorTarget>,
     /// Nodes of multicast groups, by group.
@@ -118,12 +124,15 @@ impl<E: SwitchExecutor> Switch<E> {
     /// # Errors
     /// [`SwitchError`] if the program's entries are not accepted.
     pub fn new(program: Arc<LoweredProgram>, executor: E) -> Result<Switch<E>, SwitchError> {
-        let fields = &program.pipeline.state.fields;
-        let fields = fields.iter().map(|field| (field.name.clone(), field.clone())).collect();
+        let fields = StateFields::new(&program.pipeline.state);
         let mut switch = Switch {
             program: program.clone(),
             fields,
             executor,
+            buffers: PacketBuffers::default(),
+            clean_state: None,
+            queue: VecDeque::new(),
+            sent: Vec::new(),
             mirrors: BTreeMap::new(),
             groups: BTreeMap::new(),
             events: Vec::new(),
@@ -325,8 +334,8 @@ impl<E: SwitchExecutor> Switch<E> {
     }
 
     /// State of a packet with nothing in it.
-    pub(crate) fn empty_state(&self) -> Vec<u8> {
-        vec![0; self.program.pipeline.state.size as usize]
+    pub(crate) fn empty_state(&mut self) -> Vec<u8> {
+        self.buffers.zeros(self.program.pipeline.state.size as usize)
     }
 
     /// Targets of a mirror session: ports, with the replica's number.
@@ -357,30 +366,13 @@ impl<E: SwitchExecutor> Switch<E> {
         }
     }
 
-    pub(crate) fn field(&self, name: &str) -> Option<&StateField> {
-        self.fields.get(name)
-    }
-
     /// Reads a field of up to 64 bits; 0 if there is none.
-    pub(crate) fn get(&self, state: &[u8], name: &str) -> u64 {
-        let Some(field) = self.field(name) else { return 0 };
-        let from = field.offset as usize;
-        let len = (field.bits.div_ceil(8) as usize).min(8);
-        let mut word = [0; 8];
-        if let Some(bytes) = state.get(from..from + len) {
-            word[..len].copy_from_slice(bytes);
-        }
-        u64::from_le_bytes(word)
+    pub(crate) fn get(&self, state: &[u8], field: SwitchField) -> u64 {
+        self.fields.get(state, field)
     }
 
-    /// Writes a field of up to 64 bits, if there is one.
-    pub(crate) fn put(&self, state: &mut [u8], name: &str, value: u64) {
-        let Some(field) = self.field(name) else { return };
-        let from = field.offset as usize;
-        let len = (field.bits.div_ceil(8) as usize).min(8);
-        let value = if field.bits < 64 { value & ((1 << field.bits) - 1) } else { value };
-        if let Some(bytes) = state.get_mut(from..from + len) {
-            bytes.copy_from_slice(&value.to_le_bytes()[..len]);
-        }
+    /// Writes fields of up to 64 bits, as far as the program has them.
+    pub(crate) fn put_all(&self, state: &mut [u8], values: &[(SwitchField, u64)]) {
+        values.iter().for_each(|(field, value)| self.fields.put(state, *field, *value));
     }
 }

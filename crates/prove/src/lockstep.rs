@@ -193,6 +193,11 @@ impl<'a> LockstepWalk<'a> {
         (self.world.terms, self.world.values) = (terms, values);
         self.world.terms.until(self.deadline);
         self.world.terms.allow(MOST_TERMS);
+        // A cut or a join may have lost ranges that the conditions still imply.
+        let states = states.map(|mut state| {
+            state.ranges.assume_literals(&mut self.world.terms, state.path);
+            state
+        });
         let path = states[0].path;
         let sides = self.meet(point, states)?;
         self.world.terms.allow(MOST_TERMS);

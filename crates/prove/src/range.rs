@@ -1,8 +1,9 @@
 //! Ranges of numbers on a path: intervals, from comparisons with constants.
 //!
 //! A chain of comparisons of one number decides later ones, which a compiler then leaves out: a number above
-//! 3, not above 5 and not 4 is 5; if six bits are all zero, so are three of them. Decision diagrams treat
-//! atoms as independent, and would follow a path there that does not exist.
+//! 3, not above 5 and not 4 is 5; if six bits are all zero, so are three of them. The same holds for the difference
+//! of two numbers: a packet with six bytes behind an offset has five. Decision diagrams treat atoms as independent,
+//! and would follow a path there that does not exist.
 //!
 //! Architecture Invariant: whenever a state is reached, its numbers are within its ranges.
 
@@ -13,7 +14,7 @@ use millstream_isa::Cond;
 use millstream_isa::semantics::Pred;
 use rustc_hash::FxHashMap;
 
-use crate::term::{TermId, TermNode, TermPool, facts, mask};
+use crate::term::{TermId, TermNode, TermPool, facts, mask, sum};
 
 /// Disjoint intervals, both ends included, in ascending order.
 type IntervalSet = Vec<(u64, u64)>;
@@ -296,7 +297,7 @@ fn is_flag(terms: &TermPool, t: TermId) -> bool {
 }
 
 /// An atom as comparisons with constants, if it is one: of a number, and, if that is the upper part of
-/// another, of that one, too.
+/// another, of that one, too. A comparison of two numbers is one of their difference.
 fn of_atom(terms: &mut TermPool, atom: TermId) -> Vec<RangeTest> {
     let TermNode::Compare(pred, a, b) = *terms.node(atom) else { return Vec::new() };
     if terms.bits(a) == 0 {
@@ -310,6 +311,10 @@ fn of_atom(terms: &mut TermPool, atom: TermId) -> Vec<RangeTest> {
         (Pred::Ult, Some(k), None) => (Cond::Gt, b, k),
         (Pred::Slt, None, Some(k)) => (Cond::Slt, a, k),
         (Pred::Slt, Some(k), None) => (Cond::Sgt, b, k),
+        (Pred::Ult, None, None) => match sum::order(terms, a, b) {
+            Some(comparison) => comparison,
+            None => return Vec::new(),
+        },
         _ => return Vec::new(),
     };
     let Some(test) = RangeTest::new(terms, cond, number, k) else { return Vec::new() };

@@ -159,6 +159,26 @@ fn ways_that_meet_elsewhere_are_proven_step_by_step() {
 }
 
 #[test]
+fn bytes_of_the_packet_that_an_earlier_check_covers_need_not_be_checked() {
+    let kind = ProgramType::XDP;
+    // Bytes behind an offset that the packet says, and then as many rounds as a field of the context says.
+    let checked = |check: &str, bad: &str| {
+        format!(
+            "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr6 = *(u32 *)(r1 + 12)\nr0 = 0\nr4 = r2\nr4 += 1\n\
+             if r4 > r3 goto out\nr5 = *(u8 *)(r2 + 0)\nr2 += r5\nr4 = r2\nr4 += 6\nif r4 > r3 goto out\n{check}\
+             r0 = *(u8 *)(r2 + 4)\nagain:\nif r6 == 0 goto out\nr0 += 3\nr6 += -1\ngoto again\nout:\nexit\n{bad}"
+        )
+    };
+    let again =
+        |bytes: u32| checked(&format!("r4 = r2\nr4 += {bytes}\nif r4 > r3 goto bad\n"), "bad:\nr0 = 7\nexit");
+    let once = checked("", "");
+    for bytes in [1, 5, 6] {
+        assert!(equivalent(kind, &again(bytes), &once, &by_steps()), "{bytes}");
+    }
+    assert!(!equivalent(kind, &again(7), &once, &by_steps()));
+}
+
+#[test]
 fn what_earlier_comparisons_decide_need_not_be_asked() {
     let kind = ProgramType::XDP;
     let asked = |last: &str| {

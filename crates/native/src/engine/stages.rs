@@ -48,6 +48,8 @@ pub struct StageEngine {
     functions: Vec<Func>,
     code: StageCode,
     maps: EngineMaps,
+    /// Numbers of the maps that are rings.
+    rings: Vec<usize>,
     worker: Box<Worker>,
     memory: StageMemory,
     buffer: Vec<u8>,
@@ -75,7 +77,10 @@ impl StageEngine {
         let timings = generated.timings;
         let worker = Box::new(Worker::new(0, options.seed, layout));
         let functions = functions.to_vec();
-        Ok(StageEngine { functions, code, maps, worker, memory, buffer: Vec::new(), timings })
+        let is_ring =
+            |map: &Option<FixedAddressBox<SeqlockMap>>| map.as_ref().is_some_and(|map| map.is_ring());
+        let rings = maps.iter().enumerate().filter(|(_, map)| is_ring(map)).map(|(at, _)| at).collect();
+        Ok(StageEngine { functions, code, maps, rings, worker, memory, buffer: Vec::new(), timings })
     }
 
     /// Runs a function on a packet and its state; both are changed in place. Returns its result.
@@ -83,25 +88,41 @@ impl StageEngine {
     /// # Errors
     /// [`StageError`]; the packet is then as before.
     pub fn run(&mut self, func: Func, state: &mut [u8], packet: &mut Vec<u8>) -> Result<u64, StageError> {
+        let (result, bytes) = self.run_on(func, state, packet)?;
+        packet.clear();
+        packet.extend_from_slice(bytes);
+        Ok(result)
+    }
+
+    /// Runs a function on a packet and its state, which is changed in place. Returns its result, and the packet as
+    /// the function left it.
+    ///
+    /// # Errors
+    /// [`StageError`].
+    pub fn run_on(
+        &mut self,
+        func: Func,
+        state: &mut [u8],
+        packet: &[u8],
+    ) -> Result<(u64, &[u8]), StageError> {
         let at = self.functions.iter().position(|known| *known == func);
         let at = at.ok_or(StageError::Missing(func))?;
         let StageMemory { state: wanted, headroom } = self.memory;
         if state.len() < wanted {
             return Err(StageError::ShortState { given: state.len(), wanted });
         }
-        self.buffer.clear();
+        // A function writes what it extends a packet by, so that the room in front needs no zeros.
         self.buffer.resize(headroom, 0);
         self.buffer.extend_from_slice(packet);
         let moved = self.code.run(at, &mut self.worker, state, &mut self.buffer, headroom);
-        let (result, range) = moved.ok_or(StageError::Bounds)?;
-        let bytes = self.buffer.get(range).ok_or(StageError::Bounds)?;
-        packet.clear();
-        packet.extend_from_slice(bytes);
         self.worker.stream.records.clear();
-        for map in self.maps.iter_mut().flatten().filter(|map| map.is_ring()) {
-            map.get_mut().quiesce();
+        for ring in &self.rings {
+            if let Some(Some(map)) = self.maps.get_mut(*ring) {
+                map.get_mut().quiesce();
+            }
         }
-        Ok(result)
+        let (result, range) = moved.ok_or(StageError::Bounds)?;
+        Ok((result, self.buffer.get(range).ok_or(StageError::Bounds)?))
     }
 
     fn map(&mut self, map: Map) -> Option<&mut NativeMap> {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_lab::os;
 use millstream_lab::pcap::CaptureReader;
+use serde::Serialize;
 
 use super::packets::{BATCH, PacketMover};
 use super::ports::OpenDevice;
@@ -13,19 +14,33 @@ use super::ports::OpenDevice;
 type HeldPacket = (u64, Vec<u8>);
 
 /// Speed of a switch.
+#[derive(Serialize)]
 pub(super) struct SwitchSpeed {
+    schema: u32,
     /// Packets that were moved.
     packets: u64,
     /// Packets that left.
     sent: u64,
     seconds: f64,
+    /// Millions of packets a second.
+    mpps: f64,
+    /// True if the user ended the measurement before its time was over.
+    interrupted: bool,
+}
+
+impl SwitchSpeed {
+    fn add(&mut self, packets: u64, sent: u64, time: Duration) {
+        self.packets += packets;
+        self.sent += sent;
+        self.seconds += time.as_secs_f64();
+        self.mpps = self.packets as f64 / self.seconds / 1e6;
+    }
 }
 
 impl std::fmt::Display for SwitchSpeed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let rate = self.packets as f64 / self.seconds / 1e6;
-        let (packets, sent, seconds) = (self.packets, self.sent, self.seconds);
-        write!(f, "{packets} packets in {seconds:.3} s, {sent} sent: {rate:.3} million packets a second")
+        let SwitchSpeed { packets, sent, seconds, mpps, .. } = self;
+        write!(f, "{packets} packets in {seconds:.3} s, {sent} sent: {mpps:.3} million packets a second")
     }
 }
 
@@ -54,7 +69,8 @@ impl PacketMover {
         if packets.is_empty() {
             return Err(miette!("--measure needs a capture file with packets: -i PORT@IN.pcap"));
         }
-        let mut speed = SwitchSpeed { packets: 0, sent: 0, seconds: 0.0 };
+        let mut speed =
+            SwitchSpeed { schema: 1, packets: 0, sent: 0, seconds: 0.0, mpps: 0.0, interrupted: false };
         // The first round fills caches.
         for round in 0.. {
             let started = Instant::now();
@@ -62,12 +78,12 @@ impl PacketMover {
             for batch in packets.chunks(BATCH) {
                 sent += self.move_held(batch)?;
             }
-            if round > 0 {
-                speed.packets += packets.len() as u64;
-                speed.sent += sent;
-                speed.seconds += started.elapsed().as_secs_f64();
+            if round == 0 {
+                continue;
             }
-            if round > 0 && (speed.seconds >= time.as_secs_f64() || os::interrupted()) {
+            speed.add(packets.len() as u64, sent, started.elapsed());
+            speed.interrupted = os::interrupted();
+            if speed.interrupted || speed.seconds >= time.as_secs_f64() {
                 break;
             }
         }

@@ -65,6 +65,17 @@ pub(crate) struct StartArgs {
     commands: Option<PathBuf>,
 }
 
+/// Flags about the speed without ports.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SpeedArgs {
+    /// Move the packets of capture files from memory for so many seconds, print the speed, and send nothing
+    #[arg(long, value_name = "SECONDS", requires = "program", conflicts_with_all = ["grpc", "trace"])]
+    measure: Option<f64>,
+    /// Print the speed as JSON
+    #[arg(long, requires = "measure")]
+    json: bool,
+}
+
 /// Flags of `millstream p4 run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct P4RunArgs {
@@ -109,9 +120,8 @@ pub(crate) struct P4RunArgs {
     /// `table=NAME`, `dropped`, or `FIELD=VALUE` with a number, an IPv4 address or an Ethernet address
     #[arg(long, value_name = "CONDITION", requires = "trace")]
     trace_if: Vec<TraceCondition>,
-    /// Move the packets of capture files from memory for so many seconds, print the speed, and send nothing
-    #[arg(long, value_name = "SECONDS", requires = "program", conflicts_with_all = ["grpc", "trace"])]
-    measure: Option<f64>,
+    #[command(flatten)]
+    speed: SpeedArgs,
     /// Execution of the program
     #[arg(long, value_name = "EXECUTION", default_value = "optimized")]
     on: SwitchExecution,
@@ -193,9 +203,13 @@ pub(super) fn run(args: &P4RunArgs) -> Result<ExitCode> {
     if let Some(listener) = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))? {
         metrics::serve(listener, Arc::clone(&mover));
     }
-    if let Some(seconds) = args.measure {
+    if let Some(seconds) = args.speed.measure {
         let time = Duration::try_from_secs_f64(seconds).into_diagnostic().wrap_err("--measure")?;
-        outln!("{}", mover.measure(time)?);
+        let speed = mover.measure(time)?;
+        match args.speed.json {
+            true => outln!("{}", serde_json::to_string_pretty(&speed).into_diagnostic()?),
+            false => outln!("{speed}"),
+        }
         return Ok(Exit::Done.into());
     }
     let moved = move_packets(args, &mover);

@@ -151,3 +151,62 @@ fn conditions_are_settled_by_what_is_known_of_other_slices_as_all_values_that_ar
     }
     assert!(settled[1] * 10 > settled[0] * 9, "{settled:?}");
 }
+
+#[test]
+fn comparisons_of_two_numbers_are_settled_as_all_pairs_that_are_left_agree() {
+    const SMALL: u64 = 12;
+    let mut terms = TermPool::new(1 << 18);
+    let [x, y] = ["x", "y"].map(|name| terms.var(name, Sort::Bits(4)));
+    let pairs: Vec<(u64, u64)> = (0..16).flat_map(|a| (0..16).map(move |b| (a, b))).collect();
+    // Sums of 4 bits overflow, those of 16 bits do not.
+    let mut conditions: Vec<((u32, u64), TermId, Vec<bool>)> = Vec::new();
+    for (bits, factor, first, second) in [
+        (16, 1, 0, 0),
+        (16, 1, 6, 0),
+        (16, 1, 3, 0),
+        (16, 1, 0, 4),
+        (16, 1, 0, 7),
+        (16, 1, SMALL, 1),
+        (16, 2, 0, 0),
+        (16, 2, 5, 0),
+        (16, 2, 0, 5),
+        (4, 1, 3, 0),
+        (4, 1, 0, 3),
+    ] {
+        let side = |terms: &mut TermPool, t: TermId, factor: u64, by: u64| {
+            let t = terms.zero_extend_to(t, bits);
+            let (factor, by) = (terms.constant(bits, factor), terms.constant(bits, by));
+            let product = terms.prim(Prim::Mul, bits, &t, &factor);
+            terms.prim(Prim::Add, bits, &product, &by)
+        };
+        let (a, b) = (side(&mut terms, x, factor, first), side(&mut terms, y, 1, second));
+        let value = |a: u64, b: u64| ((factor * a + first) & mask(bits), (b + second) & mask(bits));
+        let less = terms.compare_terms(Pred::Ult, a, b);
+        let values: Vec<(u64, u64)> = pairs.iter().map(|(a, b)| value(*a, *b)).collect();
+        conditions.push(((bits, factor), less, values.iter().map(|(a, b)| a < b).collect()));
+        let greater = terms.compare_terms(Pred::Ult, b, a);
+        conditions.push(((bits, factor), greater, values.iter().map(|(a, b)| b < a).collect()));
+    }
+    let mut settled = [0, 0];
+    for (kind, first, one) in &conditions {
+        for holds in [true, false] {
+            let first = if holds { *first } else { terms.not(*first) };
+            let mut ranges = ValueRanges::default();
+            ranges.assume_literals(&mut terms, first);
+            for (other, asked, answers) in &conditions {
+                let left: Vec<bool> =
+                    (0..pairs.len()).filter(|v| one[*v] == holds).map(|v| answers[v]).collect();
+                let out = ranges.settle(&mut terms, *asked);
+                if let Some(said) = terms.known(out) {
+                    assert!(left.iter().all(|a| *a == said), "wrongly said to be {said}");
+                }
+                // Of sums that do not overflow and have the same coefficients, the difference is known.
+                let is_known = kind == other && kind.0 == 16;
+                let agreed = is_known && left.iter().all(|a| a == &left[0]) && !left.is_empty();
+                settled[0] += usize::from(agreed);
+                settled[1] += usize::from(agreed && terms.known(out).is_some());
+            }
+        }
+    }
+    assert!(settled[0] > 100 && settled[1] * 10 > settled[0] * 9, "{settled:?}");
+}

@@ -1,5 +1,7 @@
 //! Sums: addition, subtraction, multiplication by constants.
 
+use millstream_isa::Cond;
+
 use super::{TermId, TermNode, TermPool, facts, mask};
 
 /// A sum being put together: terms with coefficients, and a constant.
@@ -103,4 +105,36 @@ pub(crate) fn distance(pool: &mut TermPool, a: TermId, b: TermId) -> Option<u64>
     k = k.wrapping_sub(l);
     let difference = collect(pool, bits, terms, k);
     pool.value(difference)
+}
+
+/// Bound of numbers whose differences never overflow 64 bits.
+const LARGE: u64 = 1 << 62;
+
+/// The unsigned comparison `a < b` as a signed comparison of one number of 64 bits with a constant: of the
+/// difference without its constant part. Comparisons that differ only in constants have the same number. `None` if
+/// the difference may overflow, or is constant.
+pub(crate) fn order(pool: &mut TermPool, a: TermId, b: TermId) -> Option<(Cond, TermId, u64)> {
+    if [a, b].iter().any(|t| facts::possible(pool, *t) >= LARGE) {
+        return None;
+    }
+    let [a, b] = [a, b].map(|t| pool.zero_extend_to(t, 64));
+    let (mut terms, k) = parts(pool, a);
+    let (more, l) = parts(pool, b);
+    let k = k.wrapping_sub(l);
+    if k.cast_signed().unsigned_abs() >= LARGE {
+        return None;
+    }
+    terms.extend(more.into_iter().map(|(t, c)| (t, c.wrapping_neg())));
+    let number = collect(pool, 64, terms, 0);
+    if pool.value(number).is_some() {
+        return None;
+    }
+    match pool.node(number) {
+        // Of a number and its negation, the one whose first coefficient is positive.
+        TermNode::Sum(list, 0) if list[0].1.cast_signed() < 0 => {
+            let terms = list.iter().map(|(t, c)| (*t, c.wrapping_neg())).collect();
+            Some((Cond::Sgt, collect(pool, 64, terms, 0), k))
+        }
+        _ => Some((Cond::Slt, number, k.wrapping_neg())),
+    }
 }
