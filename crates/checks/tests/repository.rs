@@ -1,6 +1,6 @@
 //! Figures of this repository are not above their limits.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use millstream_checks::{FIGURES, FigureLimits, MeasuredFigure, SourceRepository, failure, measure};
@@ -9,10 +9,25 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Returns all figures, measured once.
+/// Size and figures of the repository.
+struct Measurements {
+    rust_files: usize,
+    packages: usize,
+    figures: Vec<MeasuredFigure>,
+}
+
+/// Reads the repository and measures all figures, once.
+fn measurements() -> &'static Measurements {
+    static MEASUREMENTS: OnceLock<Measurements> = OnceLock::new();
+    MEASUREMENTS.get_or_init(|| {
+        let repository = SourceRepository::read(root()).unwrap_or_else(|error| panic!("{error}"));
+        let (rust_files, packages) = (repository.rust_files(), repository.package_count());
+        Measurements { rust_files, packages, figures: measure(&repository) }
+    })
+}
+
 fn figures() -> &'static [MeasuredFigure] {
-    static FIGURES: OnceLock<Vec<MeasuredFigure>> = OnceLock::new();
-    FIGURES.get_or_init(|| measure(&SourceRepository::read(root()).unwrap_or_else(|error| panic!("{error}"))))
+    &measurements().figures
 }
 
 fn limits() -> FigureLimits {
@@ -72,40 +87,62 @@ fn every_figure_is_measured_and_checked() {
 
 #[test]
 fn the_repository_is_read() {
-    let repository = SourceRepository::read(root()).unwrap_or_else(|error| panic!("{error}"));
-    let (files, packages) = (repository.rust_files(), repository.package_count());
-    assert!(files > 500 && packages > 20, "{files} files of {packages} packages");
+    let Measurements { rust_files, packages, .. } = measurements();
+    assert!(*rust_files > 500 && *packages > 20, "{rust_files} files of {packages} packages");
+}
+
+/// Returns the folders of all crates, with their manifests.
+fn crates() -> impl Iterator<Item = (PathBuf, String)> {
+    let crates = std::fs::read_dir(root().join("crates")).expect("the folder of the crates");
+    crates.map(|entry| entry.expect("a folder").path()).filter_map(|folder| {
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+        Some((folder, manifest))
+    })
 }
 
 /// To look for examples in a crate without any takes a second: such a crate says `doctest = false`, and one
 /// with examples does not.
 #[test]
 fn examples_in_documentation_are_run_where_there_are_any() {
-    let crates = std::fs::read_dir(root().join("crates")).expect("the folder of the crates");
-    for folder in crates.map(|entry| entry.expect("a folder").path()) {
-        let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
-        if !folder.join("src/lib.rs").exists() {
-            continue;
-        }
+    for (folder, manifest) in crates().filter(|(folder, _)| folder.join("src/lib.rs").exists()) {
         let skipped = manifest.lines().any(|line| line == "doctest = false");
-        assert_eq!(skipped, !has_examples(&folder.join("src")), "{}: `doctest`", folder.display());
+        assert_eq!(skipped, !any_file(&folder.join("src"), &has_examples), "{}: `doctest`", folder.display());
     }
 }
 
-/// Returns true if a doc comment below this folder has a block of code that rustdoc would run.
-fn has_examples(folder: &Path) -> bool {
+/// Executables are not compiled and linked a second time for unit tests: they have none, and say `test = false`.
+#[test]
+fn executables_are_not_built_for_unit_tests() {
+    for (folder, manifest) in crates().filter(|(folder, _)| folder.join("src/bin").exists()) {
+        assert!(!any_file(&folder.join("src/bin"), &|_, text| has_tests(text)), "{}", folder.display());
+        let sections = manifest.split("[[bin]]").skip(1);
+        let is_skipped = |section: &str| section.lines().any(|line| line == "test = false");
+        assert!(sections.map(is_skipped).eq([true]), "{}: `test` of `[[bin]]`", folder.display());
+    }
+}
+
+fn has_tests(text: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with("#[test]"))
+}
+
+/// Returns true if the path and text of any file below this folder satisfy a condition.
+fn any_file(folder: &Path, condition: &impl Fn(&Path, &str) -> bool) -> bool {
     std::fs::read_dir(folder).expect("a folder").any(|entry| {
         let path = entry.expect("a file").path();
-        if path.is_dir() {
-            return has_examples(&path);
+        match path.is_dir() {
+            true => any_file(&path, condition),
+            false => condition(&path, &std::fs::read_to_string(&path).unwrap_or_default()),
         }
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let comments = text.lines().filter_map(|line| {
-            let line = line.trim_start();
-            line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
-        });
-        let fences: Vec<&str> = comments.filter_map(|line| line.trim().strip_prefix("```")).collect();
-        // Each second fence closes a block.
-        fences.iter().step_by(2).any(|kind| !matches!(*kind, "text" | "ignore"))
     })
+}
+
+/// Returns true if a doc comment of this file has a block of code that rustdoc would run.
+fn has_examples(_: &Path, text: &str) -> bool {
+    let comments = text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
+    });
+    let fences: Vec<&str> = comments.filter_map(|line| line.trim().strip_prefix("```")).collect();
+    // Each second fence closes a block.
+    fences.iter().step_by(2).any(|kind| !matches!(*kind, "text" | "ignore"))
 }

@@ -84,28 +84,32 @@ impl KernelMap {
         let mut cursor = vec![0u8; key_len.max(4)];
         let mut next = cursor.clone();
         let mut started = false;
+        let (mut keys, mut values) = (vec![0; step * key_len], vec![0; step * value_len]);
         loop {
-            let at = out.len;
-            out.keys.resize((at + step) * key_len, 0);
-            out.values.resize((at + step) * value_len, 0);
             let mut attr = MapBatch::zeroed();
             attr.map_fd = self.as_fd().as_raw_fd() as u32;
             attr.in_batch = if started { addr(&cursor) } else { 0 };
             attr.out_batch = addr_mut(&mut next);
-            attr.keys = addr_mut(&mut out.keys[at * key_len..]);
-            attr.values = addr_mut(&mut out.values[at * value_len..]);
+            attr.keys = addr_mut(&mut keys);
+            attr.values = addr_mut(&mut values);
             attr.count = step as u32;
             let result = sys::bpf(sys::MAP_LOOKUP_BATCH, &mut attr);
             match result {
-                Ok(_) | Err(libc::ENOENT) => out.len = at + (attr.count as usize).min(step),
+                Ok(_) | Err(libc::ENOENT) => {
+                    let count = (attr.count as usize).min(step);
+                    out.keys.extend_from_slice(&keys[..count * key_len]);
+                    out.values.extend_from_slice(&values[..count * value_len]);
+                    out.len += count;
+                }
                 // One bucket holds more than was asked for: nothing was given, ask for more.
                 Err(libc::ENOSPC) if step < self.info().max_entries as usize => {
                     step = (step * 2).min(self.info().max_entries as usize);
+                    (keys, values) = (vec![0; step * key_len], vec![0; step * value_len]);
                     continue;
                 }
                 // A concurrent delete confused the walk of a trie; start again.
                 Err(libc::EINTR | libc::EAGAIN) => {
-                    (out.len, started) = (0, false);
+                    (out, started) = (BatchEntries::new(key_len, value_len), false);
                     continue;
                 }
                 Err(errno) => {
@@ -113,8 +117,6 @@ impl KernelMap {
                 }
             }
             if result.is_err() {
-                out.keys.truncate(out.len * key_len);
-                out.values.truncate(out.len * value_len);
                 return Ok(out);
             }
             std::mem::swap(&mut cursor, &mut next);

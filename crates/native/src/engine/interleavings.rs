@@ -1,12 +1,15 @@
 //! One worker looks up while another changes the table, in every order of their steps.
 //!
 //! The tested code is the one that users run: the machine code of a look-up, and the runtime's change. The
-//! processor's trap flag stops after each instruction; a breakpoint at the entry of the code sets it, so that
-//! the engine around it runs at full speed. A change is run once in this way, and all its stores into lock,
-//! index and elements are recorded in order. Then a look-up is run again and again: at each of its
-//! instructions some number of these stores is made, from none to all; when it calls the runtime, which waits
-//! for the lock, the rest is made first. This covers all interleavings with one switch between the two, and a
-//! sample of those with two.
+//! processor's trap flag stops a change after each instruction. A change is run once in this way, and all its
+//! stores into lock, index and elements are recorded in order. Then a look-up is run again and again: at each
+//! of its instructions some number of these stores is made, from none to all; when it calls the runtime, which
+//! waits for the lock, the rest is made first. This covers all interleavings with one switch between the two,
+//! and a sample of those with two.
+//!
+//! A look-up is stopped by breakpoints at the instructions that may be next, the first at its entry: virtual
+//! machines handle them themselves, while each use of the trap flag leaves the guest. The flag is used where
+//! the next instruction is known to the processor only.
 //!
 //! Reordering by the processor itself (stores in its buffer) is not covered: a look-up stores nothing but
 //! marks of use, and the stores of a change become visible in order. Fences in `runtime::sharing` order the
@@ -20,6 +23,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use millstream_interp::MapKind;
 use millstream_ir::{Function, KeyPiece, Linkage, MapDecl, MemFlags, Op, Prov, Size, Type};
 
@@ -63,10 +67,9 @@ struct Stepper {
     words: Words,
     stores: Words,
     code: Range<usize>,
-    /// First instruction of the code that was executed, once known.
-    entry: Option<usize>,
     /// Instructions of code executed so far.
     steps: usize,
+    breakpoints: [Option<Breakpoint>; 2],
 }
 
 /// A breakpoint and the byte that it replaces.
@@ -80,12 +83,8 @@ impl Breakpoint {
     const CODE: u8 = 0xcc;
 
     fn set(address: usize) -> Breakpoint {
-        // SAFETY: the address is that of the engine's code, of which nobody else runs any now.
+        // SAFETY: the address is that of the engine's code, which is writable; nobody else runs any of it now.
         unsafe {
-            let size = libc::sysconf(libc::_SC_PAGESIZE) as usize;
-            let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-            let page = (address & !(size - 1)) as *mut libc::c_void;
-            assert_eq!(libc::mprotect(page, size, access), 0, "{}", io::Error::last_os_error());
             let byte = (address as *const u8).read_volatile();
             (address as *mut u8).write_volatile(Breakpoint::CODE);
             Breakpoint { address, byte }
@@ -93,13 +92,20 @@ impl Breakpoint {
     }
 
     fn clear(&self) {
-        // SAFETY: as in `set`, which made the page writable.
+        // SAFETY: as in `set`.
         unsafe { (self.address as *mut u8).write_volatile(self.byte) }
     }
 }
 
+/// Makes code writable, for breakpoints.
+fn make_writable(code: &Range<usize>) {
+    let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    // SAFETY: the code is the engine's, at the beginning of a mapping; nobody runs it now.
+    let done = unsafe { libc::mprotect(code.start as *mut libc::c_void, code.len(), access) };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+}
+
 static STEPPER: AtomicPtr<Stepper> = AtomicPtr::new(null_mut());
-static BREAKPOINT: AtomicPtr<Breakpoint> = AtomicPtr::new(null_mut());
 /// Serializes the use of the signal and of the fixed addresses.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -133,7 +139,6 @@ impl Stepper {
             }
             Doing::Replaying { switches, made } => {
                 if self.code.contains(&next) {
-                    self.entry.get_or_insert(next);
                     self.steps += 1;
                     for (at, to) in *switches {
                         if at == self.steps {
@@ -143,12 +148,38 @@ impl Stepper {
                     }
                     return true;
                 }
-                if self.steps > 0 {
-                    Stepper::make(&self.stores[*made..]);
-                }
-                self.steps == 0
+                Stepper::make(&self.stores[*made..]);
+                false
             }
         }
+    }
+
+    fn clear_breakpoints(&mut self) {
+        self.breakpoints.iter_mut().filter_map(Option::take).for_each(|breakpoint| breakpoint.clear());
+    }
+
+    /// Sets breakpoints at all instructions that may follow one; returns false if they are not known.
+    fn stop_after(&mut self, at: usize) -> bool {
+        if !self.code.contains(&at) {
+            return false;
+        }
+        // SAFETY: the code is alive, and no breakpoint is in it.
+        let code = unsafe { std::slice::from_raw_parts(at as *const u8, self.code.end - at) };
+        let instruction = Decoder::with_ip(64, code, at as u64, DecoderOptions::NONE).decode();
+        let (next, target) = (instruction.next_ip() as usize, instruction.near_branch_target() as usize);
+        let follow = match instruction.flow_control() {
+            FlowControl::Next => [next, next],
+            FlowControl::ConditionalBranch => [next, target],
+            FlowControl::UnconditionalBranch => [target, target],
+            _ => return false,
+        };
+        let is_usable = |to: &usize| *to != at && self.code.contains(to);
+        if instruction.has_rep_prefix() || instruction.has_repne_prefix() || !follow.iter().all(is_usable) {
+            return false;
+        }
+        let [first, second] = follow;
+        self.breakpoints = [Some(Breakpoint::set(first)), (first != second).then(|| Breakpoint::set(second))];
+        true
     }
 }
 
@@ -159,39 +190,37 @@ extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
         let context = &mut *context.cast::<libc::ucontext_t>();
         (&mut *STEPPER.load(Ordering::Relaxed), &mut context.uc_mcontext.gregs)
     };
-    // SAFETY: whoever set the breakpoint keeps it until the code has run.
-    if let Some(breakpoint) = unsafe { BREAKPOINT.load(Ordering::Relaxed).as_ref() }
-        && registers[libc::REG_RIP as usize] as usize == breakpoint.address + 1
-    {
-        breakpoint.clear();
-        registers[libc::REG_RIP as usize] -= 1;
-        registers[libc::REG_EFL as usize] |= TRAP;
+    let rip = &mut registers[libc::REG_RIP as usize];
+    let is_breakpoint =
+        stepper.breakpoints.iter().flatten().any(|breakpoint| *rip as usize == breakpoint.address + 1);
+    if is_breakpoint {
+        *rip -= 1;
     }
-    if !stepper.step(registers[libc::REG_RIP as usize] as usize) {
+    stepper.clear_breakpoints();
+    let next = *rip as usize;
+    if !stepper.step(next) || stepper.stop_after(next) {
         registers[libc::REG_EFL as usize] &= !TRAP;
+    } else if is_breakpoint {
+        // Behind the flag's own trap it is still set, unless that instruction has cleared it.
+        registers[libc::REG_EFL as usize] |= TRAP;
     }
 }
 
-/// Runs a closure step by step.
+/// Runs a closure step by step: from its first instruction on, or from the first breakpoint.
 fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
     STEPPER.store(stepper, Ordering::Relaxed);
-    let mut breakpoint = stepper.entry.map(Breakpoint::set);
-    BREAKPOINT.store(breakpoint.as_mut().map_or(null_mut(), |b| b), Ordering::Relaxed);
     // SAFETY: the handler accesses only the stepper; the flag is cleared below.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = trapped as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         assert_eq!(libc::sigaction(libc::SIGTRAP, &action, null_mut()), 0);
-        if breakpoint.is_none() {
+        if stepper.breakpoints[0].is_none() {
             asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
         }
     }
     act();
-    BREAKPOINT.store(null_mut(), Ordering::Relaxed);
-    if let Some(breakpoint) = breakpoint {
-        breakpoint.clear();
-    }
+    stepper.clear_breakpoints();
     // SAFETY: as above.
     unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
 }
@@ -200,6 +229,8 @@ fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
 struct Table {
     engine: NativeEngine,
     code: Range<usize>,
+    /// Address of the first instruction of the program.
+    entry: usize,
     layout: HashLayout,
     entries: u32,
 }
@@ -235,12 +266,14 @@ impl Table {
         let options = NativeOptions { workers: 2, passes: false, tables, ..NativeOptions::default() };
         let image = NativeEngine::build_module(module, func, &options).expect("compiled");
         let mut engine = NativeEngine::of_image(&image).expect("loaded");
-        let base = engine.program.address() - image.places[0] as usize;
+        let entry = engine.program.address();
+        let base = entry - image.places[0] as usize;
         let code = base..base + image.code().len();
+        make_writable(&code);
         let Some(InlineLookup::Hash(layout)) = engine.map("table").expect("there").inline() else {
             panic!("a hash")
         };
-        Table { engine, code, layout, entries }
+        Table { engine, code, entry, layout, entries }
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut NativeMap) -> R) -> R {
@@ -279,8 +312,8 @@ impl Table {
             // The handler must not allocate.
             stores: Vec::with_capacity(1 << 12),
             code: 0..0,
-            entry: None,
             steps: 0,
+            breakpoints: [None, None],
         };
         self.engine.epochs.begin(READER);
         stepped(&mut stepper, || self.with(change));
@@ -323,7 +356,7 @@ impl Table {
         let mut batch = PacketBatch::new(1).expect("memory");
         let mut frame = key.to_le_bytes().to_vec();
         frame.resize(FOUND + 8, 0);
-        let (mut found, mut entry) = (Vec::new(), None);
+        let mut found = Vec::new();
         let mut run = |switches: [(usize, usize); 2], made: usize| {
             Stepper::make(before);
             Stepper::make(&stores[..made]);
@@ -334,11 +367,10 @@ impl Table {
                 words: Vec::new(),
                 stores: stores.to_vec(),
                 code: self.code.clone(),
-                entry,
                 steps: 0,
+                breakpoints: [Some(Breakpoint::set(self.entry)), None],
             };
             stepped(&mut stepper, || self.engine.run_by(&mut lane, &mut batch));
-            entry = stepper.entry;
             let word = || u64::from_le_bytes(batch.bytes(0)[FOUND..].try_into().expect("eight bytes"));
             let value = (batch.verdict(0) == 2).then(word);
             if !found.contains(&value) {
@@ -349,6 +381,7 @@ impl Table {
         let all = stores.len();
         // The states before and after the change.
         let (steps, mut ways) = (run([(0, 0); 2], 0).max(run([(0, 0); 2], all)), 2);
+        assert_ne!(steps, 0, "the code runs from its first instruction on");
         for at in 1..=steps {
             for to in 1..=all {
                 run([(at, to), (0, 0)], 0);

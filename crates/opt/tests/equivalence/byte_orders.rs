@@ -3,13 +3,15 @@
 //!
 //! Tables are given in little-endian order, and exchanged by the types of their maps.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use millstream_btf::{Btf, TypeId, TypeKind};
-use millstream_interp::{MachineState, MapId};
+use millstream_interp::{MachineState, MapContents, MapId};
 use millstream_isa::ByteOrder;
-use millstream_object::Object;
+use millstream_object::{Object, ObjectMap};
 use millstream_opt::{OptimizeOptions, ValidationResult, optimize, validate};
 use millstream_programs::{BALANCER, DataPlaneProgram, FIREWALL, MapEntry, NAT, ROUTER, SWITCH};
 use millstream_prove::ProofLimits;
@@ -41,68 +43,100 @@ fn big_endian(name: &str) -> Object {
     Object::parse(name, &data).expect("an object")
 }
 
-/// Exchanges the bytes of all numbers of a value that are of the machine's order.
-fn exchange(btf: &Btf, id: TypeId, bytes: &mut [u8]) {
+/// Places of all numbers of a type that are of the machine's order.
+fn numbers(btf: &Btf, id: TypeId, start: usize, places: &mut Vec<Range<usize>>) {
     if matches!(btf.name(id), "__be16" | "__be32" | "__be64") {
         return;
     }
+    let size = |id: TypeId| btf.size_of(id).expect("a size") as usize;
     match btf.ty(id).expect("a type").kind {
-        TypeKind::Int(_) | TypeKind::Enum(_) => bytes.reverse(),
-        TypeKind::Typedef(to) | TypeKind::Const(to) | TypeKind::Volatile(to) => exchange(btf, to, bytes),
+        // All fields of a union are numbers of its size.
+        TypeKind::Int(_) | TypeKind::Enum(_) | TypeKind::Union(_) => places.push(start..start + size(id)),
+        TypeKind::Typedef(to) | TypeKind::Const(to) | TypeKind::Volatile(to) => {
+            numbers(btf, to, start, places)
+        }
         TypeKind::Array(array) => {
-            let size = btf.size_of(array.element).expect("a size") as usize;
-            bytes.chunks_mut(size).for_each(|part| exchange(btf, array.element, part));
+            let element = size(array.element);
+            (0..array.len as usize).for_each(|i| numbers(btf, array.element, start + i * element, places));
         }
         TypeKind::Struct(fields) => {
             for member in fields.members {
-                let start = member.bit_offset as usize / 8;
-                let size = btf.size_of(member.ty).expect("a size") as usize;
-                exchange(btf, member.ty, &mut bytes[start..start + size]);
+                numbers(btf, member.ty, start + member.bit_offset as usize / 8, places);
             }
         }
-        // All of them are numbers of its size.
-        TypeKind::Union(_) => bytes.reverse(),
         kind => panic!("a table with a {kind:?}"),
     }
 }
 
-/// An entry of a map in the other byte order.
-fn exchanged(object: &Object, entry: &MapEntry) -> MapEntry {
-    let map = object.maps.iter().find(|m| m.name == entry.map).expect("the object's map");
-    let mut other = entry.clone();
-    let parts = [(&mut other.key, map.spec.key_type), (&mut other.value, map.spec.value_type)];
-    for (bytes, ty) in parts {
+/// Keys or values of a map, for a machine of the other byte order.
+struct ByteExchange {
+    size: usize,
+    numbers: Vec<Range<usize>>,
+}
+
+impl ByteExchange {
+    fn new(object: &Object, ty: Option<TypeId>, size: u32) -> ByteExchange {
+        let (mut numbers, size) = (Vec::new(), size as usize);
         match (&object.btf, ty) {
-            (Some(btf), Some(ty)) => {
-                let size = btf.size_of(ty).expect("a size") as usize;
-                bytes.chunks_mut(size).for_each(|copy| exchange(btf, ty, copy));
-            }
+            (Some(btf), Some(ty)) => self::numbers(btf, ty, 0, &mut numbers),
             // Maps of interfaces have no types, and numbers alone.
-            _ => bytes.chunks_mut(4).for_each(<[u8]>::reverse),
+            _ => numbers.extend((0..size).step_by(4).map(|at| at..at + 4)),
+        }
+        ByteExchange { size, numbers }
+    }
+
+    /// Those of the map's keys and values.
+    fn of_map(object: &Object, map: &ObjectMap) -> [ByteExchange; 2] {
+        let spec = &map.spec;
+        [(spec.key_type, spec.key_size), (spec.value_type, spec.value_size)]
+            .map(|(ty, size)| ByteExchange::new(object, ty, size))
+    }
+
+    /// Exchanges the bytes of all numbers of one key, or of a value for each processor.
+    fn apply(&self, bytes: &mut [u8]) {
+        for copy in bytes.chunks_mut(self.size.next_multiple_of(8)) {
+            self.numbers.iter().for_each(|place| copy[place.clone()].reverse());
         }
     }
-    other
 }
 
+/// Entries of maps in the other byte order.
 fn all_exchanged(object: &Object, entries: &[MapEntry]) -> Vec<MapEntry> {
-    entries.iter().map(|entry| exchanged(object, entry)).collect()
+    let maps: HashMap<_, _> =
+        object.maps.iter().map(|map| (map.name.as_str(), ByteExchange::of_map(object, map))).collect();
+    let mut others = entries.to_vec();
+    for other in &mut others {
+        let [keys, values] = &maps[other.map];
+        keys.apply(&mut other.key);
+        values.apply(&mut other.value);
+    }
+    others
 }
 
-/// All entries of all tables in little-endian order, by key.
-fn contents(object: &Object, machine: &mut MachineState) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+/// Contents of all tables in little-endian order, with their names.
+fn contents<'a>(object: &'a Object, machine: &mut MachineState) -> Vec<(&'a str, MapContents)> {
     let mut all = Vec::new();
     for (at, map) in object.maps.iter().enumerate().filter(|(_, m)| !m.origin.is_global()) {
-        let name: &'static str = map.name.clone().leak();
-        for (key, value) in machine.maps.entries(MapId(at as u32)) {
-            let entry = MapEntry { map: name, key, value };
-            let MapEntry { key, value, .. } = match object.byte_order() {
-                ByteOrder::Little => entry,
-                ByteOrder::Big => exchanged(object, &entry),
-            };
-            all.push((name, key, value));
+        let mut contents = machine.maps.contents(MapId(at as u32));
+        if object.byte_order() == ByteOrder::Big {
+            let [keys, values] = ByteExchange::of_map(object, map);
+            match &mut contents {
+                MapContents::Values { bytes, order, .. } => {
+                    values.apply(bytes);
+                    *order = ByteOrder::Little;
+                }
+                MapContents::Entries(entries) => {
+                    for (key, value) in entries.iter_mut() {
+                        keys.apply(key);
+                        values.apply(value);
+                    }
+                    entries.sort();
+                }
+            }
         }
+        all.push((map.name.as_str(), contents));
     }
-    all.sort();
+    all.sort_by_key(|(name, _)| *name);
     all
 }
 
@@ -161,8 +195,11 @@ fn check(program: &DataPlaneProgram, compared: ComparedPrograms, state: fn(&mut 
         }
         let [first, others @ ..] = [0, 1, 2].map(|n: usize| contents(objects[n], &mut machines[n]));
         for other in others {
-            let difference = first.iter().zip(&other).find(|(a, b)| a != b);
-            assert_eq!((difference, first.len()), (None, other.len()), "{}", program.name);
+            assert_eq!(first.len(), other.len(), "{}", program.name);
+            for ((name, contents), (other_name, other)) in first.iter().zip(&other) {
+                let difference = (contents != other).then(|| contents.difference(other));
+                assert_eq!((*name, difference), (*other_name, None), "{}", program.name);
+            }
         }
     }
 }
