@@ -49,6 +49,16 @@ fn case(number: u64, leaves: &[Leaf], files: &Files) -> Case {
         .unwrap()
 }
 
+/// As when a process starts: commands that only print leave another action behind, and the next one may have
+/// solvers that end before it has written all to them.
+fn ignore_sigpipe() {
+    // SAFETY: no handler is installed.
+    #[expect(unsafe_code)]
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+}
+
 /// Does a worker's runs if this process is one.
 pub(crate) fn work(leaves: &[Leaf]) -> bool {
     let Ok(spec) = std::env::var(WORKER) else { return false };
@@ -71,6 +81,7 @@ pub(crate) fn work(leaves: &[Leaf]) -> bool {
             files = Files::new(&name);
         }
         std::env::set_current_dir(files.folder()).unwrap();
+        ignore_sigpipe();
         let arguments: Vec<OsString> = case(number, leaves, &files).arguments();
         let text = format!("{number}: {arguments:?}");
         fs::write(&at, &text).unwrap();
