@@ -16,7 +16,7 @@ use crate::frames::MOST_PAYLOAD;
 use crate::hook::KernelHook;
 use crate::lookups::expand_lookups;
 use crate::memory::{PacketMemory, state_parameter};
-use crate::refusals::check_constructs;
+use crate::refusals::{check_constructs, check_loops};
 use crate::tuple_search::{ENTRY_PREFIX, MASK_BYTES, MOST_MASKS, TupleMaps};
 
 /// Most states that a parser with loops enters: the verifier follows each of them.
@@ -178,6 +178,7 @@ fn finish(
         let func = &mut module.funcs[stage];
         check_packet(func);
         bound_offsets(func, memory.mask());
+        check_loops(pipeline, func)?;
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ mod executor;
 mod frames;
 mod hook;
 mod lookups;
+mod loop_effort;
 mod map_types;
 mod memory;
 mod refusals;
