@@ -9,6 +9,7 @@ Parts, each with a file p4-PART.json and a plot p4-PART.svg in DIRECTORY (bench/
     figure-4   five applications: one packet at once, batches, batches with sub-batches and prefetching
     figure-5   L2 forwarding by B, for several sizes of its tables; b = 1 and b = B
     figure-6   L2 forwarding by b, for several sizes of its tables; B = 128
+    figure-7   four applications beside loops written by hand (bench/p4_peers.c): in the order of G-Opt, and with DPDK's tables
     figure-8   packets per second by the number of workers
     latency    section 3.8: latency by offered load, one packet at once and in batches
     trie       section 4: 20,000 prefixes of 48 bits in a multibit trie and in a compressed one
@@ -40,6 +41,7 @@ import record
 from axes import COLOURS, HEIGHT, BOTTOM, LEFT, WIDTH, Picture, bars
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "programs/p4"
+PEERS = pathlib.Path(__file__).resolve().parent / "p4_peers.c"
 # Schedules: what the paper's vanilla compiler does, batching alone, and both (section 3.2).
 ONE = "batch=1,pattern=packets,headers=0,fetch=nothing,trials=off"
 USUAL_BATCH = 32
@@ -66,6 +68,12 @@ def grouped(batch, sub_batch):
 # It has no number where there is None.
 PAPER_GAINS = {"l2": (20, 48), "ipv4": (None, 55), "ipv6": (None, 57), "ndn": (20, 46), "l2_crypto": (None, None)}
 BARS = {"l2": 1.48, "ipv4": 1.55, "ipv6": 1.57, "ndn": 1.46}
+# Gains over G-Opt (section 3.6), and over DPDK's code written by hand (Figure 7), with the project's bars.
+PAPER_PEERS = {
+    "switching": {"l2": (1.20, 1.20), "ipv4": (1.15, 1.15), "ipv6": (1.17, 1.17), "ndn": (1.59, 1.60)},
+    "dpdk": {"ipv4": (0.96, 1.05), "ipv6": (1.20, 1.20)},
+}
+PEER_NAMES = {"plain": "one packet after the other", "switching": "G-Opt's order", "dpdk": "DPDK's tables"}
 # Section 3.7: where four ports saturate; section 4: the gain of a compressed trie, and the accesses that it saves.
 PAPER_PORTS_MPPS = 44
 PAPER_TRIE = {"gain": 1.16, "accesses": 1.25}
@@ -99,8 +107,37 @@ class Bench:
         words += [f"ENTRIES={size}", "--entries", entries, "--flows", self.args.flows]
         return words + (["--packet", self.packet] if application == "ndn" else [])
 
+    def prefixes(self, application, entries):
+        """A file of prefixes: those of the routes, or random ones of /48 to /64 (IPv6) and of /8 to /24."""
+        if application == "ipv4" and self.routes:
+            return self.routes
+        path = self.folder / f"prefixes-{application}-{entries}"
+        if not path.exists():
+            rng = random.Random(entries)
+            groups = lambda: ":".join(f"{rng.randrange(1 << 16):x}" for _ in range(4))
+            bytes4 = lambda: ".".join(str(rng.randrange(1, 224)) for _ in range(4))
+            make = {"ipv6": lambda: f"{groups()}::/{rng.randint(48, 64)}", "ipv4": lambda: f"{bytes4()}/{rng.choice((16, 20, 22, 24, 24, 24))}"}[application]
+            path.write_text("".join(f"{make()}\n" for _ in range(entries)))
+        return path
+
+    def peers(self):
+        """The program of loops written by hand, and its forms: with DPDK's tables if its libraries are here."""
+        path = self.folder / "peers"
+        compiler = os.environ.get("CC", "cc")
+        command = [compiler, "-O3", "-march=native", "-o", path, PEERS]
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "libdpdk"], capture_output=True, text=True)
+        if flags.returncode == 0:
+            with_dpdk = subprocess.run([*command[:1], "-DWITH_DPDK", *command[1:], *flags.stdout.split()])
+            if with_dpdk.returncode == 0:
+                return path, ["plain", "switching", "dpdk"]
+        subprocess.run(command, check=True)
+        return path, ["plain", "switching"]
+
     def run(self, *words):
-        command = [str(word) for word in (self.args.millstream, *words)]
+        return self.run_command(self.args.millstream, *words)
+
+    def run_command(self, *words):
+        command = [str(word) for word in words]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode not in (0, 3):
             sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
@@ -108,13 +145,20 @@ class Bench:
 
     def schedules(self, application, entries, schedules):
         """Rows of schedules, the first of which is the base of gains."""
+        found = self.schedules_of(self.subject(application, entries), schedules)
+        base = found["rows"][0]["ns_rounds"]
+        rows = [{**row, **gain(base, row["ns_rounds"])} for row in found["rows"]]
+        for row in rows:
+            del row["ns_rounds"]
+        return dict(packets=found["packets"], rows=rows)
+
+    def schedules_of(self, subject, schedules):
+        """Rows of schedules, with the times of their rounds."""
         first, *others = schedules
         words = ["--parts", "schedules", "--schedule", first, "--schedules", ";".join(others), "--json"]
-        found = self.run("bench-user", *self.subject(application, entries), *words, "--seconds", self.args.seconds, "--rounds", self.args.rounds)
-        rows = found["by_schedule"]
-        base = rows[0]["ns_rounds"]
-        keep = lambda schedule, row: dict(schedule=schedule, ns=row["ns_per_packet"], ns_min=row["ns_min"], mpps=1e3 / row["ns_per_packet"], sent=row["sent"] / max(row["received"], 1), **gain(base, row["ns_rounds"]))
-        return dict(packets=found["packets"], rows=[keep(schedule, row) for schedule, row in zip(schedules, rows)])
+        found = self.run("bench-user", *subject, *words, "--seconds", self.args.seconds, "--rounds", self.args.rounds)
+        keep = lambda schedule, row: dict(schedule=schedule, ns=row["ns_per_packet"], ns_min=row["ns_min"], mpps=1e3 / row["ns_per_packet"], sent=row["sent"] / max(row["received"], 1), ns_rounds=row["ns_rounds"])
+        return dict(packets=found["packets"], rows=[keep(schedule, row) for schedule, row in zip(schedules, found["by_schedule"])])
 
 
 def gain(base, other):
@@ -177,6 +221,49 @@ def figure_6(bench, points):
             rows.append(dict(entries=int(entries), batch=128, sub_batch=b, **row))
             lines.setdefault(f"{int(entries):,}", []).append((b, row["mpps"]))
     return rows, curves("Figure 6: L2 forwarding by b, for tables of so many entries; B = 128", "b", lines)
+
+
+def figure_7(bench, points):
+    """Section 3.6: beside loops written by hand, with the same packets, entries and look-ups."""
+    program, forms = bench.peers()
+    sizes = {"l2": 1 << (24 if bench.args.full else 20), "ipv4": 512_621, "ipv6": 200_000, "ndn": 10_000_000 if bench.args.full else 1 << 20}
+
+    def measure(application, entries):
+        entries = min(entries, bench.args.largest)
+        is_prefixes = application in ("ipv4", "ipv6")
+        path = bench.prefixes(application, entries) if is_prefixes else None
+        subject = bench.subject(application, entries)
+        if is_prefixes:
+            subject = [PROGRAMS / f"{application}.p4", f"ENTRIES={max(entries, 1 << 20)}", "--entries", f"routes={path}", "--flows", bench.args.flows]
+        ours = bench.schedules_of(subject, [ONE, whole(USUAL_BATCH), "batch=64", "batch=128,pattern=pipelined-groups,sub-batch=4,headers=0,from=256,trials=off"])
+        rows = []
+        for form in forms:
+            if form == "dpdk" and not is_prefixes:
+                continue
+            for batch in (USUAL_BATCH,) if form != "switching" else (8, 16, 32):
+                words = [program, application, form, batch, entries, bench.args.flows, bench.args.seconds / bench.args.rounds, bench.args.rounds]
+                found = bench.run_command(*words, *([path] if path else []))
+                rows.append(dict(form=form, batch=batch, ns=statistics.median(found["ns_rounds"]), **found))
+        return dict(ours=ours, rows=rows)
+
+    for application, entries in sizes.items():
+        points(application, lambda: measure(application, entries))
+    rows, groups = [], []
+    for application, found in points.known():
+        ours = min(found["ours"]["rows"], key=lambda row: row["ns"])
+        pairs = []
+        for form, name in PEER_NAMES.items():
+            of_form = [row for row in found["rows"] if row["form"] == form]
+            if not of_form:
+                pairs.append((None, None))
+                continue
+            peer = min(of_form, key=lambda row: row["ns"])
+            paper, bar = PAPER_PEERS.get(form, {}).get(application, (None, None))
+            compared = gain(peer["ns_rounds"], ours["ns_rounds"])
+            rows.append(dict(application=application, peer=name, batch=peer["batch"], peer_ns=peer["ns"], peer_sent=peer["sent"], schedule=ours["schedule"], ns=ours["ns"], sent=ours["sent"], paper_gain=paper, bar=bar, **compared))
+            pairs.append((compared["gain"], paper))
+        groups.append((application, pairs))
+    return rows, bars("Figure 7: P4 programs beside loops written by hand", "packets per second, over the loop's", groups, list(PEER_NAMES.values()))
 
 
 def figure_8(bench, points):
@@ -316,7 +403,7 @@ class Points:
         return self.figures["points"].items()
 
 
-PARTS = {"figure-4": figure_4, "figure-5": figure_5, "figure-6": figure_6, "figure-8": figure_8, "latency": latency, "trie": trie, "model": model}
+PARTS = {"figure-4": figure_4, "figure-5": figure_5, "figure-6": figure_6, "figure-7": figure_7, "figure-8": figure_8, "latency": latency, "trie": trie, "model": model}
 
 
 def main():

@@ -4,7 +4,9 @@
 //! facts that the verifier has forgotten: they went through memory, or concern a sum. So:
 //!
 //! - a loop that copies a number of bytes that is not known gets a mask on that number ([`bound_loops`]);
-//! - an offset into the packet's memory that is not known gets a mask ([`bound_offsets`]);
+//! - an offset into the packet's memory that is not known gets a mask ([`bound_offsets`]), and several of them get
+//!   one mask for their sum: the memory has room for one mask behind what is used;
+//! - a comparison of a loop's counter has the counter on the right ([`compare_counters`]);
 //! - an offset into the packet gets a mask, and a load that no check covers gets one ([`check_packet`]).
 //!
 //! The masks keep all values that can occur.
@@ -42,15 +44,47 @@ pub(crate) fn bound_loops(func: &mut Function, most: u32) {
     }
 }
 
-/// Masks an argument of an instruction.
-fn mask_argument(func: &mut Function, (block, inst): (Block, Inst), argument: usize, mask: i64) {
-    let Some(at) = func.blocks[block].insts.iter().position(|i| *i == inst) else { return };
+/// Masks an argument of an instruction; returns the masked value.
+fn mask_argument(
+    func: &mut Function,
+    (block, inst): (Block, Inst),
+    argument: usize,
+    mask: i64,
+) -> Option<Value> {
+    let at = func.blocks[block].insts.iter().position(|i| *i == inst)?;
     let (value, line) = (func.insts[inst].args[argument], func.insts[inst].loc);
     let mut cursor = func.at(block, at);
     cursor.loc = line;
     let mask = cursor.iconst(mask);
     let masked = cursor.value(Op::Alu { op: AluOp::And, width: Width::W64 }, [value, mask], Type::I64);
     func.insts[inst].args[argument] = masked;
+    Some(masked)
+}
+
+/// Puts the counter of a loop on the right of its comparison with a bound that is not known. The counter is a constant
+/// for the verifier, and Linux 6.1 decides comparisons by a constant on that side only.
+pub(crate) fn compare_counters(func: &mut Function) {
+    for block in func.layout.clone() {
+        let Some(term) = func.terminator(block) else { continue };
+        let data = &func.insts[term];
+        let Op::Branch { cond, width } = data.op else { continue };
+        if is_counter(func, data.args[0]) && func.as_const(data.args[1]).is_none() {
+            let data = &mut func.insts[term];
+            data.args.swap(0, 1);
+            data.op = Op::Branch { cond: cond.swapped(), width };
+        }
+    }
+}
+
+/// Tells if a value is a block's parameter, or a constant away from one.
+fn is_counter(func: &Function, value: Value) -> bool {
+    match func.defs[value] {
+        ValueDef::Param(block, _) => block != func.entry(),
+        ValueDef::Inst(_) => {
+            let (base, _) = decomposed(func, value);
+            base != value && matches!(func.defs[base], ValueDef::Param(block, _) if block != func.entry())
+        }
+    }
 }
 
 /// Memory that a pointer leads to.
@@ -121,9 +155,68 @@ impl PointerRoots {
     }
 }
 
+/// Parts of an address in the packet's memory.
+#[derive(Default)]
+struct MemoryAddress {
+    /// Offsets that are not known, without masks.
+    offsets: Vec<Value>,
+    /// Bytes of the known ones.
+    bytes: i64,
+}
+
+impl MemoryAddress {
+    /// Parts of a sum that begins at the memory; `masks` has the values without their masks. `None` if the address
+    /// goes through a block's parameter.
+    fn of(
+        func: &Function,
+        roots: &mut PointerRoots,
+        masks: &FxHashMap<Value, Value>,
+        mut value: Value,
+    ) -> Option<MemoryAddress> {
+        let mut parts = MemoryAddress::default();
+        while value != roots.state {
+            let data = &func.insts[func.def_inst(value)?];
+            let pointer =
+                data.args.iter().position(|arg| roots.root(func, *arg) == Some(PointerRoot::State))?;
+            let offset = *data.args.get(1 - pointer)?;
+            match func.as_const(offset) {
+                Some(bytes) => parts.bytes = parts.bytes.wrapping_add(bytes),
+                None => parts.offsets.push(masks.get(&offset).copied().unwrap_or(offset)),
+            }
+            value = data.args[pointer];
+        }
+        Some(parts)
+    }
+
+    /// Makes a sum of the memory, the known bytes, and all offsets under one mask.
+    fn join(
+        self,
+        func: &mut Function,
+        (block, inst): (Block, Inst),
+        (state, offset): (Value, usize),
+        mask: i64,
+    ) {
+        let Some(at) = func.blocks[block].insts.iter().position(|i| *i == inst) else { return };
+        let (ty, line) = (func.types[state], func.insts[inst].loc);
+        let add = Op::Alu { op: AluOp::Add, width: Width::W64 };
+        let mut sum = func.insts[inst].args[offset];
+        let mut cursor = func.at(block, at);
+        cursor.loc = line;
+        for part in self.offsets {
+            sum = cursor.value(add.clone(), [sum, part], Type::I64);
+        }
+        let mask = cursor.iconst(mask);
+        let masked = cursor.value(Op::Alu { op: AluOp::And, width: Width::W64 }, [sum, mask], Type::I64);
+        let bytes = cursor.iconst(self.bytes);
+        let base = cursor.value(add, [state, bytes], ty);
+        (func.insts[inst].args[offset], func.insts[inst].args[1 - offset]) = (masked, base);
+    }
+}
+
 /// Masks the offsets into the packet's memory and into the packet that are not known.
 pub(crate) fn bound_offsets(func: &mut Function, memory_mask: u32) {
     let Some(mut roots) = PointerRoots::new(func) else { return };
+    let mut masks = FxHashMap::default();
     for block in func.layout.clone() {
         for inst in func.blocks[block].insts.clone() {
             let Op::Alu { op: AluOp::Add, .. } = func.insts[inst].op else { continue };
@@ -136,9 +229,20 @@ pub(crate) fn bound_offsets(func: &mut Function, memory_mask: u32) {
             }
             match root {
                 PointerRoot::State => {
-                    mask_argument(func, (block, inst), offset, i64::from(memory_mask));
+                    let mask = i64::from(memory_mask);
+                    match MemoryAddress::of(func, &mut roots, &masks, args[1 - offset]) {
+                        Some(parts) if !parts.offsets.is_empty() => {
+                            parts.join(func, (block, inst), (roots.state, offset), mask);
+                        }
+                        _ => {
+                            let masked = mask_argument(func, (block, inst), offset, mask);
+                            masks.extend(masked.map(|masked| (masked, args[offset])));
+                        }
+                    }
                 }
-                PointerRoot::Packet => mask_argument(func, (block, inst), offset, PACKET_MASK),
+                PointerRoot::Packet => {
+                    mask_argument(func, (block, inst), offset, PACKET_MASK);
+                }
                 PointerRoot::Other => {}
             }
         }
@@ -263,4 +367,37 @@ fn split_with_check(
     let pointer = cursor.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, [core, bytes], ty);
     let op = Op::Branch { cond: Cond::Le, width: Width::W64 };
     cursor.effect(op, [pointer, end], [BlockCall::new(behind), BlockCall::new(outside)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_ir::{Linkage, MemFlags, Size};
+
+    /// The memory has room for one mask behind what is used. Linux 6.12 adds up the largest values of two.
+    #[test]
+    fn several_unknown_offsets_into_the_memory_get_one_mask() {
+        let mut func = Function::new("p", Linkage::Static);
+        let entry = func.add_block();
+        let state = func.add_param(entry, Type::Ptr(Prov::Ctx));
+        let [_, _, a, b] = [(); 4].map(|()| func.add_param(entry, Type::I64));
+        let add = || Op::Alu { op: AluOp::Add, width: Width::W64 };
+        let mut at = func.at_end(entry);
+        let eight = at.iconst(8);
+        let base = at.value(add(), [state, eight], Type::Ptr(Prov::Ctx));
+        let first = at.value(add(), [base, a], Type::Ptr(Prov::Ctx));
+        let both = at.value(add(), [first, b], Type::Ptr(Prov::Ctx));
+        at.effect(Op::Store { size: Size::B, offset: 0, flags: MemFlags::default() }, [both, b], []);
+        at.effect(Op::Return {}, [eight], []);
+        bound_offsets(&mut func, 511);
+
+        let mut roots = PointerRoots::new(&func).unwrap();
+        let parts = MemoryAddress::of(&func, &mut roots, &FxHashMap::default(), both).unwrap();
+        let [offset] = parts.offsets[..] else { panic!("{:?}", parts.offsets) };
+        assert_eq!(parts.bytes, 8);
+        let masked = &func.insts[func.def_inst(offset).unwrap()];
+        assert!(matches!(masked.op, Op::Alu { op: AluOp::And, .. }));
+        let sum = &func.insts[func.def_inst(masked.args[0]).unwrap()];
+        assert_eq!((&sum.args[..], func.as_const(masked.args[1])), (&[b, a][..], Some(511)));
+    }
 }

@@ -1,14 +1,16 @@
 //! From a lowered program to an object.
 
-use millstream_bpf::lower::{LoweredFunction, lower};
-use millstream_ir::{Func, Linkage, Map, MapDecl, Module};
+use millstream_bpf::cost::OptimizationGoal;
+use millstream_bpf::lower::{BlockOrder, CodeLimits, LowerError, LoweredFunction, lower, lower_within};
+use millstream_ir::{Cfg, Func, Function, Linkage, Map, MapDecl, Module};
 use millstream_isa::MapType;
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_p4_lower::{LowerOptions, LoweredProgram, PRIORITY_MAP, Pipeline};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 use rustc_hash::FxHashMap;
 
-use crate::bounds::{bound_loops, bound_offsets, check_packet};
+use crate::back_edges::has_falling_back_edge;
+use crate::bounds::{bound_loops, bound_offsets, check_packet, compare_counters};
 use crate::elf_file::{ObjectFile, write_object};
 use crate::entry::{EntryParts, entry_program};
 use crate::error::KernelBuildError;
@@ -16,7 +18,7 @@ use crate::frames::MOST_PAYLOAD;
 use crate::hook::KernelHook;
 use crate::lookups::expand_lookups;
 use crate::memory::{PacketMemory, state_parameter};
-use crate::refusals::check_constructs;
+use crate::refusals::{check_constructs, check_loops};
 use crate::tuple_search::{ENTRY_PREFIX, MASK_BYTES, MOST_MASKS, TupleMaps};
 
 /// Most states that a parser with loops enters: the verifier follows each of them.
@@ -178,10 +180,23 @@ fn finish(
         let func = &mut module.funcs[stage];
         check_packet(func);
         bound_offsets(func, memory.mask());
+        compare_counters(func);
+        check_loops(pipeline, func)?;
     }
     Ok(())
 }
 
 fn lower_all(module: &Module) -> Result<Vec<(Func, LoweredFunction)>, KernelBuildError> {
-    module.funcs.iter().map(|(id, func)| Ok((id, lower(func)?))).collect()
+    module.funcs.iter().map(|(id, func)| Ok((id, lower_function(func)?))).collect()
+}
+
+/// Lowers a function. If the shortest order of its blocks has a back edge that is no jump, they keep reverse postorder,
+/// in which there is none.
+fn lower_function(func: &Function) -> Result<LoweredFunction, LowerError> {
+    let shortest = lower(func)?;
+    if !has_falling_back_edge(&shortest.insns) {
+        return Ok(shortest);
+    }
+    let ordered = Function { layout: Cfg::new(func).rpo, ..func.clone() };
+    lower_within(&ordered, CodeLimits::none(OptimizationGoal::Balanced), BlockOrder::Given)
 }

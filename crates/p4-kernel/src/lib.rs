@@ -12,6 +12,7 @@
 //!
 //! Architecture Invariant: what a kernel program cannot do is refused with the construct's name and place.
 
+mod back_edges;
 mod bounds;
 mod build;
 mod elf_file;
@@ -21,6 +22,7 @@ mod executor;
 mod frames;
 mod hook;
 mod lookups;
+mod loop_effort;
 mod map_types;
 mod memory;
 mod refusals;

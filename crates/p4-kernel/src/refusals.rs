@@ -4,6 +4,7 @@ use millstream_ir::{Function, Inst, Op, Value};
 use millstream_p4_lower::{Architecture, Pipeline};
 
 use crate::error::KernelBuildError;
+use crate::loop_effort::heaviest_loop;
 
 /// Requests to the engine that are refused: field of the state, name of the construct, reason.
 const REQUESTS: [(&str, &str, &str); 4] = [
@@ -13,6 +14,7 @@ const REQUESTS: [(&str, &str, &str); 4] = [
     ("engine.recirculate", "`recirculate`", ONE_PASS),
 ];
 const NO_COPIES: &str = "a program cannot copy a packet";
+const FOLLOWED: &str = "the verifier follows each of them, up to 1,000,000 instructions";
 const ONE_PASS: &str = "a packet goes through the program once";
 
 /// Refuses what the kernel cannot do.
@@ -52,6 +54,17 @@ pub(crate) fn check_constructs(pipeline: &Pipeline, func: &Function) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Refuses loops that the verifier does not follow to the end.
+///
+/// # Errors
+/// [`KernelBuildError::Refused`] with the place of the innermost loop.
+pub(crate) fn check_loops(pipeline: &Pipeline, func: &Function) -> Result<(), KernelBuildError> {
+    match heaviest_loop(func) {
+        None => Ok(()),
+        loop_end => refuse(pipeline, func, loop_end, ("a loop with so many iterations", FOLLOWED)),
+    }
 }
 
 /// Tells if a value is the packet's first byte, moved.

@@ -2,8 +2,12 @@
 //! or by I/O, and its throughput is at most min(c, f_io(d, B), f_mem(m, b)).
 //!
 //! The bound is that of the paper, whose three servers work at once. In this engine one core does all of it: it
-//! copies packets itself, and asks for lines itself. How many of them come at once is in f_mem(m, b); the core does
-//! nothing else meanwhile that counts. So the predicted time of a packet is the sum of I/O, processing and memory.
+//! copies packets itself, and asks for lines itself. So the predicted time of a packet is the sum of I/O, processing
+//! and memory.
+//!
+//! Lines that are fetched ahead have the time of a sub-batch to arrive: while one sub-batch runs, each stage works on
+//! the sub-batch behind it. So they take what the way to memory takes for as many lines as it has room for, and the
+//! core waits only for the part of a line's latency that the work of b packets does not cover.
 
 use serde::Serialize;
 
@@ -80,13 +84,14 @@ impl ProgramDemand {
     /// Prediction for a batch and a sub-batch.
     pub fn predict(&self, curves: &MachineCurves, batch: u32, sub_batch: u32) -> ModelPoint {
         let sub_batch = sub_batch.min(batch);
-        // What the innermost cache takes is part of the processing.
-        let far = |lookup: &LookupDemand| lookup.lines * curves.far_ns(lookup.bytes, sub_batch);
-        let memory_ns: f64 = self.lookups.iter().map(far).sum();
         let io_ns = curves.io_ns(self.io, self.packet_bytes, batch);
         let is_ahead = sub_batch > 1 && !self.lookups.is_empty();
         let added = self.ahead_ns.unwrap_or(self.compute_ns * SLICE_SHARE);
         let compute_ns = self.compute_ns + if is_ahead { added } else { 0.0 };
+        let memory_ns = match is_ahead {
+            true => self.ahead_memory_ns(curves, sub_batch, io_ns + compute_ns),
+            false => self.lines_ns(curves, 1),
+        };
         let ns = io_ns + compute_ns + memory_ns;
         let slowest = compute_ns.max(memory_ns).max(io_ns).max(1e-3);
         ModelPoint {
@@ -100,6 +105,20 @@ impl ProgramDemand {
             mpps: 1e3 / ns.max(1e-3),
             latency_ns: f64::from(batch) * ns,
         }
+    }
+
+    /// Nanoseconds of a packet's lines, with so many in flight. What the innermost cache takes is part of the
+    /// processing.
+    fn lines_ns(&self, curves: &MachineCurves, in_flight: u32) -> f64 {
+        self.lookups.iter().map(|lookup| lookup.lines * curves.far_ns(lookup.bytes, in_flight)).sum()
+    }
+
+    /// Nanoseconds of memory for lines that are fetched a sub-batch ahead, whose packets take `own_ns` each without
+    /// them.
+    fn ahead_memory_ns(&self, curves: &MachineCurves, sub_batch: u32, own_ns: f64) -> f64 {
+        let latency = self.lookups.iter().map(|lookup| curves.far_ns(lookup.bytes, 1)).fold(0.0, f64::max);
+        let waited = (latency / f64::from(sub_batch) - own_ns).max(0.0);
+        self.lines_ns(curves, u32::MAX) + waited
     }
 
     /// Predictions for all batches, and sub-batches up to these.
@@ -157,6 +176,16 @@ mod tests {
         let best = large.best(&sample());
         assert!(best.sub_batch >= 4 && best.batch >= 8, "{best:?}");
         assert!(best.mpps > 1.5 * large.predict(&sample(), 64, 1).mpps);
+    }
+
+    /// While one sub-batch runs, the lines of the next one arrive: more of them than that need not be in flight.
+    #[test]
+    fn a_sub_batch_is_as_large_as_the_latency_of_a_line_wants_and_no_larger() {
+        let curves = sample();
+        let best = |compute_ns| demand(compute_ns, 1 << 28).best(&curves).sub_batch;
+        assert_eq!((best(60.0), best(12.0)), (2, 4));
+        let times: Vec<f64> = [2, 4, 8, 64].map(|b| demand(20.0, 1 << 28).predict(&curves, 64, b).ns).into();
+        assert!(times[0] > times[1] && times[1] == times[2] && times[2] == times[3], "{times:?}");
     }
 
     #[test]

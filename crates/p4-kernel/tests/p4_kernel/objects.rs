@@ -63,6 +63,41 @@ fn a_construct_that_the_kernel_cannot_do_is_refused_with_its_name_and_place() {
     }
 }
 
+/// The verifier follows each iteration of a loop, so that a product of two bytes of a packet is too much.
+#[test]
+fn nested_loops_that_the_verifier_does_not_follow_are_refused_with_their_place() {
+    let nested = |from: &str, to: &str| {
+        format!(
+            "apply {{
+    for (bit<8> i = 0; i < {from}; i = i + 1) {{
+        for (bit<8> j = 0; j < {to}; j = j + 1) {{
+            s.priority = s.priority + 1;
+        }}
+    }} }}"
+        )
+    };
+    let build = |ingress: &str| {
+        let program = lowered("test.p4", &program(ingress), lower_options());
+        build_program(&program, "test", KernelHook::Tc)
+    };
+    match build(&nested("h.h.a", "h.h.b")) {
+        Err(KernelBuildError::Refused { place, construct, .. }) => {
+            assert_eq!(
+                (construct.as_str(), place.as_str()),
+                ("a loop with so many iterations", "test.p4:11")
+            );
+        }
+        other => panic!("{:?}", other.map(|object| object.bytes.len())),
+    }
+    for accepted in [nested("h.h.a & 15", "h.h.b & 15"), nested("h.h.a", "10"), nested("10", "h.h.b")] {
+        let object = build(&accepted).unwrap();
+        if testing::require() {
+            let program = lowered("test.p4", &program(&accepted), lower_options());
+            KernelExecutor::load(object, &program.pipeline).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_frame_that_becomes_too_short_for_xdp_is_dropped_and_the_engine_knows() {
     if !testing::require() {
