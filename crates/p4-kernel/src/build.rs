@@ -1,15 +1,13 @@
 //! From a lowered program to an object.
 
-use millstream_bpf::cost::OptimizationGoal;
-use millstream_bpf::lower::{BlockOrder, CodeLimits, LowerError, LoweredFunction, lower, lower_within};
-use millstream_ir::{Cfg, Func, Function, Linkage, Map, MapDecl, Module};
+use millstream_bpf::lower::{LoweredFunction, lower};
+use millstream_ir::{Func, Linkage, Map, MapDecl, Module};
 use millstream_isa::MapType;
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_p4_lower::{LowerOptions, LoweredProgram, PRIORITY_MAP, Pipeline};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 use rustc_hash::FxHashMap;
 
-use crate::back_edges::has_falling_back_edge;
 use crate::bounds::{bound_loops, bound_offsets, check_packet, compare_counters};
 use crate::elf_file::{ObjectFile, write_object};
 use crate::entry::{EntryParts, entry_program};
@@ -187,16 +185,5 @@ fn finish(
 }
 
 fn lower_all(module: &Module) -> Result<Vec<(Func, LoweredFunction)>, KernelBuildError> {
-    module.funcs.iter().map(|(id, func)| Ok((id, lower_function(func)?))).collect()
-}
-
-/// Lowers a function. If the shortest order of its blocks has a back edge that is no jump, they keep reverse postorder,
-/// in which there is none.
-fn lower_function(func: &Function) -> Result<LoweredFunction, LowerError> {
-    let shortest = lower(func)?;
-    if !has_falling_back_edge(&shortest.insns) {
-        return Ok(shortest);
-    }
-    let ordered = Function { layout: Cfg::new(func).rpo, ..func.clone() };
-    lower_within(&ordered, CodeLimits::none(OptimizationGoal::Balanced), BlockOrder::Given)
+    module.funcs.iter().map(|(id, func)| Ok((id, lower(func)?))).collect()
 }

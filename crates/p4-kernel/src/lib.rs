@@ -12,7 +12,6 @@
 //!
 //! Architecture Invariant: what a kernel program cannot do is refused with the construct's name and place.
 
-mod back_edges;
 mod bounds;
 mod build;
 mod elf_file;

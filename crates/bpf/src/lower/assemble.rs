@@ -93,7 +93,7 @@ struct BlockOffsets {
 }
 
 impl BlockOffsets {
-    fn new(func: &Function, blocks: &[EmittedBlock], order: &[usize]) -> BlockOffsets {
+    fn new(func: &Function, blocks: &[EmittedBlock], order: &[usize], closed: &[bool]) -> BlockOffsets {
         let converts = converts_context(func);
         let sum = |slots: &dyn Fn(Insn) -> i64| -> Vec<i64> {
             blocks.iter().map(|b| b.body.iter().map(|e| slots(e.insn)).sum()).collect()
@@ -106,7 +106,7 @@ impl BlockOffsets {
             for (i, &b) in order.iter().enumerate() {
                 (places.start[b], places.patched[b]) = (at, then);
                 let term = blocks[b].term;
-                let ends = ending_slots(term, order.get(i + 1).copied(), places.far[b]);
+                let ends = ending_slots(term, fallen_to(order, i, closed), places.far[b]);
                 at += slots[b] + ends;
                 then += most[b] + ends + if let Terminator::MayGoto { .. } = term { 6 } else { 0 };
             }
@@ -133,13 +133,19 @@ impl BlockOffsets {
     }
 }
 
-/// The bytecode of blocks in a given order.
+/// The block that the block at this place may fall to.
+fn fallen_to(order: &[usize], place: usize, closed: &[bool]) -> Option<usize> {
+    if closed[order[place]] { None } else { order.get(place + 1).copied() }
+}
+
+/// The bytecode of blocks in a given order; `closed` ones jump to the next one.
 pub(super) fn assemble(
     func: &Function,
     blocks: &[EmittedBlock],
     order: &[usize],
+    closed: &[bool],
 ) -> Result<LoweredFunction, LowerError> {
-    let places = BlockOffsets::new(func, blocks, order);
+    let places = BlockOffsets::new(func, blocks, order, closed);
     let converts = converts_context(func);
     let mut out = LoweredFunction::default();
     let mut at = 0u32;
@@ -154,7 +160,7 @@ pub(super) fn assemble(
             out.insns.push(e.insn);
             at += e.insn.slots() as u32;
         }
-        let ends = endings(blocks[b].term, order.get(i + 1).copied(), places.far[b]);
+        let ends = endings(blocks[b].term, fallen_to(order, i, closed), places.far[b]);
         for (n, end) in ends.iter().flatten().enumerate() {
             line.note(&mut out, at, blocks[b].loc);
             let distance = |t: usize| JumpDistance {
@@ -248,7 +254,7 @@ mod tests {
             block(vec![emitted; count], Terminator::Jump(2)),
             block(vec![], Terminator::Return),
         ];
-        assemble(&func, &blocks, &[0, 1, 2]).expect("it can be assembled")
+        assemble(&func, &blocks, &[0, 1, 2], &[false; 3]).expect("it can be assembled")
     }
 
     fn is_long(code: &LoweredFunction) -> bool {

@@ -6,6 +6,7 @@
 //! allocator, so a function is lowered by each [`LoweringStrategy`] and the shortest result is taken.
 
 mod assemble;
+mod back_edges;
 mod code;
 mod copy_propagation;
 mod emit;
@@ -549,9 +550,10 @@ impl LoweredBlocks {
             copy_propagation::share_zeros(&mut blocks, &|blocks| limits.cost(length(blocks)));
         }
         undefined::check(func, &blocks, &self.spills)?;
-        let code = assemble::assemble(func, &blocks, &order)?;
-        let is_far = |i: &Insn| matches!(i, Insn::Jump { long: true, .. });
-        debug_assert!(code.insns.iter().any(is_far) || code.length() == length(&blocks));
+        let closed = back_edges::blocks_closed_by_jumps(&blocks, &order, limits.kernels);
+        let code = assemble::assemble(func, &blocks, &order, &closed)?;
+        let is_longer = |i: &Insn| matches!(i, Insn::Jump { long: true, .. } | Insn::Jump { off: 0, .. });
+        debug_assert!(code.insns.iter().any(is_longer) || code.length() == length(&blocks));
         Ok(LoweredFunction { stack: self.stack, ..code })
     }
 }

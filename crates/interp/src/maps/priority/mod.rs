@@ -125,8 +125,8 @@ const FEWEST_HASHED: usize = 8;
 
 /// The index of a map with priorities: slots by entry.
 ///
-/// Masks with many entries have a hash table each ([`tuples`]); entries of all other masks share blocks of 64
-/// entries, which are compared at once ([`blocks`]). Both are searched by descending priority only as long as
+/// Masks with many entries have a hash table each (`tuples`); entries of all other masks share blocks of 64
+/// entries, which are compared at once (`blocks`). Both are searched by descending priority only as long as
 /// something may still win.
 #[derive(Clone, Debug)]
 pub struct PriorityIndex {
