@@ -76,8 +76,7 @@ mod tests {
         let block = |term| EmittedBlock { body: Vec::new(), term, loc: 0 };
         let (cond, width, dst, src) = (Cond::Lt, Width::W64, Reg::R1, SrcOperand::Imm(9));
         let header = Terminator::Branch { cond, width, dst, src, taken: 1, fall: 3 };
-        let blocks =
-            [Terminator::Jump(2), Terminator::Jump(2), header, Terminator::Return].map(|term| block(term));
+        let blocks = [Terminator::Jump(2), Terminator::Jump(2), header, Terminator::Return].map(block);
         let closed = |order: &[usize], kernels| blocks_closed_by_jumps(&blocks, order, kernels);
         let of_61 = KernelRange::only(VerifierGeneration::V6_1);
         assert_eq!(closed(&[0, 1, 2, 3], of_61), [false, true, false, false]);
