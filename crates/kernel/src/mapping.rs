@@ -72,27 +72,10 @@ impl KernelMap {
         let len = stride.saturating_mul(info.max_entries as usize);
         let mapped = len.next_multiple_of(page_size());
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice aliases nothing of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                mapped,
-                protection,
-                libc::MAP_SHARED,
-                self.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(KernelError::call("mmap", self.doing("mapping"), last_errno()));
-        }
-        let base = NonNull::new(base.cast())
-            .ok_or_else(|| KernelError::argument(self.doing("mapping"), "mapped at address zero"))?;
+        let base = self.map_shared(0, mapped, protection)?;
         Ok(ArrayMapping { base, len, mapped, stride, writable })
     }
-}
 
-impl KernelMap {
     /// Gives an arena its address in processes, which programs need before they are verified, and puts `data`
     /// at its start.
     ///
@@ -111,13 +94,25 @@ impl KernelMap {
                 format!("it is no arena, or one that {data} cannot be written to"),
             ));
         }
-        // SAFETY: a fresh shared mapping; if the map has an address, nothing else is replaced there, since
-        // MAP_FIXED is not asked for.
+        let base = self.map_shared(info.extra as usize, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        // SAFETY: the mapping has `len` bytes, no fewer than the data; it is unmapped as it was mapped, and no
+        // reference into it was made.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data.as_ptr(), base.as_ptr(), data.len());
+            libc::munmap(base.as_ptr().cast(), len);
+        }
+        Ok(())
+    }
+
+    /// Maps the memory of the map, at an address of the kernel's choice unless `address` is free.
+    fn map_shared(&self, address: usize, len: usize, protection: libc::c_int) -> Result<NonNull<u8>> {
+        // SAFETY: a fresh shared mapping aliases nothing of ours, nor does it replace anything, since MAP_FIXED is
+        // not asked for.
         let base = unsafe {
             libc::mmap(
-                info.extra as *mut libc::c_void,
+                address as *mut libc::c_void,
                 len,
-                libc::PROT_READ | libc::PROT_WRITE,
+                protection,
                 libc::MAP_SHARED,
                 self.as_fd().as_raw_fd(),
                 0,
@@ -126,13 +121,8 @@ impl KernelMap {
         if base == libc::MAP_FAILED {
             return Err(KernelError::call("mmap", self.doing("mapping"), last_errno()));
         }
-        // SAFETY: the mapping has `len` bytes, no fewer than the data; it is unmapped as it was mapped, and no
-        // reference into it was made.
-        unsafe {
-            std::ptr::copy_nonoverlapping(data.as_ptr(), base.cast::<u8>(), data.len());
-            libc::munmap(base, len);
-        }
-        Ok(())
+        NonNull::new(base.cast())
+            .ok_or_else(|| KernelError::argument(self.doing("mapping"), "mapped at address zero"))
     }
 }
 

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use millstream_bpf::cost::OptimizationGoal;
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_object::{FuncId, Object};
 use millstream_search::{VerificationEffort, verification_effort};
@@ -45,6 +46,8 @@ const GROWTH: u64 = 1_020;
 /// Estimates for the original programs of an object, and decisions that follow from them.
 pub(crate) struct EffortEstimates<'a> {
     object: &'a Object,
+    /// Small gains in slots or in verification are no goal.
+    leaves_small_gains: bool,
     /// A generation for each way in which the target's verifiers walk.
     generations: Vec<VerifierGeneration>,
     groups: Vec<GroupEstimates>,
@@ -75,10 +78,13 @@ impl<'a> EffortEstimates<'a> {
             GroupEstimates { group, most: most.min(LIMIT), left, originals: BTreeMap::new(), hopeless: false }
         };
         let groups = ProgramGroup::all(object).into_iter().map(estimates).collect();
-        Some(EffortEstimates { object, generations, groups })
+        let leaves_small_gains =
+            matches!(options.goal, OptimizationGoal::Balanced | OptimizationGoal::Latency);
+        Some(EffortEstimates { object, leaves_small_gains, generations, groups })
     }
 
-    /// Functions of which no other form would be taken, since the effort of a large program is not certain.
+    /// Functions of which no other form would be taken, since the effort of the largest program that has them is not
+    /// certain.
     pub(crate) fn hopeless_functions(&mut self) -> BTreeSet<u32> {
         let mut hopeless = BTreeSet::new();
         for estimates in &mut self.groups {
@@ -105,7 +111,8 @@ impl<'a> EffortEstimates<'a> {
             let programs = estimates.group.programs.iter().copied();
             let programs: Vec<FuncId> =
                 programs.filter(|p| functions(object, *p).iter().any(changed)).collect();
-            if !programs.is_empty() && estimates.gains_nothing(object, &made.object) {
+            let is_small = || estimates.gains_nothing(object, &made.object);
+            if self.leaves_small_gains && !programs.is_empty() && is_small() {
                 estimates.group.put(made, object, object, FunctionOutcome::SmallGain);
                 continue;
             }

@@ -5,6 +5,7 @@
 
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 
+use super::assemble::{TerminatorInsn, endings};
 use super::code::{EmittedBlock, Terminator};
 
 /// State of a block in the walk.
@@ -33,12 +34,13 @@ pub(super) fn blocks_closed_by_jumps(
     while let Some((block, edge)) = open.last_mut() {
         let block = *block;
         visits[block] = Visit::Open;
-        let Some(to) = successors(blocks[block].term, next[block]).get(*edge).copied().flatten() else {
+        let Some(&to) = successors(blocks[block].term, next[block]).get(*edge) else {
             visits[block] = Visit::Left;
             open.pop();
             continue;
         };
         *edge += 1;
+        let Some(to) = to else { continue };
         match visits[to] {
             Visit::New => open.push((to, 0)),
             Visit::Open if blocks[block].term == Terminator::Jump(to) && next[block] == Some(to) => {
@@ -50,18 +52,17 @@ pub(super) fn blocks_closed_by_jumps(
     closed
 }
 
-/// Successors of a block in the order of the walk.
+/// Successors of a block in the order of the walk: where the code goes on behind a conditional jump, and its target.
 fn successors(term: Terminator, next: Option<usize>) -> [Option<usize>; 2] {
-    match term {
-        Terminator::Return => [None, None],
-        Terminator::Jump(to) => [Some(to), None],
-        Terminator::Branch { cond, taken, fall, .. } if next == Some(taken) && cond.negated().is_some() => {
-            [Some(taken), Some(fall)]
-        }
-        Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall } => {
-            [Some(fall), Some(taken)]
+    let (mut falls, mut jumps) = (next, None);
+    for end in endings(term, next, false).into_iter().flatten() {
+        match end {
+            TerminatorInsn::Exit => falls = None,
+            TerminatorInsn::Goto(to) => falls = Some(to),
+            TerminatorInsn::If { to, .. } | TerminatorInsn::May(to) => jumps = Some(to),
         }
     }
+    [falls, jumps]
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(closed(&[0, 1, 2, 3], KernelRange::since(VerifierGeneration::V6_12)), [false; 4]);
         // Here the loop's end jumps back as it is.
         assert_eq!(closed(&[0, 2, 1, 3], of_61), [false; 4]);
-        // And here the header is behind a block that is no part of the loop.
+        // So does it as the last block.
         assert_eq!(closed(&[0, 2, 3, 1], of_61), [false; 4]);
     }
 }

@@ -552,8 +552,9 @@ impl LoweredBlocks {
         undefined::check(func, &blocks, &self.spills)?;
         let closed = back_edges::blocks_closed_by_jumps(&blocks, &order, limits.kernels);
         let code = assemble::assemble(func, &blocks, &order, &closed)?;
-        let is_longer = |i: &Insn| matches!(i, Insn::Jump { long: true, .. } | Insn::Jump { off: 0, .. });
-        debug_assert!(code.insns.iter().any(is_longer) || code.length() == length(&blocks));
+        let is_far = |i: &Insn| matches!(i, Insn::Jump { long: true, .. });
+        let is_longer = code.insns.iter().any(is_far) || closed.contains(&true);
+        debug_assert!(is_longer || code.length() == length(&blocks));
         Ok(LoweredFunction { stack: self.stack, ..code })
     }
 }

@@ -112,13 +112,8 @@ fn address(object: &Object, symbol: &ElfSymbol, addend: i64) -> Result<RelocRefe
         let func = func.ok_or_else(|| format!("no function starts at {name}{addend:+#x}"))?;
         return Ok(RelocReferent::Known(RelocKind::FuncAddr(func)));
     }
-    if let Some(&map) = object.image.data_maps.get(&section) {
-        let size = object.maps[map.index()].spec.value_size;
-        let offset = u32::try_from(place).ok().filter(|o| *o <= size);
-        let offset = offset.ok_or_else(|| format!("{name}{addend:+#x} lies outside its section"))?;
-        return Ok(RelocReferent::Known(RelocKind::MapValue { map, offset }));
-    }
-    if let Some((_, map)) = object.image.arena.filter(|(n, _)| *n == section) {
+    let arena = object.image.arena.filter(|(n, _)| *n == section).map(|(_, map)| map);
+    if let Some(map) = object.image.data_maps.get(&section).copied().or(arena) {
         let size = object.elf().sections[section].size;
         let offset = u32::try_from(place).ok().filter(|o| u64::from(*o) <= size);
         let offset = offset.ok_or_else(|| format!("{name}{addend:+#x} lies outside its section"))?;

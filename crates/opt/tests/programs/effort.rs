@@ -5,7 +5,7 @@ use millstream_isa::generation::VerifierGeneration;
 use millstream_isa::{RawInsn, encode_all};
 use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, testing};
 use millstream_object::{FuncId, Object, RawInput};
-use millstream_opt::{FunctionOutcome, OptimizeOptions, optimize};
+use millstream_opt::{FunctionOutcome, OptimizationGoal, OptimizeOptions, optimize};
 use millstream_search::verification_effort;
 
 fn object(text: &str) -> Object {
@@ -78,6 +78,11 @@ fn a_large_program_that_gains_next_to_nothing_stays_as_it_was() {
     let (original, made, outcome) = self::made(&format!("{} {needless} {end}", long_code(300)));
     assert_eq!(outcome, FunctionOutcome::Rewritten);
     assert!(made.functions[0].insns.len() < original.functions[0].insns.len());
+
+    let size = OptimizeOptions { goal: OptimizationGoal::Size, ..OptimizeOptions::default() };
+    let original = object(&format!("{} {needless} {end}", long_code(3_000)));
+    let made = optimize(&original, &size).expect("optimized");
+    assert_eq!(made.functions[0].outcome, FunctionOutcome::Rewritten);
 
     let gain = needless.repeat(100);
     let (original, made, outcome) = self::made(&format!("{} {gain} {end}", long_code(3_000)));
