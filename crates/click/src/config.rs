@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ast::SpannedName;
 use crate::error::{ConfigSpan, Error};
-use crate::lex::step;
+use crate::lex::{Lexer, step};
 
 /// Values of variables, by name without dollar sign.
 pub(crate) type ConfigVariables = FxHashMap<String, Rc<str>>;
@@ -124,6 +124,27 @@ pub(crate) fn arguments(text: &str, span: ConfigSpan, exact: bool) -> Vec<Spanne
         all.pop();
     }
     all
+}
+
+/// Checks that arguments make a configuration string: parentheses and quotes in them end in them. Those that
+/// were written between parentheses do, but values of variables may be pieces of what was written: commas
+/// separate arguments inside of parentheses, too.
+///
+/// # Errors
+/// If they do not, at this place.
+pub(crate) fn balanced(arguments: &[SpannedText], span: ConfigSpan) -> Result<(), Error> {
+    let texts: Vec<&str> = arguments.iter().map(|a| a.text.as_str()).collect();
+    let text = texts.join(", ") + ")";
+    match Lexer::new(&text).config() {
+        Ok((inside, _)) if inside.len() + 1 == text.len() => Ok(()),
+        _ => {
+            let message = "with the values of its variables, this string has a parenthesis or a quote \
+                           without its other half";
+            let help = "a comma ends an argument, inside of parentheses as well: put what belongs \
+                        together in double quotes";
+            Err(Error::new(span, message).help(help))
+        }
+    }
 }
 
 /// The words of an argument, quotes kept.

@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::ast::{
     ArrowKind, ClassExpr, CompoundOverload, ConnectionEndpoint, ElementRef, SpannedName, Statement,
 };
-use crate::config::{ConfigVariables, ExpansionBudget, SpannedText, arguments, substitute};
+use crate::config::{ConfigVariables, ExpansionBudget, SpannedText, arguments, balanced, substitute};
 use crate::error::{ConfigSpan, Error};
 use crate::graph::{Element, ElementConnection, ElementPort, Graph};
 use crate::parse::parse;
@@ -253,6 +253,7 @@ impl Flattener {
                 }
                 Statement::Require(config) => {
                     let required = expand(config, &frame.scope.variables, &mut self.text)?;
+                    balanced(&required, config.span)?;
                     self.requirements.extend(required);
                 }
                 Statement::Define(_) | Statement::Provide(_) => {}

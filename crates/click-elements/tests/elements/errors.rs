@@ -166,3 +166,19 @@ fn names_of_addresses_are_somebodys() {
     insta::assert_snapshot!(errors("FromDump(a) -> MarkIPHeader -> LinearIPLookup(eth9:gw 0) -> Discard"), @"`eth9:gw`: `eth9:gw` is not an IP prefix like 18.26.4.0/24 [a name is what `AddressInfo` says it is, or an interface of this machine that has such an address]");
     insta::assert_snapshot!(errors("AddressInfo(net 10.0.0.0/8); FromDump(a) -> MarkIPHeader -> SetIPAddress(net) -> Discard"), @"`net`: `net` is not an IP address [a name is what `AddressInfo` says it is, or an interface of this machine that has such an address]");
 }
+
+#[test]
+fn values_of_variables_end_their_parentheses_and_quotes() {
+    let with = |argument: &str, body: &str| {
+        let class = format!("elementclass C {{ $a, $b | input -> {body} -> output }}");
+        errors(&format!("{class} Idle -> C({argument}) -> Discard"))
+    };
+    let unbalanced = "`$a`: with the values of its variables, this string has a parenthesis or a quote without \
+                      its other half [a comma ends an argument, inside of parentheses as well: put what \
+                      belongs together in double quotes]";
+    assert_eq!(with("f(1, 2)", "Print($a)"), unbalanced);
+    assert_eq!(with("f(1, 2)", "Print($b)"), unbalanced.replace("$a", "$b"));
+    // Pieces that meet again, and what is quoted, are configurations.
+    assert!(!with("f(1, 2)", "Paint($a, $b)").contains("parenthesis"));
+    assert!(!with("\"f(1, 2)\", 3", "Paint($a)").contains("parenthesis"));
+}

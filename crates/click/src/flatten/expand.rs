@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 
 use super::{ClassScope, FlatNode, Flattener, PendingCompound, VisibleClass, exact};
 use crate::ast::{CompoundOverload, FormalParameter, Statement};
-use crate::config::{ConfigVariables, SpannedText, arguments, words};
+use crate::config::{ConfigVariables, SpannedText, arguments, balanced, words};
 use crate::error::{ConfigSpan, Error};
 use crate::graph::{Element, ElementConnection, ElementPort};
 
@@ -42,7 +42,7 @@ impl Flattener {
     ) -> Result<bool, Error> {
         let definition = match class {
             VisibleClass::Primitive(class) => {
-                self.primitive(pending, class, wanted);
+                self.primitive(pending, class, wanted)?;
                 return Ok(true);
             }
             VisibleClass::Compound(definition) => definition.clone(),
@@ -85,8 +85,14 @@ impl Flattener {
         self.connections[first.1..].iter_mut().for_each(|connection| connection.span = span);
     }
 
-    fn primitive(&mut self, pending: &PendingCompound<'_>, class: &str, wanted: (u32, u32)) {
+    fn primitive(
+        &mut self,
+        pending: &PendingCompound<'_>,
+        class: &str,
+        wanted: (u32, u32),
+    ) -> Result<(), Error> {
         let arguments = arguments(&pending.config.text, pending.config.span, exact(&pending.config));
+        balanced(&arguments, pending.config.span)?;
         let element =
             Element { name: pending.name.clone(), class: class.to_owned(), arguments, span: pending.span };
         self.nodes.push(FlatNode::Element(element));
@@ -95,6 +101,7 @@ impl Flattener {
         let inputs = (0..wanted.0).map(|p| (port(pending.ends.input, p), port(node, p)));
         let outputs = (0..wanted.1).map(|p| (port(node, p), port(pending.ends.output, p)));
         self.connections.extend(inputs.chain(outputs).map(|(from, to)| ElementConnection { from, to, span }));
+        Ok(())
     }
 
     /// Expands one definition; takes it back and gives `false` if it has other ports than are wanted.
