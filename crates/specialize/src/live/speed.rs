@@ -96,7 +96,7 @@ impl LiveSession<'_> {
     }
 
     /// Counts the instructions that original and variant execute for packets that come in at an interface,
-    /// with the maps as they are; for the variant only if it is active.
+    /// with the maps as they are; for the variant only if it is active, and nobody has revoked it meanwhile.
     ///
     /// # Errors
     /// As for [`ProgramVersion::count`].
@@ -113,7 +113,9 @@ impl LiveSession<'_> {
         let original =
             self.guarded.programs.compiler.object().link(func).map_err(millstream_loader::Error::from)?;
         let runs = self.guarded.generations.active.as_ref().filter(|_| self.guarded.variant_runs());
-        Ok((count(&original)?, runs.map(|a| count(&a.linked)).transpose()?))
+        let (original, variant) = (count(&original)?, runs.map(|a| count(&a.linked)).transpose()?);
+        // Of a variant that was revoked meanwhile, the original's code was counted.
+        Ok((original, variant.filter(|_| self.guarded.variant_runs())))
     }
 
     /// Copies of the original and of its variant, to be measured; there must be a variant.
