@@ -31,6 +31,7 @@ use crate::kinds::ProgramType;
 use crate::model::{
     InitialValue, Linkage, MapDefinition, Object, ObjectFunction, ObjectMap, Pinning, Reloc, SettledBytes,
 };
+use crate::section::SectionKind;
 
 /// Licences that the kernel takes as compatible with the GPL (`include/linux/license.h`).
 const GPL_COMPATIBLE: [&str; 6] =
@@ -131,7 +132,7 @@ pub fn fuse(
     let mut fused = ChainFusion { object, types, replaced: BTreeMap::new(), tail_caller: None };
     let kept: Vec<_> = own.iter().copied().filter(|id| components.iter().all(|c| c.target != *id)).collect();
     fused.note_tail_calls(&main.name, host, &kept)?;
-    let maps = components.iter().map(|c| fused.add(host, main.kind.program_type, &own, c));
+    let maps = components.iter().map(|c| fused.add(host, &main.kind, &own, c));
     let maps = maps.collect::<Result<_, _>>()?;
     Ok(FusedProgram { object: fused.finish(&main.name)?, maps })
 }
@@ -218,7 +219,7 @@ impl ChainFusion {
     fn add(
         &mut self,
         host: &Object,
-        kind: ProgramType,
+        kind: &SectionKind,
         host_functions: &[FuncId],
         component: &ChainComponent<'_>,
     ) -> Result<Vec<MapId>, FuseError> {
@@ -227,8 +228,11 @@ impl ChainFusion {
         let entry = object.programs.iter().find(|p| p.func == program);
         let entry = entry.ok_or_else(|| unfit(&object.name, "it has no such program"))?;
         let name = &entry.name;
-        if ![kind, ProgramType::EXT].contains(&entry.kind.program_type) {
+        if ![kind.program_type, ProgramType::EXT].contains(&entry.kind.program_type) {
             return Err(unfit(name, "it is of another type than the host"));
+        }
+        if kind.frags && !entry.kind.frags {
+            return Err(unfit(name, "it does not take packets of several buffers, and the host does"));
         }
         let is_free = |o: &Object| GPL_COMPATIBLE.contains(&o.license.as_str());
         if is_free(host) != is_free(object) {
@@ -427,7 +431,7 @@ fn retype(f: &mut ObjectFunction, types: Option<AppendedBtf>) {
 
 /// Returns true if loaders give two maps the same place in the file system.
 fn is_pinned_alike(a: &ObjectMap, b: &ObjectMap) -> bool {
-    matches!(a.spec.pinning, Pinning::ByName | Pinning::GlobalNs)
+    !matches!(a.spec.pinning, Pinning::None | Pinning::ObjectNs)
         && (a.spec.pinning, &a.name) == (b.spec.pinning, &b.name)
 }
 

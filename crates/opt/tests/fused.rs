@@ -13,8 +13,8 @@ use millstream_isa::{MapType, encode_all};
 use millstream_kernel::{TestRun, testing};
 use millstream_loader::ObjectLoader;
 use millstream_object::{
-    AttachType, ChainComponent, FuncId, FuseError, FusedProgram, LoadableProgram, MapDefinition, MapId,
-    MapOrigin, Object, ObjectMap, Pinning, ProgramType, Reloc, RelocKind, fuse,
+    AttachType, ChainComponent, Extern, ExternKind, FuncId, FuseError, FusedProgram, LoadableProgram,
+    MapDefinition, MapId, MapOrigin, Object, ObjectMap, Pinning, ProgramType, Reloc, RelocKind, fuse,
 };
 use millstream_opt::{OptimizeOptions, optimize_chain};
 use millstream_rng::Rng;
@@ -273,6 +273,10 @@ fn chains_that_one_program_cannot_be_are_refused() {
     let mut of_tc = quiet.clone();
     of_tc.programs[0].kind.program_type = ProgramType::SCHED_CLS;
     assert!(refusal(&[of_tc]).contains("another type"));
+    let mut of_frags = host.clone();
+    of_frags.programs[0].kind.frags = true;
+    let error = fuse_all(&of_frags, std::slice::from_ref(&quiet)).expect_err("refused").to_string();
+    assert!(error.contains("several buffers"), "{error}");
     let mut frozen = quiet.clone();
     frozen.frozen = Some("its types cannot be read".into());
     assert!(refusal(&[frozen]).contains("its types cannot be read"));
@@ -280,6 +284,10 @@ fn chains_that_one_program_cannot_be_are_refused() {
     let twice = ChainComponent { target: stub(&host, 0), object: &quiet, program: FuncId(0) };
     let error = fuse(&host, host.programs[0].func, &[twice, twice]).expect_err("refused");
     assert!(error.to_string().contains("two programs replace it"), "{error}");
+    let mut with_extern = quiet.clone();
+    let kind = ExternKind::Ksym { type_id: None };
+    with_extern.externs.push(Extern { name: "jiffies".into(), kind, weak: false });
+    assert!(refusal(&[with_extern]).contains("kernel variables"));
     let main = ChainComponent { target: host.programs[0].func, ..twice };
     let error = fuse(&host, host.programs[0].func, &[main]).expect_err("refused");
     assert!(error.to_string().contains("it is not global"), "{error}");
