@@ -68,6 +68,24 @@ impl BtfBuilder {
         self.types.get_mut((id.0 as usize).checked_sub(1)?)
     }
 
+    /// Adds all types and strings of other BTF, and returns where they are.
+    ///
+    /// # Errors
+    /// For BTF of the other byte order, and for types of unknown kinds, whose references are not known.
+    pub fn append(&mut self, other: &Btf) -> Result<AppendedBtf, BtfError> {
+        if other.order() != self.order {
+            return Err(BtfError::Unwritable("BTF of two byte orders"));
+        }
+        let place = AppendedBtf { types: self.types.len() as u32, strings: self.strings.len() as u32 };
+        let mut types = other.ids().map(|id| other.ty(id)).collect::<Result<Vec<_>, _>>()?;
+        for ty in &mut types {
+            place.move_type(ty)?;
+        }
+        self.types.extend(types);
+        self.strings.extend_from_slice(other.raw_strings());
+        Ok(place)
+    }
+
     /// Adds an integer type of `size` bytes.
     pub fn int(&mut self, name: &str, size: u32, signed: bool) -> TypeId {
         let bits = u8::try_from(size * 8).unwrap_or(u8::MAX);
@@ -99,6 +117,62 @@ impl BtfBuilder {
             byte_order::exchange_types(&mut out, ByteOrder::Little);
         }
         Ok(out)
+    }
+}
+
+/// Places of the types and strings that [`BtfBuilder::append`] has added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppendedBtf {
+    types: u32,
+    strings: u32,
+}
+
+impl AppendedBtf {
+    /// The new id of a type.
+    pub fn type_id(self, id: TypeId) -> TypeId {
+        if id.0 == 0 { id } else { TypeId(id.0.saturating_add(self.types)) }
+    }
+
+    /// The new offset of a string.
+    pub fn string(self, off: StrOff) -> StrOff {
+        if off.0 == 0 { off } else { StrOff(off.0.saturating_add(self.strings)) }
+    }
+
+    /// Renames all that a type refers to.
+    fn move_type(self, ty: &mut Type) -> Result<(), BtfError> {
+        ty.name = self.string(ty.name);
+        match &mut ty.kind {
+            TypeKind::Void | TypeKind::Int(_) | TypeKind::Fwd { .. } | TypeKind::Float { .. } => {}
+            TypeKind::Ptr(to)
+            | TypeKind::Typedef(to)
+            | TypeKind::Volatile(to)
+            | TypeKind::Const(to)
+            | TypeKind::Restrict(to)
+            | TypeKind::Func { proto: to, .. }
+            | TypeKind::Var { ty: to, .. }
+            | TypeKind::DeclTag { ty: to, .. }
+            | TypeKind::TypeTag { ty: to, .. } => *to = self.type_id(*to),
+            TypeKind::Array(array) => {
+                (array.element, array.index) = (self.type_id(array.element), self.type_id(array.index));
+            }
+            TypeKind::Struct(composite) | TypeKind::Union(composite) => {
+                for member in &mut composite.members {
+                    (member.name, member.ty) = (self.string(member.name), self.type_id(member.ty));
+                }
+            }
+            TypeKind::Enum(list) => list.values.iter_mut().for_each(|v| v.name = self.string(v.name)),
+            TypeKind::FuncProto(proto) => {
+                proto.ret = self.type_id(proto.ret);
+                for param in &mut proto.params {
+                    (param.name, param.ty) = (self.string(param.name), self.type_id(param.ty));
+                }
+            }
+            TypeKind::Datasec(section) => {
+                section.vars.iter_mut().for_each(|var| var.ty = self.type_id(var.ty));
+            }
+            TypeKind::Unknown(_) => return Err(BtfError::Unwritable("a type of an unknown kind")),
+        }
+        Ok(())
     }
 }
 

@@ -30,7 +30,7 @@ mod value;
 
 pub mod core;
 
-pub use build::BtfBuilder;
+pub use build::{AppendedBtf, BtfBuilder};
 pub use error::BtfError;
 pub use ext::{BtfExt, CoreKind, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrangeCore};
 pub use parse::Btf;

@@ -55,12 +55,7 @@ impl Object {
                 what,
             });
         }
-        let f = &mut self.functions[id.index()];
-        f.removed = true;
-        f.insns.clear();
-        f.relocs.clear();
-        f.line_info.clear();
-        f.core_relos.clear();
+        self.functions[id.index()].clear();
         self.programs.retain(|p| p.func != id);
         Ok(())
     }

@@ -52,6 +52,7 @@ mod codes;
 mod edit;
 mod elf;
 mod error;
+mod fuse;
 mod ids;
 mod image;
 mod isa_version;
@@ -65,6 +66,7 @@ mod section;
 mod write;
 
 pub use error::{ElfPart, ObjectError};
+pub use fuse::{ChainComponent, FuseError, FusedProgram, fuse};
 pub use ids::{ExternId, FuncId, MapId, RelocKind};
 pub use isa_version::isa_version;
 pub use kinds::{AttachType, ProgramType};

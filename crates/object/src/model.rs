@@ -124,6 +124,15 @@ impl ObjectFunction {
     pub(crate) fn is_gap(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.reason == GAP)
     }
+
+    /// Marks it as removed.
+    pub(crate) fn clear(&mut self) {
+        self.removed = true;
+        self.insns.clear();
+        self.relocs.clear();
+        self.line_info.clear();
+        self.core_relos.clear();
+    }
 }
 
 /// A relocation of one instruction.

@@ -13,6 +13,7 @@ mod check;
 mod compile;
 mod contract;
 mod costs;
+mod fused;
 mod host;
 mod instruction_set;
 mod kernels;
@@ -48,6 +49,7 @@ pub use millstream_bpf::cost::OptimizationGoal;
 
 pub use check::{CheckedObject, check, check_each};
 pub use costs::{CostSummary, ProgramCosts, costs};
+pub use fused::optimize_chain;
 pub use host::{KernelFeatures, running_kernels};
 pub use instruction_set::{InstructionSet, UnknownInstructionSet, smallest_instruction_set};
 pub use kernels::oldest_kernel;
@@ -79,6 +81,9 @@ pub enum OptError {
     /// The object does not take its new functions.
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// A chain cannot be one program.
+    #[error(transparent)]
+    Fuse(#[from] millstream_object::FuseError),
     /// The superoptimizer's windows are of little-endian memory.
     #[error("the superoptimizer does not know big-endian machines: optimize for them without it")]
     BigEndian,
