@@ -50,6 +50,7 @@ pub fn serve_graph_timed<W: PacketPort>(
                     false => ran.unfit += 1,
                 }
             })?;
+            room.note_source(source, !batch.is_empty());
             source = (source + 1) % ends.sources.len();
         }
         if batch.is_empty() {
@@ -62,7 +63,7 @@ pub fn serve_graph_timed<W: PacketPort>(
         room.advance_to(elapsed());
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
         ran.events += engine.take_events().len() as u64;
-        ran.copies += batch.copies() as u64;
+        ran.copies += batch.copies() as u64 + room.take_copies();
         for (place, (bytes, output, at)) in batch.sent().enumerate() {
             let output = output as usize;
             match ends.outputs.get(output) {
