@@ -1,6 +1,6 @@
 //! Interfaces, by the system's clock.
 //!
-//! Due packets are sent before anything is received; while nothing comes the worker sleeps no longer than
+//! Due packets are sent before anything is received, but after a full batch of them something is; while nothing comes the worker sleeps no longer than
 //! until the next packet is due. As everything that serves wires, it first looks in vain for a while.
 
 use std::io;
@@ -34,13 +34,17 @@ pub fn serve_graph_timed<W: PacketPort>(
     room.begin(0);
     let elapsed = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let (mut origins, mut source, mut in_vain) = (Vec::with_capacity(size), 0, 0u32);
+    let mut was_full = false;
     while goes_on(&ran, engine, room) {
         batch.clear();
         batch.expect(engine.layout());
         origins.clear();
         let stamp = engine.stamp();
         room.advance_to(elapsed());
-        room.fill(&mut batch, ends.sources.len() as u32 + 1, &mut origins);
+        if !was_full {
+            room.fill(&mut batch, ends.sources.len() as u32 + 1, &mut origins);
+        }
+        was_full = batch.len() == batch.capacity();
         if batch.is_empty() && !room.is_full() {
             let wire = &mut wires[ends.sources[source]];
             wire.receive(size, &mut |bytes| {

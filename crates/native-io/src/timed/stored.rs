@@ -146,7 +146,9 @@ impl StoredPackets {
         if over || self.next >= self.packets.len() {
             self.changed = true;
             (self.next, self.began) = (0, now);
-            let left = self.policy.rounds.map(|rounds| rounds.saturating_sub(1));
+            // Rounds without packets take no time: all of them are over.
+            let passed = if self.packets.is_empty() { u64::MAX } else { 1 };
+            let left = self.policy.rounds.map(|rounds| rounds.saturating_sub(passed));
             self.policy.rounds = left;
             if left == Some(0) {
                 self.policy.active = false;
