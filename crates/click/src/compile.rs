@@ -129,12 +129,7 @@ pub fn compile(
         sources: sources.into_iter().map(|(_, source)| source).collect(),
         targets,
         gates,
-        drops: drops
-            .into_iter()
-            .map(drop)
-            .chain(waits.lanes.iter().filter_map(overflow))
-            .chain(waits.servers.iter().filter_map(forgotten))
-            .collect(),
+        drops: drops.into_iter().map(drop).chain(waiting_drops(&waits)).collect(),
         waits,
         handlers,
         scripts,
@@ -218,6 +213,11 @@ fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Counters of packets that are dropped where they wait.
+fn waiting_drops(waits: &QueueingNetwork) -> Vec<DropCounter> {
+    waits.lanes.iter().filter_map(overflow).chain(waits.servers.iter().filter_map(forgotten)).collect()
 }
 
 /// The counter of packets that a full queue drops.

@@ -192,8 +192,8 @@ pub struct QueueServer {
     pub turns: PullScheduler,
     /// The lane that they go to, which another one pulls from.
     pub feeds: Option<usize>,
-    /// Sources that it pulls from without a queue between, as indices of [`crate::ClickProgram::sources`]: only
-    /// where packets are sent round after round.
+    /// Sources that it pulls from without a queue between, as indices of [`crate::ClickProgram::sources`]; only
+    /// if it sends packets round after round.
     pub sources: Vec<usize>,
 }
 

@@ -1,7 +1,8 @@
 //! Interfaces, by the system's clock.
 //!
-//! Due packets are sent before anything is received, but after a full batch of them something is; while nothing comes the worker sleeps no longer than
-//! until the next packet is due. As everything that serves wires, it first looks in vain for a while.
+//! Due packets are sent before anything is received, but after a full batch of them something is received.
+//! While nothing comes the worker sleeps no longer than until the next packet is due. As everything that serves
+//! wires, it first looks in vain for a while.
 
 use std::io;
 use std::time::{Duration, Instant};
