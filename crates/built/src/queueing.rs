@@ -49,6 +49,12 @@ fn pace(engine: &mut NativeEngine, pace: &ShapingPolicy) -> timed::PacingPolicy 
         }
         ShapingPolicy::Link { latency, bandwidth } => timed::PacingPolicy::Link { latency, bandwidth },
         ShapingPolicy::Every { interval, burst } => timed::PacingPolicy::Every { interval, burst },
+        ShapingPolicy::Replay(of) => timed::PacingPolicy::Replay(timed::ReplayPolicy {
+            rounds: u64::try_from(handlers::setting(engine, of.rounds)).ok(),
+            active: handlers::setting(engine, of.active) != 0,
+            limit: of.limit,
+            percent: of.percent,
+        }),
     }
 }
 
@@ -96,6 +102,7 @@ pub fn queue_spec(program: &ClickProgram, engine: &mut NativeEngine) -> TimedQue
         pace: pace(engine, &server.pace),
         turns: turns(&server.turns),
         feeds: server.feeds,
+        sources: server.sources.clone(),
     });
     let holds = waits.holds.iter().map(|hold| (hold.source, hold.lanes.clone())).collect();
     TimedQueuesConfig { lanes, servers: servers.collect(), holds, kept: waits.kept as usize }
@@ -108,6 +115,13 @@ pub fn apply_settings(program: &ClickProgram, engine: &mut NativeEngine, room: &
         let may_change = match server.pace {
             ShapingPolicy::Rate { rate, .. } => live(rate),
             ShapingPolicy::Upto { limit, base, active } => [limit, base, active].into_iter().any(live),
+            ShapingPolicy::Replay(of) => {
+                if handlers::setting(engine, of.reset) != 0 {
+                    handlers::set_setting(engine, of.reset, 0);
+                    room.reset_replay(at);
+                }
+                true
+            }
             _ => false,
         };
         if may_change {
@@ -123,6 +137,7 @@ pub fn apply_settings(program: &ClickProgram, engine: &mut NativeEngine, room: &
 
 /// Writes the counters of queues into the state, for handlers and the account.
 pub fn publish_stats(program: &ClickProgram, engine: &mut NativeEngine, room: &mut TimedQueues) {
+    publish_replays(program, engine, room);
     let Some(told) = room.take_stats() else { return };
     let mut state = handlers::state(engine);
     for (lane, told) in program.waits.lanes.iter().zip(told) {
@@ -134,10 +149,35 @@ pub fn publish_stats(program: &ClickProgram, engine: &mut NativeEngine, room: &m
             (queue.dropped, dropped + told.dropped),
         ];
         for (at, number) in numbers {
-            if let Some(place) = state.get_mut(at as usize..at as usize + 8) {
-                place.copy_from_slice(&number.to_le_bytes());
-            }
+            write_number(&mut state, at, number);
         }
     }
     handlers::set_state(engine, &state);
+}
+
+/// Writes the progress of elements that send packets round after round into settings and state.
+fn publish_replays(program: &ClickProgram, engine: &mut NativeEngine, room: &mut TimedQueues) {
+    for (at, server) in program.waits.servers.iter().enumerate() {
+        let ShapingPolicy::Replay(of) = server.pace else { continue };
+        let Some(progress) = room.take_progress(at) else { continue };
+        let rounds = progress.rounds.map_or(-1, |rounds| i64::try_from(rounds).unwrap_or(i64::MAX));
+        handlers::set_setting(engine, of.rounds, rounds);
+        handlers::set_setting(engine, of.active, i64::from(progress.active));
+        let mut state = handlers::state(engine);
+        let [ended, dropped] = [of.ended, of.dropped].map(|at| handlers::number(&state, at));
+        let numbers = [
+            (of.loading, u64::from(!progress.loaded)),
+            (of.ended, ended + progress.ended),
+            (of.dropped, dropped + progress.dropped),
+        ];
+        numbers.into_iter().for_each(|(at, number)| write_number(&mut state, at, number));
+        handlers::set_state(engine, &state);
+    }
+}
+
+/// Writes a number of the state.
+fn write_number(state: &mut [u8], at: u32, number: u64) {
+    if let Some(place) = state.get_mut(at as usize..at as usize + 8) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
 }

@@ -11,8 +11,8 @@ use millstream_click::keyword::{
 };
 use millstream_click::packet::PacketValues;
 use millstream_click::{
-    ElementSetup, Error, ErrorStage, HandlerAccess, QueueProperties, ScriptKind, SettingType, SettingValue,
-    ShapingPolicy, SpannedText, TimingParameter, read_script, unquote,
+    ElementSetup, Error, ErrorStage, HandlerAccess, QueueProperties, ReplayNumbers, ScriptKind, SettingType,
+    SettingValue, ShapingPolicy, SpannedText, TimingParameter, read_script, unquote,
 };
 
 /// A class with these ports that passes all packets.
@@ -56,21 +56,21 @@ const ONE_WORKER_EACH: &str = "a path is run to completion by one worker at a ti
 const NO_THREADS: &str = "workers are chosen by --workers, and packets go to them by their flows";
 const NOT_WATCHED: &str = "reading of a clock makes no difference to the time that elements see";
 const SOCKET: &str = "packets are not touched by it; `--control SOCKET` is what answers READ and WRITE";
-const REPLAYED: &str = "packets are not kept to be replayed: read the capture more than once (`--packets`)";
+const ROUND_TIME: &str = "the number of rounds ends a replay";
 
 const REPLAYS: &[ArgumentSpec] = &[
     key("STOP"),
     key("ACTIVE"),
-    moot("QUICK_CLONE", IgnoredValueKind::Truth, "no packet is kept, so none is copied"),
+    moot("QUICK_CLONE", IgnoredValueKind::Truth, "each copy has its own bytes"),
     moot("BURST", COUNT, NO_TASKS),
     moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of progress: the report has all counts"),
-    refused_but("LIMIT", &["-1"], REPLAYED),
-    refused_but("TIMING", &["false", "0"], REPLAYED),
-    refused_but("TIMING_FNT", &[""], REPLAYED),
-    refused_but("STOP_TIME", &["0", "-1"], REPLAYED),
-    moot("FREEONTERMINATE", IgnoredValueKind::Truth, "no packet is kept"),
+    key("LIMIT"),
+    key("TIMING"),
+    refused_but("TIMING_FNT", &[""], "the speed of a replay does not change by a formula"),
+    refused_but("STOP_TIME", &["0", "-1"], ROUND_TIME),
+    moot("FREEONTERMINATE", IgnoredValueKind::Truth, "memory is freed at the end of the run"),
     moot("USE_SIGNAL", IgnoredValueKind::Truth, NO_TASKS),
-    moot("QUEUE", COUNT, "no packet is kept").or_at(),
+    moot("QUEUE", COUNT, "copies are sent at once").or_at(),
 ];
 
 const CLOCK: &[ArgumentSpec] = &[
@@ -240,11 +240,23 @@ pub(super) const CLASSES: &[ElementClass] = &[
     ),
     ElementClass {
         make: replay,
-        ..passing("ReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
+        ..passing(
+            "ReplayUnqueue",
+            "Keeps packets, and sends them round after round.",
+            "1-/1-",
+            "l/h",
+            REPLAYS,
+        )
     },
     ElementClass {
         make: replay,
-        ..passing("MultiReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
+        ..passing(
+            "MultiReplayUnqueue",
+            "Keeps packets, and sends them round after round.",
+            "1-/1-",
+            "l/h",
+            REPLAYS,
+        )
     },
     ElementClass {
         make: round_robin,
@@ -557,21 +569,67 @@ fn through(_: &mut ElementSetup<'_>) -> ElementResult {
     Ok(Box::new(PortPassThrough))
 }
 
-/// Passes packets once; other arguments are refused.
+/// Handlers that make a replay of one round another one.
+const REPLAY_WRITES: &[&str] = &["stop", "reset"];
+
+/// Keeps packets, and sends copies of them round after round; a single round needs no copies.
 fn replay(setup: &mut ElementSetup<'_>) -> ElementResult {
-    let said = setup.arguments.keyword("STOP");
-    let span = said.as_ref().map_or(setup.element.span, |text| text.span);
+    let rounds = setup.arguments.keyword_or("STOP", -1, rounds)?;
+    let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
+    let percent = setup.arguments.keyword_or("TIMING", 0, speed)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    match said.map(|text| unsigned(&text, 1)) {
-        Some(Ok(1)) if active && (setup.inputs > 1 || !setup.scripted(&["active"])) => through(setup),
-        Some(Ok(1)) if setup.inputs == 1 => puller(setup, -1, active),
-        Some(Ok(1)) => {
-            Err(Error::new(span, "packets of several inputs are not held: give each one an `Unqueue`"))
-        }
-        _ => {
-            let message = format!("`{}` is for STOP 1 alone: {REPLAYED}", setup.element.class);
-            Err(Error::new(span, message))
-        }
+    let is_plain = rounds == 1 && limit.is_none() && percent == 0 && !setup.scripted(REPLAY_WRITES);
+    match is_plain {
+        true if active && (setup.inputs > 1 || !setup.scripted(&["active"])) => return through(setup),
+        true if setup.inputs == 1 => return puller(setup, -1, active),
+        _ => {}
+    }
+    let span = setup.element.span;
+    if setup.inputs > 1 {
+        return Err(Error::new(
+            span,
+            "packets of several inputs are not held: give each one a `ReplayUnqueue`",
+        ));
+    }
+    if !setup.is_timed() {
+        return Err(Error::new(span, NO_QUEUES));
+    }
+    let settings = [rounds, i64::from(active), 0].map(|value| setup.hidden_setting(value));
+    let [rounds, active, reset] = settings;
+    let [loading, dropped] = [0; 2].map(|_| setup.number());
+    let ended = setup.calls(&SpannedText { text: "stop".to_owned(), span })?;
+    setup.handler("stop", HandlerAccess::Setting(rounds, SettingType::Number(-1, i64::from(i32::MAX))));
+    setup.handler("active", HandlerAccess::Setting(active, SettingType::Truth));
+    setup.handler("reset", HandlerAccess::Sets(vec![(reset, 1)]));
+    setup.handler("loaded", HandlerAccess::IsZero(loading));
+    let limit = limit.unwrap_or(u64::MAX);
+    setup.declare_pacing(ShapingPolicy::Replay(ReplayNumbers {
+        rounds,
+        active,
+        reset,
+        limit,
+        percent,
+        loading,
+        ended,
+        dropped,
+    }));
+    setup.require_single_worker("packets that it keeps are sent in one order");
+    Ok(Box::new(PassThrough))
+}
+
+/// Number of rounds; -1 for any number.
+fn rounds(text: &SpannedText) -> Result<i64, Error> {
+    match text.text.trim() {
+        "-1" => Ok(-1),
+        _ => Ok(unsigned(text, i32::MAX as u64)? as i64),
+    }
+}
+
+/// Percent of the packets' own speed; 0, or `false`, is as fast as possible.
+fn speed(text: &SpannedText) -> Result<u64, Error> {
+    match text.text.trim() {
+        "false" => Ok(0),
+        _ => unsigned(text, u64::from(u32::MAX)),
     }
 }
 

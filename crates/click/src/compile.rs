@@ -25,7 +25,7 @@ use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SettingValue, Sour
 use crate::layout::{self, MetadataLayout};
 use crate::packet::{HOST, NOTES, PacketValues, TYPES, USUAL_NOTES};
 use crate::program::{ClickCode, ClickProgram, DropCounter, ElementInfo, GraphSource};
-use crate::queueing::{ElementQueue, QueueingNetwork, TimingParameter};
+use crate::queueing::{ElementQueue, QueueServer, QueueingNetwork, ShapingPolicy, TimingParameter};
 use crate::resolve::{self, PushPullResolver};
 use crate::script::{ScriptCall, ScriptKind, ScriptStep};
 use crate::{default_handlers, queue_search};
@@ -129,7 +129,7 @@ pub fn compile(
         sources: sources.into_iter().map(|(_, source)| source).collect(),
         targets,
         gates,
-        drops: drops.into_iter().map(drop).chain(waits.lanes.iter().filter_map(overflow)).collect(),
+        drops: drops.into_iter().map(drop).chain(waiting_drops(&waits)).collect(),
         waits,
         handlers,
         scripts,
@@ -215,10 +215,21 @@ fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
+/// Counters of packets that are dropped where they wait.
+fn waiting_drops(waits: &QueueingNetwork) -> Vec<DropCounter> {
+    waits.lanes.iter().filter_map(overflow).chain(waits.servers.iter().filter_map(forgotten)).collect()
+}
+
 /// The counter of packets that a full queue drops.
 fn overflow(lane: &ElementQueue) -> Option<DropCounter> {
     let offset = lane.queue?.dropped;
     Some(DropCounter { element: lane.element.clone(), reason: Cow::Borrowed("queue_full"), offset })
+}
+
+/// The counter of packets that an element drops before it has sent a copy of them.
+fn forgotten(server: &QueueServer) -> Option<DropCounter> {
+    let ShapingPolicy::Replay(of) = server.pace else { return None };
+    Some(DropCounter { element: server.element.clone(), reason: Cow::Borrowed("reset"), offset: of.dropped })
 }
 
 fn named(element: &Element) -> ElementInfo {

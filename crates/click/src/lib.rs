@@ -74,7 +74,7 @@ pub use program::{
 };
 pub use queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED,
-    ShapingPolicy, SourceHold, SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
+    ReplayNumbers, ShapingPolicy, SourceHold, SourceSchedule, SourceTiming, TimingParameter, TokenBucketSize,
 };
 pub use reference::reference;
 pub use script::{

@@ -35,6 +35,7 @@ pub(crate) fn find(
         seen: FxHashSet::default(),
         fed: Vec::new(),
         places: Vec::new(),
+        stores: Vec::new(),
     };
     graph.connections.iter().for_each(|c| *search.pullers.entry(c.from).or_default() += 1);
     let mut elements: Vec<usize> = declared.paces.keys().copied().collect();
@@ -45,13 +46,16 @@ pub(crate) fn find(
         pace: declared.paces[&element],
         turns,
         feeds: search.fed.iter().find(|(from, _)| *from == element).map(|(_, lane)| *lane),
+        sources: Vec::new(),
     };
     let mut servers: Vec<QueueServer> = elements.iter().zip(turns).map(server).collect();
+    servers.iter_mut().for_each(|server| server.sources = search.replayed(server, sources));
     for &element in &declared.detours {
         let turns = search.lane(ElementPort { element, port: RESUMED }, element, None);
         let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));
         let pace = ShapingPolicy::Upto { limit, base, active: TimingParameter::Fixed(1) };
-        servers.push(QueueServer { element: graph.elements[element].name.clone(), pace, turns, feeds: None });
+        let element = graph.elements[element].name.clone();
+        servers.push(QueueServer { element, pace, turns, feeds: None, sources: Vec::new() });
     }
     servers.extend(search.switched());
     let senders = declared.senders.clone();
@@ -92,6 +96,8 @@ struct QueueSearch<'s> {
     fed: Vec<(usize, usize)>,
     /// Lanes of one packet, with their inputs.
     places: Vec<(usize, ElementPort)>,
+    /// Sources from which packets are taken to be sent round after round, with the lanes.
+    stores: Vec<(usize, usize)>,
 }
 
 impl QueueSearch<'_> {
@@ -111,13 +117,34 @@ impl QueueSearch<'_> {
     fn holds(&self, sources: &[usize]) -> Vec<SourceHold> {
         let looks = |element: usize| self.classes[element].name == "InfiniteSource";
         let lanes = |(source, element): (usize, &usize)| {
+            let stores: Vec<usize> =
+                self.stores.iter().filter(|(from, _)| *from == source).map(|(_, lane)| *lane).collect();
             let lanes = match self.pulled_lane(*element) {
                 Some(lane) => vec![lane],
+                None if !stores.is_empty() => stores,
                 None => self.full_lanes(*element).filter(|_| looks(*element))?,
             };
             (!lanes.is_empty()).then_some(SourceHold { source, lanes })
         };
         sources.iter().enumerate().filter_map(lanes).collect()
+    }
+
+    /// Sources that a server pulls from without a queue between, if it sends packets round after round.
+    fn replayed(&mut self, server: &QueueServer, sources: &[usize]) -> Vec<usize> {
+        if !matches!(server.pace, ShapingPolicy::Replay(_)) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for lane in server.turns.lanes().into_iter().filter(|lane| self.lanes[*lane].queue.is_none()) {
+            let input = self.inputs.iter().find(|(_, known)| **known == lane).map(|(input, _)| *input);
+            let from = input.and_then(|input| self.begins(input));
+            let source = from.and_then(|from| sources.iter().position(|source| *source == from));
+            if let Some(source) = source {
+                self.stores.push((source, lane));
+                found.push(source);
+            }
+        }
+        found
     }
 
     /// The place in front of an element that chooses an input, if it pulls from a source there.
@@ -218,7 +245,10 @@ impl QueueSearch<'_> {
                 let (limit, base) = (TimingParameter::Fixed(-1), TimingParameter::Fixed(0));
                 let name = format!("{} [{port}]", self.graph.elements[element].name);
                 let pace = ShapingPolicy::Upto { limit, base, active };
-                all.push((element, QueueServer { element: name, pace, turns, feeds: None }));
+                all.push((
+                    element,
+                    QueueServer { element: name, pace, turns, feeds: None, sources: Vec::new() },
+                ));
             }
         }
         let fed = |of: usize| self.fed.iter().find(|(from, _)| *from == of).map(|(_, lane)| *lane);

@@ -70,6 +70,29 @@ pub enum ShapingPolicy {
         /// Packets at a time.
         burst: u64,
     },
+    /// Round after round, copies of all that arrived first.
+    Replay(ReplayNumbers),
+}
+
+/// Numbers of an element that keeps packets and sends copies of them round after round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplayNumbers {
+    /// Rounds that are left, negative for any number: 64 bits of the settings, at this byte.
+    pub rounds: u32,
+    /// 0 if nothing is taken or sent, likewise.
+    pub active: u32,
+    /// 1 if the packets are to be dropped and others taken, likewise.
+    pub reset: u32,
+    /// Maximum number of packets to take.
+    pub limit: u64,
+    /// Speed in percent of the packets' own; 0 is as fast as possible.
+    pub percent: u64,
+    /// 0 once all packets are taken: 64 bits of the state, at this byte.
+    pub loading: u32,
+    /// Number of ends of the last round, likewise.
+    pub ended: u32,
+    /// Packets dropped before any copy was sent, likewise.
+    pub dropped: u32,
 }
 
 /// When a source sends that makes its packets up.
@@ -169,6 +192,9 @@ pub struct QueueServer {
     pub turns: PullScheduler,
     /// The lane that they go to, which another one pulls from.
     pub feeds: Option<usize>,
+    /// Sources that it pulls from without a queue between, as indices of [`crate::ClickProgram::sources`]; only
+    /// if it sends packets round after round.
+    pub sources: Vec<usize>,
 }
 
 /// The input, not part of the graph, at which packets go on that have waited for a script.

@@ -265,6 +265,51 @@ fn a_rate_that_is_set_holds_from_then_on_and_what_never_leaves_is_held() {
 }
 
 #[test]
+fn replays_send_copies_of_all_packets_in_every_round() {
+    let mut bed = Bed::new("FromDump(a) -> r :: ReplayUnqueue(STOP 3) -> ToDump(o)");
+    let ran = bed.run(&[0, 7, 20], &frames(3, 60));
+    assert_eq!(bed.times(), (0..9).map(|at| (20 + 1_000 * at, at % 3)).collect::<Vec<_>>());
+    assert_eq!((ran.copies, ran.held), (6, 0));
+    assert_eq!(["r.stop", "r.active", "r.loaded"].map(|name| bed.read(name)), ["0", "false", "true"]);
+    // Annotations and bytes are those that each packet came with, in every round.
+    let mut bed = Bed::new(
+        "FromDump(a) -> Paint(3) -> ReplayUnqueue(STOP 2) -> p :: CheckPaint(3) -> StoreData(1, x) -> Paint(4) \
+         -> ToDump(o); p[1] -> Discard",
+    );
+    bed.run(&[0, 0], &frames(2, 60));
+    assert_eq!(
+        bed.sent.iter().map(|sent| (sent.3[0], sent.3[1])).collect::<Vec<_>>(),
+        [(0, b'x'), (1, b'x')].repeat(2)
+    );
+}
+
+#[test]
+fn replays_take_so_many_packets_and_keep_times_by_a_factor() {
+    let mut bed = Bed::new("FromDump(a) -> ReplayUnqueue(STOP 2, LIMIT 2) -> ToDump(o)");
+    let ran = bed.run(&[0; 5], &frames(5, 60));
+    assert_eq!((ran.received.as_slice(), ran.sent.as_slice()), (&[2][..], &[4][..]));
+    let mut bed = Bed::new("FromDump(a) -> ReplayUnqueue(STOP 2, TIMING 200) -> ToDump(o)");
+    bed.run(&[0, 6 * MS, 20 * MS], &frames(3, 60));
+    let rounds = [20 * MS, 30 * MS + 1_000].map(|began| [0, 3 * MS, 10 * MS].map(|at| began + at));
+    assert_eq!(bed.times().iter().map(|(at, _)| *at).collect::<Vec<_>>(), rounds.concat());
+}
+
+#[test]
+fn a_replay_that_begins_again_drops_what_it_never_sent() {
+    let mut bed = Bed::new("FromDump(a) -> q :: Queue -> r :: ReplayUnqueue(STOP 2, LIMIT 3) -> ToDump(o)");
+    let mut is_reset = false;
+    let ran = bed.run_while((&[0; 6], &frames(6, 60)), |program, engine, _| {
+        let loaded = handlers::read(program, engine, "r.loaded").expect("read") == "true";
+        if loaded && !std::mem::replace(&mut is_reset, loaded) {
+            handlers::write(program, engine, "r.reset").expect("written");
+        }
+        true
+    });
+    assert_eq!(bed.times().iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 3, 4, 5, 3, 4, 5]);
+    assert_eq!((ran.copies, ran.held, bed.dropped(Some("reset"))), (3, 0, 2));
+}
+
+#[test]
 fn splitters_go_by_the_times_of_packets() {
     let mut bed =
         Bed::new("FromDump(a) -> s :: RatedSplitter(1000, BURST_SIZE 1) -> ToDump(o); s[1] -> Discard");

@@ -110,6 +110,18 @@ fn queues_hold_what_nothing_pulls_and_sources_wait_for_them() {
 }
 
 #[test]
+fn replays_begin_when_they_are_told_and_ask_for_the_end_of_the_run() {
+    let text = "s :: InfiniteSource(LIMIT 3) -> r :: ReplayUnqueue(STOP 2, ACTIVE false) -> c :: Counter -> Discard; \
+        DriverManager(wait 1, print $(s.count) $(c.count) $(r.loaded), write r.active true, pause, \
+            print $(c.count) $(r.stop) $(r.active) $(r.loaded), write r.stop 4, write r.active true, pause, \
+            print $(c.count))";
+    assert_eq!(simulated(text), "0 0 false\n6 0 false true\n18\n");
+    let endless = "InfiniteSource(LIMIT 2) -> r :: ReplayUnqueue -> c :: Counter -> Discard; \
+        Script(wait 1, set n $(c.count), wait 1ms, print $(sub $(c.count) $n), stop)";
+    assert_eq!(simulated(endless), "1000\n");
+}
+
+#[test]
 fn the_earliest_packet_leaves_first_and_one_for_the_front_before_others() {
     let files = Files::new("driver-sorted");
     let summary = |name: &str, lines: &str| {

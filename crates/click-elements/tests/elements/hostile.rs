@@ -158,6 +158,8 @@ const WORDS: &[&str] = &[
     "ICMPIPEncap(1.1.1.1, 2.2.2.2, echo, 0)",
     "PortInfo(ssh 23)",
     "ReplayUnqueue(STOP 1, ACTIVE false)",
+    "ReplayUnqueue(STOP 2, LIMIT 3)",
+    "MultiReplayUnqueue(STOP 1, TIMING 50)",
     "DriverManager(wait, stop)",
     "RatedSource(RATE 0.5)",
     "TimedSource(.5ms)",

@@ -71,7 +71,8 @@ fn arguments_are_judged_by_name_and_by_position() {
         ("Idle -> r :: RoundRobinSched(1) -> Discard; Idle -> [1] r;", "nobody would pull"),
         ("Idle -> s :: StrideSched(1, 0) -> Discard; Idle -> [1] s;", "without tickets"),
         ("Idle -> s :: StrideSched(1) -> Discard; Idle -> [1] s;", "one each"),
-        ("FromDevice(a) -> Queue -> ReplayUnqueue -> Discard;", "STOP 1"),
+        ("FromDevice(a) -> Queue -> ReplayUnqueue(TIMING_FNT x) -> Discard;", "TIMING_FNT x"),
+        ("Idle -> r :: MultiReplayUnqueue -> Discard; Idle -> [1] r [1] -> Discard;", "several inputs"),
         ("FromDevice(a) -> IPRewriter(pass, GUARANTEE 5) -> Discard;", "MAPPING_CAPACITY of 1024"),
     ] {
         let errors = compiled(text).expect_err(text);

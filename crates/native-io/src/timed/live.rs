@@ -1,7 +1,8 @@
 //! Interfaces, by the system's clock.
 //!
-//! Due packets are sent before anything is received; while nothing comes the worker sleeps no longer than
-//! until the next packet is due. As everything that serves wires, it first looks in vain for a while.
+//! Due packets are sent before anything is received, but after a full batch of them something is received.
+//! While nothing comes the worker sleeps no longer than until the next packet is due. As everything that serves
+//! wires, it first looks in vain for a while.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -34,13 +35,17 @@ pub fn serve_graph_timed<W: PacketPort>(
     room.begin(0);
     let elapsed = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let (mut origins, mut source, mut in_vain) = (Vec::with_capacity(size), 0, 0u32);
+    let mut was_full = false;
     while goes_on(&ran, engine, room) {
         batch.clear();
         batch.expect(engine.layout());
         origins.clear();
         let stamp = engine.stamp();
         room.advance_to(elapsed());
-        room.fill(&mut batch, ends.sources.len() as u32 + 1, &mut origins);
+        if !was_full {
+            room.fill(&mut batch, ends.sources.len() as u32 + 1, &mut origins);
+        }
+        was_full = batch.len() == batch.capacity();
         if batch.is_empty() && !room.is_full() {
             let wire = &mut wires[ends.sources[source]];
             wire.receive(size, &mut |bytes| {
@@ -50,6 +55,7 @@ pub fn serve_graph_timed<W: PacketPort>(
                     false => ran.unfit += 1,
                 }
             })?;
+            room.note_source(source, !batch.is_empty());
             source = (source + 1) % ends.sources.len();
         }
         if batch.is_empty() {
@@ -62,7 +68,7 @@ pub fn serve_graph_timed<W: PacketPort>(
         room.advance_to(elapsed());
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
         ran.events += engine.take_events().len() as u64;
-        ran.copies += batch.copies() as u64;
+        ran.copies += batch.copies() as u64 + room.take_copies();
         for (place, (bytes, output, at)) in batch.sent().enumerate() {
             let output = output as usize;
             match ends.outputs.get(output) {

@@ -10,13 +10,16 @@
 //! system's clock.
 //!
 //! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped +
-//! held, where the graph counts what it drops itself.
+//! held, where the graph counts what it drops itself; packets that are sent round after round are held until
+//! their first round, and copies from then on.
 
 mod live;
 mod pacing;
+mod queued_packet;
 mod replay;
 mod scheduling;
 mod send_schedule;
+mod stored;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,10 +29,13 @@ pub use pacing::{BucketSize, PacingPolicy};
 pub use replay::{ArrivalTimes, run_graph_timed};
 pub use scheduling::SchedulingPolicy;
 pub use send_schedule::{SendSchedule, SendTimer};
+pub use stored::{ReplayPolicy, ReplayProgress};
 
 use millstream_native_runtime::packet::{PacketBatch, PacketExtent};
 use pacing::PacingState;
+use queued_packet::QueuedPacket;
 use scheduling::QueueScheduler;
+use stored::StoredPackets;
 
 /// Packets in a lane without a capacity from which on sources wait.
 const ENOUGH: usize = 1000;
@@ -66,6 +72,8 @@ pub struct QueueServiceConfig {
     pub turns: SchedulingPolicy,
     /// The lane that it feeds: it waits while that lane holds a packet.
     pub feeds: Option<usize>,
+    /// Sources that it pulls from without a queue between.
+    pub sources: Vec<usize>,
 }
 
 /// Lanes and servers of a graph.
@@ -92,24 +100,6 @@ pub struct QueueStats {
     pub dropped: u64,
 }
 
-/// A waiting packet.
-#[derive(Debug)]
-struct QueuedPacket {
-    bytes: Vec<u8>,
-    carried: PacketExtent,
-    source: usize,
-    number: u64,
-    came: u64,
-    /// Its lane, or its last one.
-    lane: usize,
-}
-
-impl QueuedPacket {
-    fn length(&self) -> usize {
-        self.carried.packet_length()
-    }
-}
-
 #[derive(Debug)]
 struct PacketQueue {
     spec: PacketQueueConfig,
@@ -128,6 +118,10 @@ struct QueueService {
     sent: bool,
     /// Packets on the link, with their arrival times.
     flying: VecDeque<(u64, QueuedPacket)>,
+    /// Packets that are sent round after round.
+    stored: Option<StoredPackets>,
+    lanes: Vec<usize>,
+    sources: Vec<usize>,
 }
 
 /// Waiting packets.
@@ -145,6 +139,12 @@ pub struct TimedQueues {
     closed: bool,
     /// Time at which somebody wants to be asked whether to go on, whatever packets do.
     alarm: Option<u64>,
+    /// Sources that have no packet now.
+    dry: Vec<usize>,
+    /// Least time between two packets that nothing else paces.
+    step: u64,
+    /// Copies since the last report.
+    copies: u64,
 }
 
 impl TimedQueues {
@@ -161,6 +161,9 @@ impl TimedQueues {
             changed: true,
             closed: false,
             alarm: None,
+            dry: Vec::new(),
+            step: 0,
+            copies: 0,
         };
         room.configure(spec);
         room
@@ -185,6 +188,12 @@ impl TimedQueues {
             feeds: spec.feeds,
             sent: false,
             flying: VecDeque::new(),
+            stored: match spec.pace {
+                PacingPolicy::Replay(policy) => Some(StoredPackets::new(policy)),
+                _ => None,
+            },
+            lanes: spec.turns.lanes(),
+            sources: spec.sources.clone(),
         };
         self.servers = spec.servers.iter().map(server).collect();
         self.lanes = spec.lanes.iter().map(lane).collect();
@@ -201,9 +210,47 @@ impl TimedQueues {
         }
     }
 
+    /// Sets the least time between two packets that nothing else paces.
+    pub(super) fn set_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    /// Records whether a source has a packet now.
+    pub(super) fn note_source(&mut self, source: usize, has_packets: bool) {
+        match self.dry.iter().position(|dry| *dry == source) {
+            Some(at) if has_packets => {
+                self.dry.swap_remove(at);
+            }
+            None if !has_packets => self.dry.push(source),
+            _ => {}
+        }
+    }
+
+    /// Number of copies of packets that were sent before, since the last call.
+    pub(super) fn take_copies(&mut self) -> u64 {
+        std::mem::take(&mut self.copies)
+    }
+
+    /// Drops the packets that a server sends round after round: it takes others.
+    pub fn reset_replay(&mut self, server: usize) {
+        if let Some(stored) = self.servers.get_mut(server).and_then(|server| server.stored.as_mut()) {
+            stored.reset().into_iter().for_each(|packet| reuse(&mut self.spare, packet.bytes));
+        }
+    }
+
+    /// Progress of a server that sends packets round after round, if there is any since the last call.
+    pub fn take_progress(&mut self, server: usize) -> Option<ReplayProgress> {
+        self.servers.get_mut(server)?.stored.as_mut()?.take_progress()
+    }
+
     /// Sets the pace of a server from now on.
     pub fn set_pace(&mut self, server: usize, pace: PacingPolicy) {
         let now = self.now;
+        if let (Some(QueueService { stored: Some(stored), .. }), PacingPolicy::Replay(policy)) =
+            (self.servers.get_mut(server), pace)
+        {
+            stored.set(policy, now);
+        }
         if let Some(server) = self.servers.get_mut(server).filter(|server| server.clocked.pace() != pace) {
             server.clocked.set(pace, now);
         }
@@ -230,15 +277,30 @@ impl TimedQueues {
             self.lanes
                 .get(*lane)
                 .is_some_and(|lane| lane.spec.capacity.is_some_and(|most| lane.waiting.len() as u64 >= most))
+                || self.is_shut(*lane)
         };
         self.holds.iter().any(|(of, lanes)| *of == source && lanes.iter().all(is_full))
+    }
+
+    /// Returns true if packets would come to a lane without a queue from which no more are taken for now.
+    fn is_shut(&self, lane: usize) -> bool {
+        let shuts = |server: &QueueService| {
+            server.lanes.contains(&lane)
+                && server.stored.as_ref().is_some_and(|stored| {
+                    let waiting = server.lanes.iter().filter_map(|lane| self.lanes.get(*lane));
+                    !stored.has_room(waiting.map(|lane| lane.waiting.len()).sum())
+                })
+        };
+        self.lanes.get(lane).is_some_and(|lane| lane.spec.capacity.is_none())
+            && self.servers.iter().any(shuts)
     }
 
     /// Number of waiting packets.
     pub fn held(&self) -> u64 {
         let waiting = self.lanes.iter().map(|lane| lane.waiting.len());
         let flying = self.servers.iter().map(|server| server.flying.len());
-        waiting.chain(flying).sum::<usize>() as u64
+        let stored = self.servers.iter().filter_map(|server| server.stored.as_ref()).map(StoredPackets::held);
+        waiting.chain(flying).sum::<usize>() as u64 + stored.sum::<u64>()
     }
 
     /// Numbers of each lane, in order, if anything has changed since the last call. Each dropped packet is
@@ -324,11 +386,56 @@ impl TimedQueues {
     /// Time of the next event, if any.
     pub(super) fn next(&self) -> Option<u64> {
         let of = |server: &QueueService| {
+            if let Some(stored) = &server.stored {
+                return self.replay_time(server, stored);
+            }
             let flying = server.flying.front().map(|(at, _)| *at);
             let pulled = self.pull(server).map(|(at, _)| at);
             flying.into_iter().chain(pulled).min()
         };
         self.servers.iter().filter_map(of).min()
+    }
+
+    /// Time of the next step of a server that sends packets round after round: it takes a packet, notices
+    /// that there are no more, or sends a copy.
+    fn replay_time(&self, server: &QueueService, stored: &StoredPackets) -> Option<u64> {
+        if !stored.is_loading() {
+            return stored.departure_time();
+        }
+        let dry = match server.sources.as_slice() {
+            [] => stored.has_packets(),
+            sources => sources.iter().all(|source| self.dry.contains(source)),
+        };
+        (self.filled_lane(server).is_some() || dry).then_some(self.now)
+    }
+
+    /// The lane that a server pulls from next.
+    fn filled_lane(&self, server: &QueueService) -> Option<usize> {
+        let has = |lane: usize| self.lanes.get(lane).is_some_and(|lane| !lane.waiting.is_empty());
+        server.scheduler.next(&has)
+    }
+
+    /// Carries out the next step of such a server, which may give a packet.
+    fn replay(&mut self, at: usize) -> Option<QueuedPacket> {
+        let lane = self.servers.get(at).and_then(|server| self.filled_lane(server));
+        let (now, step) = (self.now, self.step);
+        let server = self.servers.get_mut(at)?;
+        let stored = server.stored.as_mut()?;
+        if stored.is_loading() {
+            match lane.and_then(|lane| Some((lane, self.lanes.get_mut(lane)?.waiting.pop_front()?))) {
+                Some((lane, packet)) => {
+                    stored.store(packet, now);
+                    server.scheduler.charge(lane);
+                }
+                None => stored.finish_loading(now),
+            }
+            return None;
+        }
+        let (packet, again) = stored.advance(now, step)?;
+        self.copies += u64::from(again);
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.extend_from_slice(&packet.bytes);
+        Some(QueuedPacket { bytes, ..*packet })
     }
 
     /// Advances the time.
@@ -341,6 +448,9 @@ impl TimedQueues {
     fn take(&mut self) -> Option<QueuedPacket> {
         loop {
             let due = |(at, server): (usize, &QueueService)| {
+                if let Some(stored) = &server.stored {
+                    return self.replay_time(server, stored).map(|time| (time, at, None));
+                }
                 let flying = server.flying.front().map(|(time, _)| (*time, at, None));
                 let pulled = self.pull(server).map(|(time, lane)| (time, at, Some(lane)));
                 flying.into_iter().chain(pulled).min()
@@ -348,6 +458,12 @@ impl TimedQueues {
             let due = self.servers.iter().enumerate().filter_map(due).min();
             let (time, at, lane) = due.filter(|(time, ..)| *time <= self.now)?;
             self.changed = true;
+            if self.servers[at].stored.is_some() {
+                match self.replay(at) {
+                    Some(copy) => return Some(copy),
+                    None => continue,
+                }
+            }
             let server = &mut self.servers[at];
             server.sent = server.feeds.is_some();
             let Some(lane) = lane else { return server.flying.pop_front().map(|(_, parcel)| parcel) };
@@ -404,9 +520,14 @@ impl TimedQueues {
         }
         for mut old in servers {
             let known = self.servers.iter_mut().find(|server| server.name == old.name);
-            let before = old.flying.len();
+            let mut before = old.flying.len();
+            before += old.stored.as_ref().map_or(0, |stored| stored.held() as usize);
             match known {
                 Some(server) => {
+                    before = old.flying.len();
+                    if let (Some(new), Some(old_packets)) = (server.stored.as_mut(), old.stored.take()) {
+                        gone.push((old.name.clone(), new.take_over(old_packets, stays)));
+                    }
                     old.flying.retain_mut(|(_, parcel)| stays(parcel));
                     gone.push((old.name, (before - old.flying.len()) as u64));
                     let pace = server.clocked.pace();

@@ -3,6 +3,8 @@
 //! All quantities are integers, so that the same arrivals give the same departures. A bucket counts tokens
 //! times nanoseconds: its inflow in any time is a whole number.
 
+use super::stored::ReplayPolicy;
+
 /// Nanoseconds in a second.
 const SECOND: i128 = 1_000_000_000;
 
@@ -37,6 +39,8 @@ pub enum PacingPolicy {
         /// Packets at a time.
         burst: u64,
     },
+    /// Round after round, copies of all that arrived first.
+    Replay(ReplayPolicy),
 }
 
 /// Size of a bucket.
@@ -121,6 +125,7 @@ impl PacingState {
             }
             PacingPolicy::Delay(time) => came.checked_add(time),
             PacingPolicy::Upto(most) => (self.count < most).then_some(came),
+            PacingPolicy::Replay(_) => Some(came),
             PacingPolicy::Link { .. } => Some(self.free.max(came)),
             PacingPolicy::Every { interval, .. } => {
                 let at = came.max(self.tick.unwrap_or(self.origin)) - self.origin;
@@ -143,7 +148,7 @@ impl PacingState {
                 self.left -= tokens(bytes, length);
                 None
             }
-            PacingPolicy::Delay(_) | PacingPolicy::Upto(_) => None,
+            PacingPolicy::Delay(_) | PacingPolicy::Upto(_) | PacingPolicy::Replay(_) => None,
             PacingPolicy::Link { latency, bandwidth } => {
                 let time = (length as u128 * SECOND as u128).div_ceil(u128::from(bandwidth.max(1)));
                 self.free = at.saturating_add(u64::try_from(time).unwrap_or(u64::MAX));

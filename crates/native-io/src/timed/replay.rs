@@ -121,6 +121,7 @@ pub fn run_graph_timed<'f>(
     let beginning = beginnings.into_iter().min().unwrap_or(BEGINNING);
     lines.iter_mut().for_each(|line| line.sender = SendTimer::new(line.table.beat, beginning));
     room.begin(beginning);
+    room.set_step(PULL_STEP);
     let mut batch = PacketBatch::with_copies(size, copies(size))?;
     let mut ran = GraphRunStats::none(lines.len(), outputs);
     let (mut meter, mut origins) = (BatchTimer::default(), Vec::with_capacity(size));
@@ -170,7 +171,7 @@ pub fn run_graph_timed<'f>(
         }
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
         ran.events += engine.take_events().len() as u64;
-        ran.copies += batch.copies() as u64;
+        ran.copies += batch.copies() as u64 + room.take_copies();
         for (place, (bytes, output, at)) in batch.sent().enumerate() {
             let (output, origin) = (output as usize, origins.get(at).copied().unwrap_or_default());
             match ran.sent.get_mut(output) {
@@ -223,22 +224,24 @@ impl PullGroup {
 
 /// Rate of pulls if nothing else sets one.
 const PULLED: SendSchedule = SendSchedule::Rate(1_000_000);
+/// Nanoseconds between pulls at that rate.
+const PULL_STEP: u64 = 1000;
 
 /// The next event, and its time.
 fn next(
     lines: &mut [ScheduledSource<'_>],
     pulls: &[PullGroup],
     sources: &GraphSources<'_>,
-    room: &TimedQueues,
+    room: &mut TimedQueues,
     now: u64,
 ) -> io::Result<Option<(u64, ReplayEvent)>> {
-    let due = room.next();
     let mut arrival: Option<(u64, usize)> = None;
     let mut pulled = vec![Vec::new(); pulls.len()];
     for (source, line) in lines.iter_mut().enumerate() {
         // A source that is held goes on from the time at which it may.
         let until = if room.is_held(source) { 0 } else { sources.until(source) };
         let comes = line.next(until, sources.rate(source), now)?.map(|at| (at, source));
+        room.note_source(source, comes.is_some());
         sources.report_poll(source, 0, comes.is_some(), line.supply.peek(sources.until(source))?.is_some());
         match pulls.iter().position(|pull| pull.sources.contains(&source)) {
             // A source without times of its own has packets at any time.
@@ -251,6 +254,7 @@ fn next(
     }
     let pulled = pulls.iter().zip(&pulled).filter_map(|(pull, there)| pull.next(there));
     let arrival = pulled.chain(arrival).min();
+    let due = room.next();
     Ok(match (arrival, due) {
         // A full lane is emptied first; if nothing ever leaves it, nothing more comes.
         (_, due) if room.is_full() => due.map(|due| (due, ReplayEvent::Departure)),

@@ -255,8 +255,13 @@ impl ActiveConfiguration {
             self.scripts.mark_idle();
         }
         self.answer_signals(engine)?;
+        let due = self.scripts.next_deadline();
         if !self.scripted(engine, ScriptRunner::run_due)? {
             return Ok(false);
+        }
+        // A script that went on may have written handlers that let packets go.
+        if self.scripts.next_deadline() != due {
+            attention.reset();
         }
         // Scripts may have sent signals, which come before time goes on.
         self.answer_signals(engine)?;
