@@ -396,6 +396,16 @@ fn a_configuration_that_takes_anothers_place_has_its_packets() {
     let spec = queueing::queue_spec(&other, &mut engine);
     assert_eq!(bed.queues.reconfigure(&spec), [("q".to_owned(), 3)]);
     assert_eq!(bed.queues.held(), 0);
+    // Nor has one whose element of that name sends each packet once; those in the queue go on.
+    let mut bed = Bed::new("FromDump(a) -> q :: Queue -> r :: ReplayUnqueue(STOP 2, LIMIT 3) -> ToDump(o)");
+    bed.run_while((&[0; 6], &frames(6, 60)), |program, engine, _| {
+        handlers::read(program, engine, "r.loaded").expect("read") == "false"
+    });
+    assert_eq!((bed.sent.len(), bed.queues.held()), (1, 5));
+    let (other, mut engine) = compiled("FromDump(a) -> q :: Queue -> r :: RatedUnqueue(1) -> ToDump(o)");
+    let spec = queueing::queue_spec(&other, &mut engine);
+    assert_eq!(bed.queues.reconfigure(&spec), [("r".to_owned(), 2)]);
+    assert_eq!(bed.queues.held(), 3);
 }
 
 #[test]

@@ -520,22 +520,23 @@ impl TimedQueues {
         }
         for mut old in servers {
             let known = self.servers.iter_mut().find(|server| server.name == old.name);
-            let mut before = old.flying.len();
-            before += old.stored.as_ref().map_or(0, |stored| stored.held() as usize);
+            let flying = old.flying.len() as u64;
+            let stored = old.stored.as_ref().map_or(0, StoredPackets::held);
             match known {
                 Some(server) => {
-                    before = old.flying.len();
-                    if let (Some(new), Some(old_packets)) = (server.stored.as_mut(), old.stored.take()) {
-                        gone.push((old.name.clone(), new.take_over(old_packets, stays)));
-                    }
+                    // A server that sends each packet once has no place for them.
+                    let lost = match (server.stored.as_mut(), old.stored) {
+                        (Some(new), Some(old)) => new.take_over(old, stays),
+                        _ => stored,
+                    };
                     old.flying.retain_mut(|(_, parcel)| stays(parcel));
-                    gone.push((old.name, (before - old.flying.len()) as u64));
+                    gone.push((old.name, lost + flying - old.flying.len() as u64));
                     let pace = server.clocked.pace();
                     server.clocked = old.clocked;
                     server.clocked.set(pace, self.now);
                     server.flying = old.flying;
                 }
-                None => gone.push((old.name, before as u64)),
+                None => gone.push((old.name, stored + flying)),
             }
         }
         gone.retain(|(_, packets)| *packets > 0);
