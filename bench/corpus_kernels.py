@@ -2,7 +2,8 @@
 """Optimizes every object below a directory once, and asks several kernels about each program, before and after.
 
     bench/corpus_kernels.py DIRECTORY --state FOLDER [--kernels here,5.10,6.1,6.12,7.2] [--stats] [--millstream PATH]
-        [--limit SECONDS] [--only GLOB]... [--sample N] [--largest SLOTS] [--collect] [--output FILE]
+        [--limit SECONDS] [--only GLOB]... [--sample N] [--largest SLOTS] [--goal GOAL] [--above N] [--growth FACTOR]
+        [--collect] [--output FILE]
 
 `here` is this machine's kernel; the others boot in virtual machines by scripts/vmrun, from MILLSTREAM_KERNELS, which
 `scripts/kernels --unpack` fills. The results of each step are kept in FOLDER, so that a run that was interrupted goes on.
@@ -11,8 +12,9 @@ An object that takes longer than the limit counts as a failure, and costs no mor
 ones from virtual machines, in which a verifier takes ten times as long without KVM. --collect asks nobody: it summarizes
 what FOLDER has, for each kernel on the objects that it was asked about. Needs root.
 
-The summary names, for each kernel, programs that loaded before and not after, and those that cost the verifier more than
-1.2 times as much; and objects that `opt` refused or was slow on.
+The summary names, for each kernel, programs that loaded before and not after, and those above 1,000 verified instructions
+(--above) that cost the verifier more than 1.2 times as much (--growth); and objects that `opt` refused or was slow on.
+--goal is the goal of `opt`, by default its own.
 """
 
 import argparse
@@ -25,6 +27,7 @@ import os
 import pathlib
 import platform
 import shutil
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -33,7 +36,6 @@ import time
 import record
 
 LARGE = 1000  # verified instructions: below, a few instructions are a large share
-GROWTH = 1.2
 SECONDS = 2.0  # of a processor, for 10,000 slots
 SLOTS = 10_000
 SMALLEST = 1000  # slots: below, starting the process is most of the time
@@ -110,6 +112,7 @@ def optimize(args, name, path, stats):
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     command = [args.millstream, "opt", str(path), "-o", str(target), "--json"] + (["--stats"] if stats else [])
+    command += ["--goal", args.goal] if args.goal else []
     code, out, messages, seconds = limited(command, args.limit)
     row = {"object": name, "code": code, "seconds": round(seconds, 3), "written": target.exists()}
     try:
@@ -215,7 +218,7 @@ def judge_all(args, kernel, names):
     return rows.rows
 
 
-def of_kernel(rows, names):
+def of_kernel(args, rows, names):
     """A kernel's verdicts in figures."""
     accepted, objects, lost, large, grown, unanswered = 0, 0, {}, [], {}, []
     for name in names:
@@ -230,11 +233,12 @@ def of_kernel(rows, names):
             after = row["after"].get(program, "not in the object")
             if isinstance(after, str):
                 lost[f"{name}: {program}"] = after.strip().splitlines()[-1] if after.strip() else after
-            elif cost is not None and after is not None and cost > LARGE:
+            elif cost is not None and after is not None and cost > args.above:
                 large.append((cost, after))
-                if after > GROWTH * cost:
+                if after > args.growth * cost:
                     grown[f"{name}: {program}"] = [cost, after]
     sums = [sum(side) for side in zip(*large)] or [0, 0]
+    ratios = [after / before for before, after in large]
     return {
         "objects": len(names) - len(unanswered),
         "objects_not_answered": unanswered,
@@ -242,6 +246,8 @@ def of_kernel(rows, names):
         "programs_accepted_before": accepted,
         "rejected_after": lost,
         "large_programs": len(large),
+        "large_above": args.above,
+        "median_ratio": round(statistics.median(ratios), 4) if ratios else None,
         "verified_before": sums[0],
         "verified_after": sums[1],
         "verified_ratio": round(sums[1] / sums[0], 4) if sums[0] else None,
@@ -269,6 +275,8 @@ def of_opt(rows, names):
 def command(args):
     """The command as anybody can run it."""
     words = ["bench/corpus_kernels.py DIRECTORY --state FOLDER --kernels", args.kernels]
+    words += [f"--goal {args.goal}"] if args.goal else []
+    words += [f"--above {args.above}"] if args.above != LARGE else []
     words += ["--stats"] * args.stats + ["--collect"] * args.collect + [f"--only '{glob}'" for glob in args.only]
     return " ".join(words)
 
@@ -301,6 +309,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", action="append", default=[], help="glob of paths below the directory")
     parser.add_argument("--sample", type=int)
+    parser.add_argument("--goal", help="goal of `opt`")
+    parser.add_argument("--above", type=int, default=LARGE, help="verified instructions of a large program")
+    parser.add_argument("--growth", type=float, default=1.2, help="factor of verified instructions that is named")
     parser.add_argument("--collect", action="store_true", help="ask nobody: summarize the state")
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
@@ -318,10 +329,10 @@ def main():
     for kernel in args.kernels.split(","):
         if args.collect:
             known, names_asked = answered(args, kernel, written)
-            kernels[kernel] = of_kernel(known.rows, names_asked)
+            kernels[kernel] = of_kernel(args, known.rows, names_asked)
             continue
         small = [name for name in written if kernel == "here" or rows[name].get("slots", 0) <= args.largest]
-        kernels[kernel] = of_kernel(judge_all(args, kernel, small), small)
+        kernels[kernel] = of_kernel(args, judge_all(args, kernel, small), small)
     summary = {
         **record.head(command(args)),
         "commit": commit(),
