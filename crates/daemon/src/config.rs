@@ -37,6 +37,8 @@ pub(crate) struct DaemonConfig {
     pub(crate) metrics: Option<SocketAddr>,
     /// Address to serve the page at.
     pub(crate) web: Option<SocketAddr>,
+    /// Base URL of an OpenTelemetry collector.
+    pub(crate) otlp: Option<String>,
     pub(crate) entries: Vec<ProgramConfig>,
 }
 
@@ -126,6 +128,7 @@ struct ConfigFile {
     socket: Option<PathBuf>,
     metrics: Option<SocketAddr>,
     web: Option<SocketAddr>,
+    otlp: Option<String>,
     pins: Option<PathBuf>,
     #[serde(default)]
     program: Vec<Spanned<ProgramTable>>,
@@ -207,7 +210,7 @@ fn parse(text: &str, path: &Path, known: &mut ConflictChecker) -> Result<DaemonC
         known.check(&entry).map_err(|(message, help)| error(at, message, help))?;
         entries.push(entry);
     }
-    Ok(DaemonConfig { socket: file.socket, metrics: file.metrics, web: file.web, entries })
+    Ok(DaemonConfig { socket: file.socket, metrics: file.metrics, web: file.web, otlp: file.otlp, entries })
 }
 
 impl ProgramTable {

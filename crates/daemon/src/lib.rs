@@ -3,8 +3,8 @@
 //!
 //! Each program of a daemon has a thread of its own (`worker`) with a session like that of [`mod@run`]; its status
 //! and its orders are in its `slot`. `socket` serves the [`protocol`], whose other side is [`client`];
-//! `metrics` are for Prometheus, and `page` is for a browser. A program that fails is tried again and disturbs
-//! no other.
+//! `metrics` are for Prometheus, `telemetry` is for a collector of OpenTelemetry, and `page` is for a browser. A
+//! program that fails is tried again and disturbs no other.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
@@ -21,6 +21,7 @@ pub mod protocol;
 pub mod run;
 mod slot;
 mod socket;
+mod telemetry;
 pub mod top;
 mod worker;
 
@@ -28,6 +29,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -42,13 +44,15 @@ use millstream_specialize::variant_compiler;
 
 use crate::exit::Exit;
 use config::{ConfigError, DaemonConfig, ProgramConfig};
-use protocol::{DaemonCommand, DaemonStatus, ReplyBody};
+use protocol::{DaemonCommand, DaemonStatus, HistoryRecord, ReplyBody};
 use slot::{ManagedProgram, WorkerCommand};
 
 /// Default path of a daemon's socket.
 pub(crate) const SOCKET: &str = "/run/millstream/daemon.sock";
 /// Default number of records in a history.
 const LAST: usize = 50;
+/// Records that wait for telemetry at most; more are lost to it.
+const RECORDS: usize = 10_000;
 /// Interval between two checks for signals.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -75,6 +79,8 @@ pub struct DaemonArgs {
     /// each start
     #[arg(long, value_name = "FILE")]
     web_token: Option<PathBuf>,
+    #[command(flatten)]
+    telemetry: telemetry::TelemetryArgs,
     /// Check that configuration and objects can be used, and end
     #[arg(long)]
     check: bool,
@@ -84,6 +90,9 @@ pub struct DaemonArgs {
 pub fn run(args: &DaemonArgs) -> Result<ExitCode, miette::Report> {
     let sources = ConfigSources { file: args.config.clone(), flags: args.program.clone() };
     let config = sources.read().map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
+    let collector = args.telemetry.endpoint(config.otlp.as_deref()).map_err(|error| {
+        miette!(help = "--otlp, or the key `otlp`, is the base URL of an OpenTelemetry collector", "{error}")
+    })?;
     if args.check {
         return check(&config);
     }
@@ -118,7 +127,9 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode, miette::Report> {
     };
     os::catch_interrupts();
     os::catch_hangups();
-    let daemon = Arc::new(Daemon::new(sources));
+    let telemetry = collector.map(|endpoint| (endpoint, sync_channel(RECORDS)));
+    let records = telemetry.as_ref().map(|(_, (sender, _))| sender.clone());
+    let daemon = Arc::new(Daemon::new(sources, records));
     daemon.take_up(config.entries);
     serve(&daemon, &socket, metrics)?;
     outln!("millstream {}: listening at {}", env!("CARGO_PKG_VERSION"), path.display());
@@ -128,9 +139,16 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode, miette::Report> {
         }
         page::start(listener, token, Arc::clone(&daemon));
     }
+    let exporter = telemetry.and_then(|(endpoint, (_, records))| {
+        let started = telemetry::start(endpoint, Arc::clone(&daemon), records);
+        started.inspect_err(|error| tracing::error!("telemetry: {error}")).ok()
+    });
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %path.display(), "listening");
     notify::sd_notify("READY=1");
     daemon.until_the_end();
+    if let Some(exporter) = exporter {
+        exporter.end();
+    }
     Ok(Exit::Done.into())
 }
 
@@ -227,6 +245,8 @@ impl ConfigSources {
 struct Daemon {
     start: Instant,
     sources: ConfigSources,
+    /// Takes the records of all programs, for telemetry.
+    records: Option<SyncSender<HistoryRecord>>,
     running: Mutex<Vec<ProgramThread>>,
     /// True if the daemon was told to end, and has given everything back.
     ending: AtomicBool,
@@ -243,8 +263,11 @@ struct ProgramThread {
 
 impl ProgramThread {
     /// Starts a program's thread.
-    fn start(entry: ProgramConfig) -> std::io::Result<ProgramThread> {
-        let (slot, orders) = ManagedProgram::new(entry);
+    fn start(
+        entry: ProgramConfig,
+        records: Option<SyncSender<HistoryRecord>>,
+    ) -> std::io::Result<ProgramThread> {
+        let (slot, orders) = ManagedProgram::new(entry, records);
         let slot = Arc::new(slot);
         let working = Arc::clone(&slot);
         // The kernel shows only 15 bytes of the name.
@@ -264,9 +287,9 @@ impl ProgramThread {
 }
 
 impl Daemon {
-    fn new(sources: ConfigSources) -> Daemon {
+    fn new(sources: ConfigSources, records: Option<SyncSender<HistoryRecord>>) -> Daemon {
         let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-        Daemon { start: Instant::now(), sources, running: Mutex::default(), ending, stop }
+        Daemon { start: Instant::now(), sources, records, running: Mutex::default(), ending, stop }
     }
 
     fn running(&self) -> MutexGuard<'_, Vec<ProgramThread>> {
@@ -291,7 +314,7 @@ impl Daemon {
                 continue;
             }
             changed.push(entry.name.clone());
-            match ProgramThread::start(entry) {
+            match ProgramThread::start(entry, self.records.clone()) {
                 Ok(new) => running.push(new),
                 Err(error) => tracing::error!("starting a thread: {error}"),
             }

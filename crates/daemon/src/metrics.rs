@@ -21,7 +21,7 @@ use super::slot::ManagedProgram;
 
 /// Reads all figures on a scrape.
 #[derive(Debug)]
-struct DaemonCollector(Arc<Daemon>);
+pub(super) struct DaemonCollector(pub(super) Arc<Daemon>);
 
 impl Collector for DaemonCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

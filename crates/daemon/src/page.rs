@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_daemon_without_programs_has_a_status_and_no_records() {
         let sources = ConfigSources { file: Some(Path::new("none").to_owned()), flags: Vec::new() };
-        let page = DaemonPage { daemon: Arc::new(Daemon::new(sources)), shown: Arc::default() };
+        let page = DaemonPage { daemon: Arc::new(Daemon::new(sources, None)), shown: Arc::default() };
         let names = |events: Vec<PageEvent>| events.into_iter().map(|event| event.name).collect::<Vec<_>>();
         assert_eq!(names(page.all()), ["status", "history"]);
         let changes = page.changes();

@@ -75,11 +75,16 @@ pub(super) struct ManagedProgram {
     status: Mutex<ProgramStatus>,
     details: Mutex<Option<SessionDetails>>,
     history: Mutex<VecDeque<HistoryRecord>>,
+    /// Takes each record, too, if it has room.
+    records: Option<SyncSender<HistoryRecord>>,
 }
 
 impl ManagedProgram {
     /// A slot that has not started yet, and the receiver of its orders.
-    pub(super) fn new(entry: ProgramConfig) -> (ManagedProgram, CommandReceiver) {
+    pub(super) fn new(
+        entry: ProgramConfig,
+        records: Option<SyncSender<HistoryRecord>>,
+    ) -> (ManagedProgram, CommandReceiver) {
         let (orders, receiver) = sync_channel(QUEUE);
         let status = ProgramStatus {
             name: entry.name.clone(),
@@ -95,6 +100,7 @@ impl ManagedProgram {
             status: Mutex::new(status),
             details: Mutex::default(),
             history: Mutex::default(),
+            records,
         };
         (slot, CommandReceiver(receiver))
     }
@@ -250,6 +256,9 @@ impl ManagedProgram {
             program: self.entry.name.clone(),
             what,
         };
+        if let Some(records) = &self.records {
+            let _ = records.try_send(record.clone());
+        }
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if history.len() == KEPT {
             history.pop_front();

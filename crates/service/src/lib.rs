@@ -1,4 +1,5 @@
-//! Parts of commands that run for long: sockets that clients control them by, and metrics and pages over HTTP.
+//! Parts of commands that run for long: sockets that clients control them by, metrics and pages over
+//! HTTP, and telemetry for a collector.
 //!
 //! Invariant: a client that is slow, silent or hostile delays neither the command nor other clients.
 
@@ -8,4 +9,5 @@ pub mod clients;
 mod connections;
 pub mod listening_socket;
 pub mod metrics;
+pub mod otlp;
 pub mod page;

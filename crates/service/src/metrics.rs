@@ -19,15 +19,14 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_protobuf, prometheus_text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::connections::serve_each;
 
-/// Media type of [`text`]: the format that all scrapers and `promtool check metrics` read.
-pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Time that a connection may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head at most.
@@ -49,16 +48,25 @@ pub fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, String
     address.map(listen).transpose()
 }
 
-/// All metrics of a collector, and the build's.
+/// All metrics of a collector, and the build's, in the Prometheus text format.
 pub fn text(collector: Box<dyn Collector>) -> String {
+    let mut text = String::new();
+    match prometheus_text::encode(&mut text, &registry(collector)) {
+        Ok(()) => text,
+        Err(std::fmt::Error) => String::new(),
+    }
+}
+
+/// All metrics of a collector, and the build's, in Prometheus' data model.
+pub(crate) fn families(collector: Box<dyn Collector>) -> Result<Vec<MetricFamily>, std::fmt::Error> {
+    prometheus_protobuf::encode(&registry(collector))
+}
+
+fn registry(collector: Box<dyn Collector>) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(BuildInfoCollector));
     registry.register_collector(collector);
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &registry) {
-        Ok(()) => classic(&text),
-        Err(std::fmt::Error) => String::new(),
-    }
+    registry
 }
 
 /// `millstream_build_info`, whose labels identify this build.
@@ -72,38 +80,6 @@ impl Collector for BuildInfoCollector {
         let labels = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH)];
         ConstGauge::new(1).encode(family.encode_family(&labels)?)
     }
-}
-
-/// Converts OpenMetrics text to the Prometheus text format: descriptions of counters have the name of their
-/// samples, and there are no lines for units and the end. Each family is described before its samples.
-fn classic(open_metrics: &str) -> String {
-    let mut out = String::with_capacity(open_metrics.len());
-    let mut counters = std::collections::BTreeSet::new();
-    for line in open_metrics.lines() {
-        let mut words = line.splitn(4, ' ');
-        if let (Some("#"), Some("TYPE"), Some(name), Some("counter")) =
-            (words.next(), words.next(), words.next(), words.next())
-        {
-            counters.insert(name);
-        }
-    }
-    for line in open_metrics.lines() {
-        let mut words = line.splitn(4, ' ');
-        let (sign, what, name, rest) = (words.next(), words.next(), words.next(), words.next());
-        match (sign, what, name, rest) {
-            (Some("#"), Some("EOF" | "UNIT"), ..) => continue,
-            (Some("#"), Some(what @ ("HELP" | "TYPE")), Some(name), Some(rest))
-                if counters.contains(name) =>
-            {
-                out.push_str(&format!("# {what} {name}_total {rest}\n"));
-            }
-            _ => {
-                out.push_str(line);
-                out.push('\n');
-            }
-        }
-    }
-    out
 }
 
 /// Answers requests with the current result of `text`, for as long as the process lives.
@@ -138,7 +114,7 @@ async fn answer(
     drop(request);
     let (status, kind, body) = match (is_read, is_there) {
         (true, true) => match tokio::task::spawn_blocking(move || text()).await {
-            Ok(text) => (StatusCode::OK, MEDIA_TYPE, text),
+            Ok(text) => (StatusCode::OK, prometheus_text::CONTENT_TYPE, text),
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n")),
         },
         (true, false) => (StatusCode::NOT_FOUND, "text/plain", "metrics are at /metrics\n".to_owned()),

@@ -1,5 +1,6 @@
 //! `millstream daemon` as a user runs it: many programs, orders, reloads, restarts, and failures.
 
+mod otlp;
 mod page;
 
 use std::io::{Read, Write};
@@ -459,6 +460,14 @@ fn processor_time(pid: u32) -> f64 {
     ticks as f64 / 100.0
 }
 
+/// Fills the tables of a running router.
+fn fill(place: &Place, program: &str, config: &router::RouterConfig) {
+    for entry in config.entries().unwrap() {
+        let map = KernelMap::from_pin(&pins_of(place, program).join("maps").join(entry.map)).unwrap();
+        map.update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
+    }
+}
+
 /// A daemon with a router of 2,000 routes and traffic, of which nothing is lost.
 fn with_traffic<R>(name: &str, act: impl FnOnce(&Daemon<'_>) -> R) -> R {
     let place = Place::new(name);
@@ -470,10 +479,7 @@ fn with_traffic<R>(name: &str, act: impl FnOnce(&Daemon<'_>) -> R) -> R {
     let text = format!("{}interval-ms = 200\n", router_on("core", &[TEST_PORT]));
     let daemon = Daemon::start(rig.namespace(), &place, &text);
     daemon.until_state("core", "running");
-    for entry in config.entries().unwrap() {
-        let map = KernelMap::from_pin(&pins_of(&place, "core").join("maps").join(entry.map)).unwrap();
-        map.update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
-    }
+    fill(&place, "core", &config);
     let stop = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)).unwrap());
