@@ -196,6 +196,16 @@ pub fn set_up(index: u32) -> Result<()> {
         .map(drop)
 }
 
+/// Sets an interface down.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`.
+pub fn set_down(index: u32) -> Result<()> {
+    NetlinkRequest::link(libc::RTM_NEWLINK, 0, index, 0, libc::IFF_UP as u32)
+        .send(&format!("setting interface {index} down"))
+        .map(drop)
+}
+
 /// Sets the MTU of an interface.
 ///
 /// # Errors

@@ -124,7 +124,6 @@ impl XdpPorts {
     > {
         let busy = self.busy;
         let (interfaces, lines) = self.interfaces.parts();
-        let interfaces = interfaces.len();
         let enter = move |room, lists: &[usize], open| {
             XskPacketDriver::new(room, (interfaces, lists), (open, busy), plan)
         };
@@ -144,6 +143,7 @@ type WorkerUmem<'w> = (&'w mut XskQueues, &'w Arc<MemoryRegion>);
 /// A worker's queues, and its packets in flight.
 struct XskPacketDriver<'w> {
     batches: BurstBatches,
+    interfaces: &'w [XdpInterface],
     line: &'w mut XskQueues,
     /// Address of the first byte of the line's memory.
     base: u32,
@@ -167,18 +167,19 @@ struct XskPacketDriver<'w> {
 impl<'w> XskPacketDriver<'w> {
     fn new(
         (line, room): WorkerUmem<'w>,
-        (interfaces, lists): (usize, &[usize]),
+        (interfaces, lists): (&'w [XdpInterface], &[usize]),
         (open, busy): (bool, bool),
         plan: &ServeConfig<'_>,
     ) -> io::Result<XskPacketDriver<'w>> {
         let batches = BurstBatches::new(room, plan, open)?;
         let queues_of = |at| (0..line.queues()).filter(|&queue| line.queue(queue).0 == at).collect();
-        let queues = (0..interfaces).map(queues_of).collect();
+        let queues = (0..interfaces.len()).map(queues_of).collect();
         let lists = lists.iter().map(|interface| (*interface, [0; 2])).collect();
         let (came, places) = (Vec::with_capacity(plan.batch), Vec::with_capacity(plan.batch));
         let base = room.address() as u32;
         Ok(XskPacketDriver {
             batches,
+            interfaces,
             line,
             base,
             came,
@@ -199,6 +200,18 @@ impl<'w> XskPacketDriver<'w> {
         queues[self.line.queue(came).1 as usize % queues.len()]
     }
 
+    /// Names the interface that was removed, as the cause of an error.
+    fn named(interfaces: &[XdpInterface], e: io::Error) -> io::Error {
+        match interfaces.iter().find(|interface| interface.is_removed()) {
+            Some(gone) => io::Error::new(e.kind(), format!("the interface {} was removed", gone.name())),
+            None => e,
+        }
+    }
+
+    fn flush(&mut self, queue: usize) -> io::Result<()> {
+        self.line.flush(queue).map_err(|e| Self::named(self.interfaces, e))
+    }
+
     /// Sends packet `at` of the batch, or one at other addresses, by a queue; `false` if that has no room.
     #[inline]
     fn send(&mut self, at: Option<usize>, bounds: Range<u32>, queue: usize) -> io::Result<bool> {
@@ -208,12 +221,12 @@ impl<'w> XskPacketDriver<'w> {
             if self.line.send_copy(queue, bytes) {
                 return Ok(true);
             }
-            self.line.flush(queue)?;
+            self.line.flush(queue).map_err(|e| Self::named(self.interfaces, e))?;
             return Ok(self.line.send_copy(queue, bytes));
         };
         let place = bounds.start.wrapping_sub(self.base)..bounds.end.wrapping_sub(self.base);
         let Err(frame) = self.line.send(queue, frame, place.clone()) else { return Ok(true) };
-        self.line.flush(queue)?;
+        self.flush(queue)?;
         let Err(frame) = self.line.send(queue, frame, place) else { return Ok(true) };
         self.line.give_back(frame);
         Ok(false)
@@ -242,24 +255,24 @@ impl PacketDriver for XskPacketDriver<'_> {
 
     #[inline]
     fn receive(&mut self, at: usize, most: usize, ingress: u32) -> io::Result<ReceiveCounts> {
-        let XskPacketDriver { batches, line, base, came, places, lasts, open, .. } = self;
+        let XskPacketDriver { batches, interfaces, line, base, came, places, lasts, open, .. } = self;
         came.clear();
         places.clear();
         lasts.clear();
         // Bytes of the longest packet, and of the parts of the current one.
         let (mut longest, mut length, mut is_whole) = (0, 0, true);
-        let packets =
-            line.receive(at, most.min(batches.most()), |ReceivedPart { frame, place, is_last }| {
-                let (start, len) = (*base + frame.offset(), place.end.wrapping_sub(place.start));
-                places.push(PacketLocation { start, data: base.wrapping_add(place.start), len });
-                came.push(Some(frame));
-                lasts.push(is_last);
-                is_whole &= is_last;
-                length += len as usize;
-                if is_last {
-                    longest = longest.max(std::mem::take(&mut length));
-                }
-            })?;
+        let packets = line.receive(at, most.min(batches.most()), |ReceivedPart { frame, place, is_last }| {
+            let (start, len) = (*base + frame.offset(), place.end.wrapping_sub(place.start));
+            places.push(PacketLocation { start, data: base.wrapping_add(place.start), len });
+            came.push(Some(frame));
+            lasts.push(is_last);
+            is_whole &= is_last;
+            length += len as usize;
+            if is_last {
+                longest = longest.max(std::mem::take(&mut length));
+            }
+        });
+        let packets = packets.map_err(|e| Self::named(interfaces, e))?;
         self.in_vain = if packets > 0 { 0 } else { self.in_vain.saturating_add(1) };
         let with = IngressInfo { ingress, queue: line.queue(at).1, open: *open };
         let fits = is_whole && longest <= LONGEST;
@@ -303,14 +316,14 @@ impl PacketDriver for XskPacketDriver<'_> {
         let XskPacketDriver { line, came, lists, .. } = self;
         lists.iter_mut().enumerate().for_each(|(at, (_, counts))| told(at, std::mem::take(counts)));
         came.drain(..).flatten().for_each(|frame| line.give_back(frame));
-        (0..line.queues()).try_for_each(|at| line.flush(at))
+        (0..self.line.queues()).try_for_each(|at| self.flush(at))
     }
 
     fn idle(&mut self) -> io::Result<()> {
         // Packets that the kernel did not take before, and frames that come back.
-        (0..self.line.queues()).try_for_each(|at| self.line.flush(at))?;
+        (0..self.line.queues()).try_for_each(|at| self.flush(at))?;
         if !self.busy && self.in_vain > SPINS {
-            self.line.wait(NAP)?;
+            self.line.wait(NAP).map_err(|e| Self::named(self.interfaces, e))?;
         }
         Ok(())
     }
@@ -319,7 +332,7 @@ impl PacketDriver for XskPacketDriver<'_> {
         let end = Instant::now() + LAST;
         while self.line.unsent() > 0 && Instant::now() < end {
             for at in 0..self.line.queues() {
-                self.line.flush(at)?;
+                self.flush(at)?;
             }
         }
         Ok(())

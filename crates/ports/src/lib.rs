@@ -270,6 +270,11 @@ impl XdpInterface {
         self.mode
     }
 
+    /// Returns true if it was removed.
+    pub fn is_removed(&self) -> bool {
+        millstream_kernel::interface_index(&self.name).ok() != Some(self.index)
+    }
+
     /// Packets in several frames: alike for all interfaces that were taken together.
     pub fn scatter(&self) -> ScatterMode {
         self.scatter
@@ -468,7 +473,12 @@ fn attached(named: &InterfaceRequest<'_>, at: usize, lines: &[XskQueues]) -> Res
     // Workers agree: they take queues of the same interfaces.
     let scatter = lines.first().map(XskQueues::scatter).unwrap_or_default();
     let program = redirect(&sockets, scatter == ScatterMode::On)?;
-    let link = Link::attach_xdp(&program, named.index, XdpMode::Any)?;
+    let link = match Link::attach_xdp(&program, named.index, XdpMode::Any) {
+        Err(e) if !zero_copy && is_mode_refused(e.errno()) => {
+            Link::attach_xdp(&program, named.index, XdpMode::Generic).map_err(|_| e)
+        }
+        done => done,
+    }?;
     // A process that may not ask does without.
     let mode = query_xdp(named.index).ok().flatten().map(|state| state.mode);
     let InterfaceRequest { name, index, queues, .. } = *named;
@@ -482,6 +492,12 @@ fn attached(named: &InterfaceRequest<'_>, at: usize, lines: &[XskQueues]) -> Res
         _link: link,
         _sockets: sockets,
     })
+}
+
+/// Returns true if a driver takes the program not at this MTU, or with so few queues, in its own receive path;
+/// `ENOMEM` is virtio-net's word for queues.
+fn is_mode_refused(errno: Option<i32>) -> bool {
+    matches!(errno, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE | libc::ENOMEM))
 }
 
 /// The program that redirects each packet to the socket of its queue; one without a socket goes on to the

@@ -435,15 +435,18 @@ impl XskSocket {
     }
 }
 
-/// Result of a wake-up: nothing, the reason why the kernel is busy, or an error if the interface cannot be
-/// used.
+/// Result of a wake-up: nothing, the reason why the kernel sends and receives nothing now (it is busy, or the
+/// interface is down), or an error if the interface cannot be used. The kernel says `ENXIO` of one that was
+/// removed.
 fn busy(done: isize) -> io::Result<Option<i32>> {
     if done >= 0 {
         return Ok(None);
     }
     let e = io::Error::last_os_error();
     match e.raw_os_error() {
-        Some(errno @ (libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR)) => Ok(Some(errno)),
+        Some(errno @ (libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN)) => {
+            Ok(Some(errno))
+        }
         _ => Err(e),
     }
 }

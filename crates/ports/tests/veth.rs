@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Namespace, PacketSocket, create_veth, delete_interface, query_xdp, set_mtu, set_up, testing,
+    Namespace, PacketSocket, create_veth, delete_interface, query_xdp, set_down, set_mtu, set_up, testing,
 };
 use millstream_ports::{
     AnonymousMemory, PortError, ReceivedPart, ScatterMode, XdpInterfaces, XdpPort, XskOptions,
@@ -368,5 +368,36 @@ fn packets_of_interfaces_with_a_usual_mtu_are_in_one_frame() {
         let mut port = open("ports1");
         assert_eq!(port.interface().scatter(), ScatterMode::Unneeded);
         assert!(!port.send(&[0; 4097]));
+    });
+}
+
+#[test]
+fn an_interface_that_is_down_is_waited_for() {
+    on_a_pair(1, |near, far| {
+        let wire = PacketSocket::open(near).expect("a socket");
+        let mut port = open("ports1");
+        let mut sent = 0;
+        for round in 0..3 {
+            set_down(far).expect("down");
+            for n in 0..FRAMES {
+                sent += usize::from(port.send(&frame(n)));
+                port.flush().expect("it is down, and not gone");
+                port.receive(64, &mut |_| {}).expect("it is down, and not gone");
+            }
+            port.wait(Duration::from_millis(1)).expect("it is down, and not gone");
+            set_up(far).expect("up");
+            let start = Instant::now();
+            let mut back = 0;
+            while back < FRAMES || port.unsent() > 0 {
+                assert!(start.elapsed() < Duration::from_secs(60), "round {round}: {back} of {FRAMES}");
+                port.flush().expect("it sends");
+                match wire.receive() {
+                    Ok(Some(f)) => back += usize::from(f[12..14] == [0x88, 0xb5]),
+                    // The other end reports once that it had no carrier.
+                    Ok(None) | Err(_) => {}
+                }
+            }
+        }
+        assert_eq!(sent, 3 * FRAMES);
     });
 }
