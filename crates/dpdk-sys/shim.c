@@ -16,6 +16,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_ether.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
@@ -124,16 +125,40 @@ int ms_dpdk_port(const char *device)
 	return rte_eth_dev_get_port_by_name(device, &port) == 0 ? port : -1;
 }
 
-static int configure(uint16_t port, uint16_t queues, const struct rte_eth_dev_info *info)
+/* Drivers that send packets in several buffers, and do not say so. */
+static int gathers(const char *driver)
+{
+	static const char *const drivers[] = { "net_pcap", "net_ring", "net_null" };
+	for (size_t at = 0; at < sizeof(drivers) / sizeof(*drivers); at++)
+		if (strcmp(driver, drivers[at]) == 0)
+			return 1;
+	return 0;
+}
+
+/* Configures a port; `chains` becomes 1 if it sends packets in several buffers. Those are asked for with an MTU that
+ * does not fit a buffer, and from virtual devices, whose packets have any length. */
+static int configure(uint16_t port, uint16_t queues, uint16_t mtu, uint16_t room, int is_virtual,
+		     const struct rte_eth_dev_info *info, int *chains)
 {
 	struct rte_eth_conf conf = { 0 };
+	int is_long = mtu + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN > room - RTE_PKTMBUF_HEADROOM;
+	conf.rxmode.mtu = is_virtual ? 0 : mtu;
 	if (queues > 1 && info->flow_type_rss_offloads) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf =
 			info->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 	}
-	/* All buffers come of one pool, and each has one owner. */
-	conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+	*chains = gathers(info->driver_name);
+	if (is_virtual || is_long) {
+		conf.rxmode.offloads = info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+		conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+		*chains |= conf.txmode.offloads != 0;
+		if (is_long && !is_virtual && !conf.rxmode.offloads)
+			return -ENOTSUP;
+	} else {
+		/* All buffers come of one pool, each has one owner, and none is chained. */
+		conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+	}
 	return rte_eth_dev_configure(port, queues, queues, &conf);
 }
 
@@ -147,7 +172,8 @@ static int reach(const struct rte_eth_dev_info *info, void *memory, size_t lengt
 }
 
 /* Starts a port with so many queues each way: 0, or an error number. */
-int ms_dpdk_start(uint16_t port, uint16_t queues, struct rte_mempool *pool, void *memory, size_t length)
+int ms_dpdk_start(uint16_t port, uint16_t queues, uint16_t mtu, int is_virtual, struct rte_mempool *pool, void *memory,
+		  size_t length, int *chains)
 {
 	struct rte_eth_dev_info info;
 	uint16_t in = DESCRIPTORS, out = DESCRIPTORS;
@@ -155,7 +181,7 @@ int ms_dpdk_start(uint16_t port, uint16_t queues, struct rte_mempool *pool, void
 	if (!error)
 		error = reach(&info, memory, length);
 	if (!error)
-		error = configure(port, queues, &info);
+		error = configure(port, queues, mtu, rte_pktmbuf_data_room_size(pool), is_virtual, &info, chains);
 	if (!error)
 		error = rte_eth_dev_adjust_nb_rx_tx_desc(port, &in, &out);
 	for (uint16_t queue = 0; !error && queue < queues; queue++) {
@@ -217,6 +243,18 @@ uint16_t ms_dpdk_send(uint16_t port, uint16_t queue, struct rte_mbuf **buffers, 
 struct rte_mbuf *ms_dpdk_new(struct rte_mempool *pool)
 {
 	return rte_pktmbuf_alloc(pool);
+}
+
+/* The buffer behind this one of a packet in several; NULL if it is the last. */
+struct rte_mbuf *ms_dpdk_next(const struct rte_mbuf *buffer)
+{
+	return buffer->next;
+}
+
+/* Appends a packet's last buffer to it: 0, or an error number if it has too many. */
+int ms_dpdk_append(struct rte_mbuf *packet, struct rte_mbuf *buffer)
+{
+	return -rte_pktmbuf_chain(packet, buffer);
 }
 
 void ms_dpdk_free(struct rte_mbuf **buffers, unsigned int count)

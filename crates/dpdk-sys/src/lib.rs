@@ -76,13 +76,17 @@ unsafe extern "C" {
     /// The port of a device of this name, or -1.
     pub fn ms_dpdk_port(device: *const c_char) -> c_int;
     /// Starts a port with so many queues each way, and buffers of this pool and memory: 0, or an error
-    /// number.
+    /// number. A port that is not virtual gets this MTU. `chains` becomes 1 if the port sends packets in
+    /// several buffers.
     pub fn ms_dpdk_start(
         port: u16,
         queues: u16,
+        mtu: u16,
+        is_virtual: c_int,
         pool: *mut Mempool,
         memory: *mut c_void,
         length: usize,
+        chains: *mut c_int,
     ) -> c_int;
     /// Stops and closes a port on which no thread receives or sends.
     pub fn ms_dpdk_stop(port: u16);
@@ -98,6 +102,11 @@ unsafe extern "C" {
     pub fn ms_dpdk_send(port: u16, queue: u16, buffers: *mut *mut Mbuf, count: u16) -> u16;
     /// An empty buffer, or null.
     pub fn ms_dpdk_new(pool: *mut Mempool) -> *mut Mbuf;
-    /// Takes buffers back; null ones are none.
+    /// The buffer behind this one of a packet in several; null if it is the last.
+    pub fn ms_dpdk_next(buffer: *const Mbuf) -> *mut Mbuf;
+    /// Appends a buffer, which nobody else has, to a packet: 0, or an error number if that has too many; the
+    /// caller has the buffer still, then.
+    pub fn ms_dpdk_append(packet: *mut Mbuf, buffer: *mut Mbuf) -> c_int;
+    /// Takes packets back, with all their buffers; null ones are none.
     pub fn ms_dpdk_free(buffers: *mut *mut Mbuf, count: c_uint);
 }

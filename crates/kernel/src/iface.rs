@@ -196,6 +196,26 @@ pub fn set_up(index: u32) -> Result<()> {
         .map(drop)
 }
 
+/// Sets an interface down.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`.
+pub fn set_down(index: u32) -> Result<()> {
+    NetlinkRequest::link(libc::RTM_NEWLINK, 0, index, 0, libc::IFF_UP as u32)
+        .send(&format!("setting interface {index} down"))
+        .map(drop)
+}
+
+/// Sets the MTU of an interface.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`, `EINVAL` or `ERANGE` for one that the interface cannot have.
+pub fn set_mtu(index: u32, mtu: u32) -> Result<()> {
+    let mut request = NetlinkRequest::link(libc::RTM_NEWLINK, 0, index, 0, 0);
+    request.attribute(IFLA_MTU, &mtu.to_ne_bytes());
+    request.send(&format!("setting the MTU of interface {index}")).map(drop)
+}
+
 /// Sets both ends of a veth pair up, and waits until they pass packets. The one that is set up first has a
 /// carrier only with the other, which a worker of the kernel sees to; until then the kernel silently drops
 /// frames sent there.

@@ -6,6 +6,7 @@
 //! step.
 
 mod batch_timer;
+mod burst_batches;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod graph;
@@ -30,7 +31,7 @@ use batch_timer::BatchTimer;
 pub use millstream_native::run_stats::{DropReason, PacketAccounting, RunStats, WINDOW};
 pub use millstream_native::worker_stats;
 use millstream_native::{NativeEngine, WorkerState};
-use millstream_native_runtime::packet::{ArrivalMetadata, PacketBatch};
+use millstream_native_runtime::packet::{ArrivalMetadata, LONGEST_FRAGMENTED, PacketBatch};
 use millstream_native_runtime::worker::ProgramEvent;
 use packet_source::{FrameList, PacketStreamSource, WorkerSource};
 use safepoint::{MainThreadTask, Safepoint};
@@ -224,6 +225,13 @@ impl<'s> ReplayWorker<'s> {
         self.origins.clear();
         while self.batch.len() < self.batch.capacity() {
             let Some((record, number)) = self.supply.peek(u64::MAX)? else { return Ok(false) };
+            let length = record.bytes.len();
+            if length > self.batch.longest() && length <= LONGEST_FRAGMENTED {
+                if !self.batch.is_empty() {
+                    break;
+                }
+                self.batch.grow(length)?;
+            }
             if self.batch.push(record.bytes, self.plan.ingress) {
                 self.origins.push((number, record.arrival));
             } else {

@@ -6,7 +6,8 @@
 //! buffers: descriptors are written over them, and a frame to be sent is put into the ring of its outgoing
 //! queue, of whichever interface, in exchange for a frame that comes back from there. Nothing is copied or
 //! allocated. The memory lies below 2 GiB, within the range of the fields of packets; packets have the usual
-//! room around them.
+//! room around them. A burst with a packet in several frames is copied ([`super::burst_batches`]), and a packet
+//! longer than a frame is copied into several.
 //!
 //! Invariant: as in [`super::queues`].
 
@@ -16,18 +17,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_ports::{
-    FrameMemory, PortDropCounts, PortError, UmemFrame, XdpInterface, XdpInterfaces, XskOptions, XskQueues,
-    XskQueuesConfig,
+    FrameMemory, PortDropCounts, PortError, ReceivedPart, UmemFrame, XdpInterface, XdpInterfaces, XskOptions,
+    XskQueues, XskQueuesConfig,
 };
 
 use super::batch_timer::BatchTimer;
-use super::graph::{GraphPortNumbers, GraphRunStats, copies};
+use super::burst_batches::BurstBatches;
+use super::graph::{GraphPortNumbers, GraphRunStats};
 use super::live::{NAP, SPINS};
-use super::queues::{BufferMode, PacketDriver, PollModeServer, ReceiveCounts, ServeConfig};
+use super::queues::{PacketDriver, PollModeServer, ReceiveCounts, ServeConfig};
 use super::safepoint::MainThreadTask;
 use super::{RunStats, WorkerHooks};
 use millstream_native::NativeEngine;
-use millstream_native_runtime::packet::{IngressInfo, PacketBatch, PacketLocation};
+use millstream_native_runtime::packet::{IngressInfo, LONGEST, PacketBatch, PacketLocation};
 use millstream_native_runtime::region::MemoryRegion;
 
 /// Time limit for sending the last packets.
@@ -122,7 +124,6 @@ impl XdpPorts {
     > {
         let busy = self.busy;
         let (interfaces, lines) = self.interfaces.parts();
-        let interfaces = interfaces.len();
         let enter = move |room, lists: &[usize], open| {
             XskPacketDriver::new(room, (interfaces, lists), (open, busy), plan)
         };
@@ -141,19 +142,21 @@ type WorkerUmem<'w> = (&'w mut XskQueues, &'w Arc<MemoryRegion>);
 
 /// A worker's queues, and its packets in flight.
 struct XskPacketDriver<'w> {
-    batch: PacketBatch,
+    batches: BurstBatches,
+    interfaces: &'w [XdpInterface],
     line: &'w mut XskQueues,
     /// Address of the first byte of the line's memory.
     base: u32,
     /// In place: the frames of the packets of the batch, until they are sent.
     came: Vec<Option<UmemFrame>>,
-    /// Locations of the received packets.
+    /// Locations of the received packets, or of their parts.
     places: Vec<PacketLocation>,
+    /// True for the last part of each packet.
+    lasts: Vec<bool>,
     /// The worker's queues of each interface.
     queues: Vec<Vec<usize>>,
     /// The interface of each list, the number of its packets that were sent, and of those that found no room.
     lists: Vec<(usize, [u64; 2])>,
-    metadata: BufferMode,
     /// True if packets are a graph's.
     open: bool,
     busy: bool,
@@ -164,30 +167,26 @@ struct XskPacketDriver<'w> {
 impl<'w> XskPacketDriver<'w> {
     fn new(
         (line, room): WorkerUmem<'w>,
-        (interfaces, lists): (usize, &[usize]),
+        (interfaces, lists): (&'w [XdpInterface], &[usize]),
         (open, busy): (bool, bool),
         plan: &ServeConfig<'_>,
     ) -> io::Result<XskPacketDriver<'w>> {
-        let copies = if open { self::copies(plan.batch) } else { 0 };
-        let batch = match plan.metadata {
-            BufferMode::InPlace => PacketBatch::over(room, plan.batch, copies)?,
-            BufferMode::Copy => PacketBatch::with_copies(plan.batch, copies)?,
-        };
+        let batches = BurstBatches::new(room, plan, open)?;
         let queues_of = |at| (0..line.queues()).filter(|&queue| line.queue(queue).0 == at).collect();
-        let queues = (0..interfaces).map(queues_of).collect();
+        let queues = (0..interfaces.len()).map(queues_of).collect();
         let lists = lists.iter().map(|interface| (*interface, [0; 2])).collect();
         let (came, places) = (Vec::with_capacity(plan.batch), Vec::with_capacity(plan.batch));
         let base = room.address() as u32;
-        let metadata = plan.metadata;
         Ok(XskPacketDriver {
-            batch,
+            batches,
+            interfaces,
             line,
             base,
             came,
             places,
+            lasts: Vec::with_capacity(plan.batch),
             queues,
             lists,
-            metadata,
             open,
             busy,
             in_vain: 0,
@@ -201,24 +200,44 @@ impl<'w> XskPacketDriver<'w> {
         queues[self.line.queue(came).1 as usize % queues.len()]
     }
 
+    /// Names the interface that was removed, as the cause of an error.
+    fn named(interfaces: &[XdpInterface], e: io::Error) -> io::Error {
+        match interfaces.iter().find(|interface| interface.is_removed()) {
+            Some(gone) => io::Error::new(e.kind(), format!("the interface {} was removed", gone.name())),
+            None => e,
+        }
+    }
+
+    fn flush(&mut self, queue: usize) -> io::Result<()> {
+        self.line.flush(queue).map_err(|e| Self::named(self.interfaces, e))
+    }
+
     /// Sends packet `at` of the batch, or one at other addresses, by a queue; `false` if that has no room.
     #[inline]
     fn send(&mut self, at: Option<usize>, bounds: Range<u32>, queue: usize) -> io::Result<bool> {
         let frame = at.and_then(|at| self.came.get_mut(at)).and_then(Option::take);
         let Some(frame) = frame else {
-            if self.line.send_copy(queue, self.batch.departing(bounds.clone())) {
+            let bytes = self.batches.current().departing(bounds);
+            if self.line.send_copy(queue, bytes) {
                 return Ok(true);
             }
-            self.line.flush(queue)?;
-            return Ok(self.line.send_copy(queue, self.batch.departing(bounds)));
+            self.line.flush(queue).map_err(|e| Self::named(self.interfaces, e))?;
+            return Ok(self.line.send_copy(queue, bytes));
         };
         let place = bounds.start.wrapping_sub(self.base)..bounds.end.wrapping_sub(self.base);
         let Err(frame) = self.line.send(queue, frame, place.clone()) else { return Ok(true) };
-        self.line.flush(queue)?;
+        self.flush(queue)?;
         let Err(frame) = self.line.send(queue, frame, place) else { return Ok(true) };
         self.line.give_back(frame);
         Ok(false)
     }
+}
+
+/// The bytes of a received packet, or of a part of one.
+fn bytes_of<'f>(line: &'f XskQueues, frame: Option<&'f UmemFrame>, place: PacketLocation) -> &'f [u8] {
+    let from = place.data.wrapping_sub(place.start) as usize;
+    let bytes = frame.map_or(&[][..], |frame| line.bytes(frame));
+    bytes.get(from..from + place.len as usize).unwrap_or_default()
 }
 
 impl PacketDriver for XskPacketDriver<'_> {
@@ -231,49 +250,56 @@ impl PacketDriver for XskPacketDriver<'_> {
     }
 
     fn batch(&mut self) -> &mut PacketBatch {
-        &mut self.batch
+        self.batches.current()
     }
 
     #[inline]
     fn receive(&mut self, at: usize, most: usize, ingress: u32) -> io::Result<ReceiveCounts> {
-        let XskPacketDriver { batch, line, base, came, places, metadata, open, .. } = self;
-        batch.clear();
+        let XskPacketDriver { batches, interfaces, line, base, came, places, lasts, open, .. } = self;
         came.clear();
+        places.clear();
+        lasts.clear();
+        // Bytes of the longest packet, and of the parts of the current one.
+        let (mut longest, mut length, mut is_whole) = (0, 0, true);
+        let packets = line.receive(at, most.min(batches.most()), |ReceivedPart { frame, place, is_last }| {
+            let (start, len) = (*base + frame.offset(), place.end.wrapping_sub(place.start));
+            places.push(PacketLocation { start, data: base.wrapping_add(place.start), len });
+            came.push(Some(frame));
+            lasts.push(is_last);
+            is_whole &= is_last;
+            length += len as usize;
+            if is_last {
+                longest = longest.max(std::mem::take(&mut length));
+            }
+        });
+        let packets = packets.map_err(|e| Self::named(interfaces, e))?;
+        self.in_vain = if packets > 0 { 0 } else { self.in_vain.saturating_add(1) };
         let with = IngressInfo { ingress, queue: line.queue(at).1, open: *open };
-        let mut unfit = Vec::new();
-        let packets = match metadata {
-            BufferMode::InPlace => {
-                places.clear();
-                let packets = line.receive(at, most, |frame, place| {
-                    let (start, len) = (*base + frame.offset(), place.end.wrapping_sub(place.start));
-                    places.push(PacketLocation { start, data: base.wrapping_add(place.start), len });
-                    came.push(Some(frame));
-                })?;
+        let fits = is_whole && longest <= LONGEST;
+        let unfit = match if fits { batches.begin_in_place() } else { None } {
+            Some(batch) => {
                 let mut missed = Vec::new();
                 batch.push_external(places.iter().copied(), with, |at| missed.push(at));
                 // Positions of packets are those of their frames.
-                unfit.extend(missed.into_iter().rev().filter_map(|at| came.remove(at)));
-                packets
-            }
-            BufferMode::Copy => {
-                let mut places = Vec::with_capacity(most);
-                let packets = line.receive(at, most, |frame, place| places.push((frame, place)))?;
-                let push = if *open { PacketBatch::push_open } else { PacketBatch::push };
-                for (frame, Range { start, end }) in places {
-                    let first = frame.offset();
-                    let bytes = line.bytes(&frame).get((start - first) as usize..(end - first) as usize);
-                    match push(batch, bytes.unwrap_or_default(), ingress) {
-                        true => line.give_back(frame),
-                        false => unfit.push(frame),
-                    }
+                for at in missed.iter().rev() {
+                    came.remove(*at).into_iter().for_each(|frame| line.give_back(frame));
                 }
-                packets
+                missed.len()
+            }
+            None => {
+                let batch = batches.begin_copied(longest);
+                let (mut unfit, mut first) = (0, 0);
+                for end in (1..=lasts.len()).filter(|end| lasts[end - 1]) {
+                    let parts = came[first..end].iter().zip(&places[first..end]);
+                    let parts = parts.map(|(frame, place)| bytes_of(line, frame.as_ref(), *place));
+                    unfit += usize::from(!batch.push_parts(parts, with));
+                    first = end;
+                }
+                came.drain(..).flatten().for_each(|frame| line.give_back(frame));
+                unfit
             }
         };
-        let received = ReceiveCounts { packets: packets as u64, unfit: unfit.len() as u64 };
-        unfit.into_iter().for_each(|frame| line.give_back(frame));
-        self.in_vain = if packets > 0 { 0 } else { self.in_vain.saturating_add(1) };
-        Ok(received)
+        Ok(ReceiveCounts { packets: packets as u64, unfit: unfit as u64 })
     }
 
     #[inline]
@@ -290,14 +316,14 @@ impl PacketDriver for XskPacketDriver<'_> {
         let XskPacketDriver { line, came, lists, .. } = self;
         lists.iter_mut().enumerate().for_each(|(at, (_, counts))| told(at, std::mem::take(counts)));
         came.drain(..).flatten().for_each(|frame| line.give_back(frame));
-        (0..line.queues()).try_for_each(|at| line.flush(at))
+        (0..self.line.queues()).try_for_each(|at| self.flush(at))
     }
 
     fn idle(&mut self) -> io::Result<()> {
         // Packets that the kernel did not take before, and frames that come back.
-        (0..self.line.queues()).try_for_each(|at| self.line.flush(at))?;
+        (0..self.line.queues()).try_for_each(|at| self.flush(at))?;
         if !self.busy && self.in_vain > SPINS {
-            self.line.wait(NAP)?;
+            self.line.wait(NAP).map_err(|e| Self::named(self.interfaces, e))?;
         }
         Ok(())
     }
@@ -306,7 +332,7 @@ impl PacketDriver for XskPacketDriver<'_> {
         let end = Instant::now() + LAST;
         while self.line.unsent() > 0 && Instant::now() < end {
             for at in 0..self.line.queues() {
-                self.line.flush(at)?;
+                self.flush(at)?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Our router as native code: verdicts, packets, accounts and files.
 
 use millstream_isa::RawInsn;
-use millstream_native::{LONGEST, NativeEngine, NativeError, NativeOptions, PacketBatch};
+use millstream_native::{LONGEST_FRAGMENTED, NativeEngine, NativeError, NativeOptions, PacketBatch};
 use millstream_native_io::pcap::{PcapHeader, PcapWriter};
 use millstream_native_io::{DropReason, NullSink, PacketAccounting, ReplaySource, RunConfig, live, run};
 use millstream_object::{FuncId, Object};
@@ -73,8 +73,14 @@ fn every_packet_is_accounted_for_and_written_once() {
     let to = |dst: &str| {
         EthernetFrame { dst: dst.parse().expect("an address"), ..EthernetFrame::default() }.to_bytes()
     };
-    let frames =
-        [to("10.1.1.1"), to("10.2.1.1"), to("10.3.1.1"), to("11.1.1.1"), vec![0; 13], vec![0; LONGEST + 1]];
+    let frames = [
+        to("10.1.1.1"),
+        to("10.2.1.1"),
+        to("10.3.1.1"),
+        to("11.1.1.1"),
+        vec![0; 13],
+        vec![0; LONGEST_FRAGMENTED + 1],
+    ];
     let order = [0, 1, 2, 3, 4, 5, 0];
     let source = ReplaySource { frames: &frames, order: &order, count: 70, stream: None };
     let mut file = Vec::new();

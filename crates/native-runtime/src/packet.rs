@@ -29,6 +29,9 @@ pub(crate) const HEADROOM: usize = 256;
 pub const BUFFER: usize = 4096 - 320;
 /// The longest packet of a program that the kernel could run, and of a graph in buffers of the usual size.
 pub const LONGEST: usize = BUFFER - HEADROOM;
+/// The longest packet of a program in larger buffers: that of the kernel's test runs, a page and
+/// `MAX_SKB_FRAGS` fragments of a page each. Here it is contiguous.
+pub const LONGEST_FRAGMENTED: usize = LONGEST + 17 * 4096;
 /// The longest packet that graphs take, in larger buffers: the largest snap length of captures.
 pub const LONGEST_OPEN: usize = 262_144;
 /// Bytes behind such a packet, as in the usual buffer of a page.
@@ -464,6 +467,11 @@ impl PacketBatch {
         self.conform(layout);
     }
 
+    /// The layout of the descriptors of packets received from now on.
+    pub fn expected(&self) -> DescriptorLayout {
+        self.expected
+    }
+
     /// Changes the layout of descriptors to that of the program that will run.
     ///
     /// # Panics
@@ -500,17 +508,16 @@ impl PacketBatch {
     }
 
     /// Copies a packet in, as received on interface `ingress`; `false` if the batch is full or the packet
-    /// shorter than an Ethernet header or longer than [`LONGEST`].
+    /// shorter than an Ethernet header or longer than [`PacketBatch::longest`] or [`LONGEST_FRAGMENTED`].
     pub fn push(&mut self, bytes: &[u8], ingress: u32) -> bool {
-        let fits = (ETH_HLEN as usize..=LONGEST).contains(&bytes.len());
-        fits && self.put(bytes, ingress, false)
+        self.push_parts(std::iter::once(bytes), IngressInfo { ingress, queue: 0, open: false })
     }
 
     /// As [`PacketBatch::push`] for a graph, which takes packets of any length and may use the room in front
     /// of them.
     #[inline]
     pub fn push_open(&mut self, bytes: &[u8], ingress: u32) -> bool {
-        bytes.len() <= self.longest() && self.put(bytes, ingress, true)
+        self.push_parts(std::iter::once(bytes), IngressInfo { ingress, queue: 0, open: true })
     }
 
     /// As [`PacketBatch::push_open`], for a packet with metadata.
@@ -522,19 +529,33 @@ impl PacketBatch {
         taken
     }
 
-    #[inline]
-    fn put(&mut self, bytes: &[u8], ingress: u32, open: bool) -> bool {
-        if self.len == self.capacity {
+    /// As [`PacketBatch::push`] and [`PacketBatch::push_open`], for a packet that lies in these parts.
+    #[inline(always)]
+    pub fn push_parts<'p>(
+        &mut self,
+        parts: impl Iterator<Item = &'p [u8]> + Clone,
+        came: IngressInfo,
+    ) -> bool {
+        let length: usize = parts.clone().map(<[u8]>::len).sum();
+        let lengths = match came.open {
+            true => 0..=self.longest(),
+            false => ETH_HLEN as usize..=self.longest().min(LONGEST_FRAGMENTED),
+        };
+        if self.len == self.capacity || !lengths.contains(&length) {
             return false;
         }
         let from = self.len * self.buffer;
         let start = self.buffers.address() as u32 + from as u32;
         let data = start + HEADROOM as u32;
-        let at = from + HEADROOM;
-        copy(&mut self.buffers.bytes_mut()[at..at + bytes.len()], bytes);
-        let (came, place) = (IngressInfo { ingress, queue: 0, open }, data..data + bytes.len() as u32);
+        let mut room = &mut self.buffers.bytes_mut()[from + HEADROOM..][..length];
+        for part in parts {
+            let (to, rest) = room.split_at_mut(part.len());
+            copy(to, part);
+            room = rest;
+        }
         let layout = self.layout;
-        come(&layout, self.descriptor_mut(self.len), came, start, place);
+        come(&layout, self.descriptor_mut(self.len), came, start, data..data + length as u32);
+        let ingress = came.ingress;
         self.ingress = if self.len == 0 || self.ingress == ingress { ingress } else { 0 };
         self.len += 1;
         true

@@ -41,8 +41,8 @@ pub use millstream_native_runtime::lpm::LpmTemplate;
 pub use millstream_native_runtime::lpm::template_choice::PrefixStats;
 pub use millstream_native_runtime::maps::NativeMap;
 pub use millstream_native_runtime::packet::{
-    ArrivalMetadata, DescriptorField, DescriptorLayout, LONGEST, LONGEST_OPEN, LayoutPolicy, PacketBatch,
-    SentPackets,
+    ArrivalMetadata, DescriptorField, DescriptorLayout, LONGEST, LONGEST_FRAGMENTED, LONGEST_OPEN,
+    LayoutPolicy, PacketBatch, SentPackets,
 };
 pub use millstream_native_runtime::region::ExternalMemory;
 pub use millstream_native_runtime::table_watch::TableWrites;

@@ -57,6 +57,11 @@ impl UmemFramePool {
         self.free.pop().map(|offset| UmemFrame { offset, of: self.of })
     }
 
+    /// Number of free frames.
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
     #[inline]
     pub(crate) fn give_back(&mut self, frame: UmemFrame) {
         if frame.of == self.of {

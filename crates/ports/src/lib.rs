@@ -13,6 +13,10 @@
 //! (need-wakeup). If the driver takes frames as they are there is no copy in the kernel (zero copy); it
 //! decides by itself, unless it is told.
 //!
+//! Packets that are longer than a frame come and leave in several frames if an interface has such an MTU and
+//! the kernel can ([`ScatterMode`]). Otherwise the programs are as before, since some drivers and their peers
+//! behave differently with one that takes such packets: veth's peer goes on leaving segmentation to it.
+//!
 //! [`SyscallPort`] interfaces are raw sockets and TAP interfaces: slower, and without any requirements.
 //!
 //! Architecture Invariant: an interface on which another program runs is refused, never taken over; when
@@ -33,20 +37,24 @@ use std::time::{Duration, Instant};
 use millstream_isa::asm::assemble;
 use millstream_isa::{MapType, encode_all};
 use millstream_kernel::{
-    KernelMap, KernelProgram, Link, LoadError, MapSpec, ProgramSpec, ProgramType, XdpMode, query_xdp,
+    KernelMap, KernelProgram, Link, LoadError, MapSpec, ProgramSpec, ProgramType, XdpMode, prog_flags,
+    query_xdp,
 };
 
 pub use frames::UmemFrame;
 pub use port::XdpPort;
 pub use socket::{AnonymousMemory, ArrayMapMemory, FRAME, FrameMemory};
 pub use syscall_port::SyscallPort;
-pub use xsk_queues::{FrameRange, XskQueues};
+pub use xsk_queues::{FrameRange, ReceivedPart, XskQueues};
 
 use socket::{XskBindMode, XskSocket};
 use xsk_queues::XskQueue;
 
 /// Most queues of an interface.
 const MOST_QUEUES: u32 = 64;
+/// Largest MTU whose packets come in one frame: behind `XDP_PACKET_HEADROOM`, with room for
+/// `struct skb_shared_info` behind them, and with an Ethernet header and two VLAN tags of their own.
+const ONE_FRAME_MTU: u32 = FRAME as u32 - 256 - 320 - 22;
 /// Longest time that the kernel may take to release the queues of sockets that were closed.
 const RELEASE: Duration = Duration::from_secs(1);
 
@@ -176,6 +184,33 @@ pub struct BusyPoll {
     pub budget: u32,
 }
 
+/// Packets in several frames (`XDP_USE_SG`), for interfaces whose MTU is larger than a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ScatterMode {
+    /// No interface has such an MTU.
+    #[default]
+    Unneeded,
+    /// They are received and sent.
+    On,
+    /// The kernel has none: before Linux 6.6.
+    NoKernel,
+    /// The driver has none without a copy, which was required.
+    NoDriver,
+}
+
+impl ScatterMode {
+    /// Reason why packets longer than a frame are dropped, if they are.
+    pub fn refusal(self) -> Option<&'static str> {
+        match self {
+            ScatterMode::Unneeded | ScatterMode::On => None,
+            ScatterMode::NoKernel => {
+                Some("the kernel has no AF_XDP packets in several buffers (Linux 6.6 has)")
+            }
+            ScatterMode::NoDriver => Some("the driver has no packets in several buffers without a copy"),
+        }
+    }
+}
+
 /// Options for taking interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XskOptions {
@@ -204,6 +239,7 @@ pub struct XdpInterface {
     queues: u32,
     zero_copy: bool,
     mode: Option<XdpMode>,
+    scatter: ScatterMode,
     _link: Link,
     _sockets: KernelMap,
 }
@@ -233,6 +269,16 @@ impl XdpInterface {
     pub fn mode(&self) -> Option<XdpMode> {
         self.mode
     }
+
+    /// Returns true if it was removed.
+    pub fn is_removed(&self) -> bool {
+        millstream_kernel::interface_index(&self.name).ok() != Some(self.index)
+    }
+
+    /// Packets in several frames: alike for all interfaces that were taken together.
+    pub fn scatter(&self) -> ScatterMode {
+        self.scatter
+    }
 }
 
 /// Interfaces. Fields are dropped in order: the programs that take packets from the stack before the queues.
@@ -246,6 +292,7 @@ struct InterfaceRequest<'n> {
     name: &'n str,
     index: u32,
     queues: u32,
+    mtu: u32,
 }
 
 impl XdpInterfaces {
@@ -271,7 +318,8 @@ impl XdpInterfaces {
                 let XskQueuesConfig { workers, .. } = lines;
                 return Err(PortError::Queues { interface: name.into(), queues, workers });
             }
-            named.push(InterfaceRequest { name, index, queues });
+            let mtu = millstream_kernel::interface(index)?.mtu;
+            named.push(InterfaceRequest { name, index, queues, mtu });
         }
         let lines = match (bound(&named, lines, options, memory), options.zero_copy) {
             // Interfaces that share frames must all do without a copy, or none.
@@ -322,23 +370,29 @@ fn line_of(
     let own = |queues: u32| (worker..queues).step_by(workers.max(1) as usize);
     let count = named.iter().map(|named| own(named.queues).count()).sum();
     let memory = memory(XskQueues::memory_of(count, at_hand));
+    let scatter = match named.iter().any(|named| named.mtu > ONE_FRAME_MTU) {
+        true => ScatterMode::On,
+        false => ScatterMode::Unneeded,
+    };
     let mut line = xsk_queues::line(
         memory.map_err(|source| PortError::Memory { queues: count, source })?,
         options.busy_poll.is_some(),
+        scatter,
     );
     for (at, named) in named.iter().enumerate() {
         for number in own(named.queues) {
             let queue =
-                open(&line, (at, number), named.index, options).map_err(|e| refused(e, named, number))?;
+                open(&mut line, (at, number), named.index, options).map_err(|e| refused(e, named, number))?;
             line.add(queue);
         }
     }
     Ok(line)
 }
 
-/// A queue of an interface, bound to the memory of a line.
+/// A queue of an interface, bound to the memory of a line. The first one tells whether packets may be in
+/// several frames.
 fn open(
-    line: &XskQueues,
+    line: &mut XskQueues,
     (at, number): (usize, u32),
     index: u32,
     options: &XskOptions,
@@ -352,20 +406,36 @@ fn open(
     if let Some(BusyPoll { microseconds, budget }) = options.busy_poll {
         queue.socket.poll_busily(microseconds, budget)?;
     }
-    let how = match (first, options.zero_copy) {
-        (Some(first), _) => XskBindMode::Sharing(first),
-        (None, ZeroCopy::Auto) => XskBindMode::First(0),
-        (None, ZeroCopy::Always) => XskBindMode::First(libc::XDP_ZEROCOPY),
-        (None, ZeroCopy::Never) => XskBindMode::First(libc::XDP_COPY),
+    let copy = match options.zero_copy {
+        ZeroCopy::Auto => 0,
+        ZeroCopy::Always => libc::XDP_ZEROCOPY,
+        ZeroCopy::Never => libc::XDP_COPY,
     };
+    let scattered = if line.scatter() == ScatterMode::On { socket::USE_SG } else { 0 };
+    let how = first.map_or(XskBindMode::First(copy | scattered), XskBindMode::Sharing);
+    let refused = match (bind(&queue.socket, index, number, how), how) {
+        (Err(e), XskBindMode::First(flags)) if flags & socket::USE_SG != 0 => e,
+        (done, _) => return done.map(|()| queue),
+    };
+    let refusal = match refused.raw_os_error() {
+        Some(libc::EINVAL) => ScatterMode::NoKernel,
+        Some(libc::EOPNOTSUPP) => ScatterMode::NoDriver,
+        _ => return Err(refused),
+    };
+    bind(&queue.socket, index, number, XskBindMode::First(copy))?;
+    line.refuse_scatter(refusal);
+    Ok(queue)
+}
+
+/// Binds a socket, as soon as the kernel has released the queue: some time after another socket was closed.
+fn bind(socket: &XskSocket, index: u32, queue: u32, how: XskBindMode<'_>) -> io::Result<()> {
     let end = Instant::now() + RELEASE;
     loop {
-        match queue.socket.bind(index, number, how) {
-            // The kernel releases the queues of a socket some time after it was closed.
+        match socket.bind(index, queue, how) {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            done => return done.map(|()| queue),
+            done => return done,
         }
     }
 }
@@ -400,16 +470,39 @@ fn attached(named: &InterfaceRequest<'_>, at: usize, lines: &[XskQueues]) -> Res
             }
         }
     }
-    let link = Link::attach_xdp(&redirect(&sockets)?, named.index, XdpMode::Any)?;
+    // Workers agree: they take queues of the same interfaces.
+    let scatter = lines.first().map(XskQueues::scatter).unwrap_or_default();
+    let program = redirect(&sockets, scatter == ScatterMode::On)?;
+    let link = match Link::attach_xdp(&program, named.index, XdpMode::Any) {
+        Err(e) if !zero_copy && is_mode_refused(e.errno()) => {
+            Link::attach_xdp(&program, named.index, XdpMode::Generic).map_err(|_| e)
+        }
+        done => done,
+    }?;
     // A process that may not ask does without.
     let mode = query_xdp(named.index).ok().flatten().map(|state| state.mode);
-    let InterfaceRequest { name, index, queues } = *named;
-    Ok(XdpInterface { name: name.into(), index, queues, zero_copy, mode, _link: link, _sockets: sockets })
+    let InterfaceRequest { name, index, queues, .. } = *named;
+    Ok(XdpInterface {
+        name: name.into(),
+        index,
+        queues,
+        zero_copy,
+        mode,
+        scatter,
+        _link: link,
+        _sockets: sockets,
+    })
+}
+
+/// Returns true if a driver takes the program not at this MTU, or with so few queues, in its own receive path;
+/// `ENOMEM` is virtio-net's word for queues.
+fn is_mode_refused(errno: Option<i32>) -> bool {
+    matches!(errno, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE | libc::ENOMEM))
 }
 
 /// The program that redirects each packet to the socket of its queue; one without a socket goes on to the
 /// stack.
-fn redirect(sockets: &KernelMap) -> Result<KernelProgram, PortError> {
+fn redirect(sockets: &KernelMap, scattered: bool) -> Result<KernelProgram, PortError> {
     let text = format!(
         "r2 = *(u32 *)(r1 +16)\nr1 = map[fd:{}]\nr3 = 2\ncall redirect_map#51\nexit",
         std::os::fd::AsRawFd::as_raw_fd(&sockets.as_fd())
@@ -422,6 +515,7 @@ fn redirect(sockets: &KernelMap) -> Result<KernelProgram, PortError> {
         program_type: ProgramType::XDP,
         insns: &slots,
         license: "Dual BSD/GPL",
+        flags: if scattered { prog_flags::XDP_HAS_FRAGS } else { 0 },
         ..ProgramSpec::default()
     })?)
 }

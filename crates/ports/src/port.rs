@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::socket::AnonymousMemory;
 use crate::{
-    FrameMemory, FrameRange, PortDropCounts, PortError, UmemFrame, XdpInterface, XdpInterfaces, XskOptions,
-    XskQueues, XskQueuesConfig,
+    FrameMemory, PortDropCounts, PortError, ReceivedPart, XdpInterface, XdpInterfaces, XskOptions, XskQueues,
+    XskQueuesConfig,
 };
 
 /// An interface.
@@ -17,7 +17,9 @@ pub struct XdpPort {
     /// given.
     turn: usize,
     /// Packets that were received and not handed over yet, for the duration of a call.
-    came: Vec<(UmemFrame, FrameRange)>,
+    came: Vec<ReceivedPart>,
+    /// Bytes of a packet that came in several frames.
+    whole: Vec<u8>,
 }
 
 /// Frames that are out of the queues at once, at most.
@@ -32,7 +34,7 @@ impl XdpPort {
         let own = &mut |length| AnonymousMemory::new(length).map(|own| Arc::new(own) as Arc<dyn FrameMemory>);
         let interfaces =
             XdpInterfaces::open(&[name], XskQueuesConfig { workers: 1, at_hand: HAND }, options, own)?;
-        Ok(XdpPort { interfaces, turn: 0, came: Vec::with_capacity(HAND) })
+        Ok(XdpPort { interfaces, turn: 0, came: Vec::with_capacity(HAND), whole: Vec::new() })
     }
 
     /// The interface.
@@ -72,20 +74,31 @@ impl XdpPort {
 
     /// Hands over at most so many packets of a queue, no more than [`HAND`].
     fn some(&mut self, at: usize, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
-        let mut came = std::mem::take(&mut self.came);
-        let got = self.line().receive(at, most, |frame, place| came.push((frame, place)));
-        for (frame, place) in came.drain(..) {
-            let (start, line) = (frame.offset(), self.line());
+        let (mut came, mut whole) = (std::mem::take(&mut self.came), std::mem::take(&mut self.whole));
+        let line = self.line();
+        let got = line.receive(at, most, |part| came.push(part));
+        whole.clear();
+        for ReceivedPart { frame, place, is_last } in came.drain(..) {
+            let start = frame.offset();
             let (from, to) = ((place.start - start) as usize, (place.end - start) as usize);
-            take(line.bytes(&frame).get(from..to).unwrap_or_default());
+            let bytes = line.bytes(&frame).get(from..to).unwrap_or_default();
+            if is_last && whole.is_empty() {
+                take(bytes);
+            } else {
+                whole.extend_from_slice(bytes);
+                if is_last {
+                    take(&whole);
+                    whole.clear();
+                }
+            }
             line.give_back(frame);
         }
-        self.came = came;
+        (self.came, self.whole) = (came, whole);
         got.map_err(|e| self.failed(e))
     }
 
     /// Puts a packet into a queue to be sent with the next [`XdpPort::flush`]; `false` if there is no room,
-    /// or it is longer than a frame.
+    /// or it is longer than packets may be ([`XskQueues::longest`]).
     pub fn send(&mut self, packet: &[u8]) -> bool {
         let queues = self.line().queues();
         for _ in 0..queues {

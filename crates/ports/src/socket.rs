@@ -25,6 +25,8 @@ const BUSY_POLL_BUDGET: libc::c_int = 70;
 /// `SIOCETHTOOL` and `ETHTOOL_GCHANNELS`.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const GET_CHANNELS: u32 = 0x3c;
+/// `XDP_USE_SG`.
+pub(crate) const USE_SG: u16 = 1 << 4;
 
 /// Memory that frames lie in.
 ///
@@ -170,6 +172,11 @@ pub(crate) struct XdpDesc {
     pub(crate) options: u32,
 }
 
+impl XdpDesc {
+    /// `XDP_PKT_CONTD`: the next descriptor belongs to the same packet.
+    pub(crate) const CONTINUED: u32 = 1;
+}
+
 /// One end of a ring. `own` is the position of this end, `published` the position that the other end knows,
 /// `seen` the position of the other end when it was last read.
 pub(crate) struct XskRing<T> {
@@ -226,6 +233,14 @@ impl<T: RingEntry> XskRing<T> {
         }
     }
 
+    /// As its producer: returns true if there is room for so many entries.
+    pub(crate) fn has_room(&mut self, entries: u32) -> bool {
+        if self.size - self.own.wrapping_sub(self.seen) < entries {
+            self.seen = self.word(CONSUMER).load(Ordering::Acquire);
+        }
+        self.size - self.own.wrapping_sub(self.seen) >= entries
+    }
+
     /// As its producer: entries that the other end has not taken.
     pub(crate) fn pending(&self) -> u32 {
         self.published.wrapping_sub(self.word(CONSUMER).load(Ordering::Acquire))
@@ -265,7 +280,7 @@ impl<T: RingEntry> XskRing<T> {
 /// Ways to bind a socket.
 #[derive(Clone, Copy)]
 pub(crate) enum XskBindMode<'s> {
-    /// With memory of its own, and `XDP_COPY`, `XDP_ZEROCOPY` or neither.
+    /// With memory of its own, `XDP_COPY`, `XDP_ZEROCOPY` or neither, and `XDP_USE_SG` or not.
     First(u16),
     /// With the memory of another socket.
     Sharing(&'s XskSocket),
@@ -420,15 +435,18 @@ impl XskSocket {
     }
 }
 
-/// Result of a wake-up: nothing, the reason why the kernel is busy, or an error if the interface cannot be
-/// used.
+/// Result of a wake-up: nothing, the reason why the kernel sends and receives nothing now (it is busy, or the
+/// interface is down), or an error if the interface cannot be used. The kernel says `ENXIO` of one that was
+/// removed.
 fn busy(done: isize) -> io::Result<Option<i32>> {
     if done >= 0 {
         return Ok(None);
     }
     let e = io::Error::last_os_error();
     match e.raw_os_error() {
-        Some(errno @ (libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR)) => Ok(Some(errno)),
+        Some(errno @ (libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN)) => {
+            Ok(Some(errno))
+        }
         _ => Err(e),
     }
 }

@@ -4,18 +4,23 @@
 //! The memory has as many frames as the queues can hold, and those that the worker has at hand. A frame is in
 //! one place at a time: free, with the kernel to be filled, in the ring of received packets, with the worker,
 //! or with the kernel to be sent. So there is always a frame to be filled in place of a received one.
+//!
+//! If queues exchange packets in several buffers (scatter-gather, Linux 6.6), a packet longer than a frame is
+//! a sequence of frames, each of which but the last has `XDP_PKT_CONTD`.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::PortDropCounts;
 use crate::frames::{UmemFrame, UmemFramePool};
-use crate::socket::{FRAME, RingKind, XdpDesc, XskRing, XskSocket};
+use crate::socket::{FRAME, FrameMemory, RingKind, XdpDesc, XskRing, XskSocket};
+use crate::{PortDropCounts, ScatterMode};
 
 /// Entries of each ring.
 pub(crate) const RING: u32 = 2048;
+/// Most frames of a packet: `MAX_SKB_FRAGS` and one.
+pub(crate) const MOST_PARTS: usize = 18;
 
 /// A queue of an interface. Fields are dropped in order.
 pub(crate) struct XskQueue {
@@ -78,22 +83,51 @@ impl XskQueue {
 /// Addresses of the bytes of a received packet in the memory.
 pub type FrameRange = Range<u32>;
 
+/// A received packet, or a part of one that is in several frames. Parts of a packet follow one another.
+#[derive(Debug)]
+pub struct ReceivedPart {
+    /// The frame.
+    pub frame: UmemFrame,
+    /// Addresses of the bytes in the memory.
+    pub place: FrameRange,
+    /// True for the last part of a packet.
+    pub is_last: bool,
+}
+
 /// Queues of one worker.
 pub struct XskQueues {
     queues: Vec<XskQueue>,
     frames: UmemFramePool,
     /// True if drivers work only when they are asked.
     busy: bool,
+    /// Packets in several frames.
+    scatter: ScatterMode,
 }
 
 impl XskQueues {
-    pub(crate) fn new(frames: UmemFramePool, busy: bool) -> XskQueues {
-        XskQueues { queues: Vec::new(), frames, busy }
+    pub(crate) fn new(frames: UmemFramePool, busy: bool, scatter: ScatterMode) -> XskQueues {
+        XskQueues { queues: Vec::new(), frames, busy, scatter }
     }
 
-    /// Bytes of memory for so many queues, and a worker that has so many frames at hand.
+    /// Bytes of memory for so many queues, and a worker that has so many frames at hand, and the rest of a
+    /// packet.
     pub(crate) fn memory_of(queues: usize, at_hand: usize) -> usize {
-        (2 * RING as usize * queues + at_hand) * FRAME
+        (2 * RING as usize * queues + at_hand + MOST_PARTS) * FRAME
+    }
+
+    /// Packets in several frames.
+    pub(crate) fn scatter(&self) -> ScatterMode {
+        self.scatter
+    }
+
+    /// Notes that kernel or driver have no packets in several frames.
+    pub(crate) fn refuse_scatter(&mut self, why: ScatterMode) {
+        self.scatter = why;
+    }
+
+    /// Length of the longest packet that can be sent.
+    pub fn longest(&self) -> usize {
+        if self.scatter == ScatterMode::On { MOST_PARTS * FRAME } else { FRAME }
     }
 
     pub(crate) fn frames(&self) -> &UmemFramePool {
@@ -125,8 +159,8 @@ impl XskQueues {
         &self.queues[at].socket
     }
 
-    /// Hands over at most so many packets that were received on a queue: the frame, and the place of the
-    /// packet in the memory. Returns their number.
+    /// Hands over packets that were received on a queue: each as one frame or several, and at most so many
+    /// frames and the rest of the last packet. Returns the number of packets.
     ///
     /// # Errors
     /// If the interface no longer exists.
@@ -135,16 +169,19 @@ impl XskQueues {
         &mut self,
         at: usize,
         most: usize,
-        mut take: impl FnMut(UmemFrame, FrameRange),
+        mut take: impl FnMut(ReceivedPart),
     ) -> io::Result<usize> {
-        let XskQueues { queues, frames, busy } = self;
+        let XskQueues { queues, frames, busy, .. } = self;
         let queue = &mut queues[at];
-        let mut taken = 0;
-        while taken < most {
-            let Some(XdpDesc { address, length, .. }) = queue.receive.take() else { break };
+        let (mut taken, mut packets, mut is_last) = (0, 0, true);
+        // The kernel publishes all frames of a packet at once.
+        while taken < most || !is_last {
+            let Some(XdpDesc { address, length, options }) = queue.receive.take() else { break };
             let (frame, start) = (frames.returned(address), address as u32);
-            take(frame, start..start + length);
+            is_last = options & XdpDesc::CONTINUED == 0;
+            take(ReceivedPart { frame, place: start..start + length, is_last });
             taken += 1;
+            packets += usize::from(is_last);
         }
         if taken == 0 {
             if *busy || queue.fill.needs_wakeup() {
@@ -155,7 +192,7 @@ impl XskQueues {
         queue.receive.release();
         queue.filling -= taken as u32;
         queue.refill(frames);
-        Ok(taken)
+        Ok(packets)
     }
 
     /// Takes a free frame.
@@ -203,24 +240,42 @@ impl XskQueues {
         Ok(())
     }
 
-    /// Copies a packet into a frame, and sends it as [`XskQueues::send`] does; `false` if there is no room,
-    /// or it is longer than a frame.
+    /// Copies a packet into frames, and sends it as [`XskQueues::send`] does; `false` if there is no room, or
+    /// it is longer than [`XskQueues::longest`].
     pub fn send_copy(&mut self, at: usize, bytes: &[u8]) -> bool {
-        if bytes.len() > FRAME {
+        let parts = bytes.len().div_ceil(FRAME).max(1);
+        if bytes.len() > self.longest() || !self.has_room(at, parts) {
             return false;
         }
-        let Some(mut frame) = self.take() else { return false };
-        if let Some(room) = self.bytes_mut(&mut frame).get_mut(..bytes.len()) {
-            room.copy_from_slice(bytes);
-        }
-        let start = frame.offset();
-        match self.send(at, frame, start..start + bytes.len() as u32) {
-            Ok(()) => true,
-            Err(frame) => {
-                self.give_back(frame);
-                false
+        for number in 0..parts {
+            let part = &bytes[number * FRAME..bytes.len().min((number + 1) * FRAME)];
+            // There is room for all of them, by the check above.
+            let Some(mut frame) = self.take() else { return false };
+            if let Some(room) = self.bytes_mut(&mut frame).get_mut(..part.len()) {
+                room.copy_from_slice(part);
             }
+            let queue = &mut self.queues[at];
+            let options = if number + 1 < parts { XdpDesc::CONTINUED } else { 0 };
+            let packet = XdpDesc { address: frame.offset().into(), length: part.len() as u32, options };
+            if !queue.send.put(packet) {
+                self.give_back(frame);
+                return false;
+            }
+            queue.unsent += 1;
         }
+        true
+    }
+
+    /// Returns true if there are so many free frames, and entries in the ring of a queue.
+    fn has_room(&mut self, at: usize, parts: usize) -> bool {
+        let XskQueues { queues, frames, .. } = self;
+        let queue = &mut queues[at];
+        if queue.unsent + parts as u32 > RING {
+            queue.complete(frames);
+        }
+        queue.unsent + parts as u32 <= RING
+            && frames.free_count() >= parts
+            && queue.send.has_room(parts as u32)
     }
 
     /// Makes the kernel send the packets that were added to a queue, and takes back the frames of those that
@@ -281,6 +336,6 @@ impl XskQueues {
 }
 
 /// Makes a line without queues.
-pub(crate) fn line(memory: Arc<dyn crate::socket::FrameMemory>, busy: bool) -> XskQueues {
-    XskQueues::new(UmemFramePool::new(memory), busy)
+pub(crate) fn line(memory: Arc<dyn FrameMemory>, busy: bool, scatter: ScatterMode) -> XskQueues {
+    XskQueues::new(UmemFramePool::new(memory), busy, scatter)
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Namespace, PacketSocket, create_veth, delete_interface, query_xdp, set_up, testing};
+use millstream_kernel::{
+    Namespace, PacketSocket, create_veth, delete_interface, query_xdp, set_down, set_mtu, set_up, testing,
+};
 use millstream_ports::{
-    AnonymousMemory, FrameRange, PortError, UmemFrame, XdpInterfaces, XdpPort, XskOptions, XskQueuesConfig,
-    ZeroCopy,
+    AnonymousMemory, PortError, ReceivedPart, ScatterMode, XdpInterfaces, XdpPort, XskOptions,
+    XskQueuesConfig, ZeroCopy,
 };
 
 /// Frames that are sent at once: fewer than the socket at the other end has room for.
@@ -168,9 +170,9 @@ fn a_frame_that_came_by_one_interface_leaves_by_another_as_it_lies() {
                     back.len()
                 );
                 for line in &mut *lines {
-                    let mut came: Vec<(UmemFrame, FrameRange)> = Vec::new();
-                    line.receive(0, 64, |frame, place| came.push((frame, place))).expect("it receives");
-                    for (frame, place) in came {
+                    let mut came = Vec::new();
+                    line.receive(0, 64, |part| came.push(part)).expect("it receives");
+                    for ReceivedPart { frame, place, .. } in came {
                         let from = (place.start - frame.offset()) as usize;
                         match line.bytes(&frame)[from + 12..from + 14] == [0x88, 0xb5] {
                             true => {
@@ -301,5 +303,101 @@ fn what_finds_no_free_frame_is_lost_once() {
             received += got;
         }
         assert!(received >= 2048 && received < sent, "{received} of {sent}");
+    });
+}
+
+/// A pair whose ends have this MTU.
+fn on_a_pair_of_mtu(mtu: u32, f: impl FnOnce(u32, u32) + Send) {
+    on_a_pair(1, |near, far| {
+        for end in [near, far] {
+            set_mtu(end, mtu).expect("an MTU that veth has");
+        }
+        f(near, far);
+    });
+}
+
+/// A frame of this length, with other bytes in each place.
+fn long_frame(n: usize, length: usize) -> Vec<u8> {
+    let mut long = frame(n);
+    long.resize(18, 0);
+    long.extend((18..length).map(|at| (at * 7 + at / 251 + n) as u8));
+    long
+}
+
+#[test]
+fn packets_longer_than_a_frame_are_received_and_sent_in_several() {
+    on_a_pair_of_mtu(9000, |near, _| {
+        let wire = PacketSocket::open(near).expect("a socket");
+        let mut port = open("ports1");
+        if let Some(why) = port.interface().scatter().refusal() {
+            assert_eq!(port.interface().scatter(), ScatterMode::NoKernel, "{why}");
+            return;
+        }
+        assert_eq!(port.interface().scatter(), ScatterMode::On);
+        // Around the ends of frames, which hold 3,840 bytes each way in and 4,096 out.
+        let lengths = [60, 3520, 3521, 3840, 3841, 4096, 4097, 7680, 7681, 8192, 8193, 9014];
+        // More rounds than there are frames.
+        for round in 0..600 {
+            let sent: Vec<Vec<u8>> =
+                lengths.iter().map(|&length| long_frame(round + length, length)).collect();
+            sent.iter().for_each(|f| wire.send(f).expect("it sends"));
+            let got = received(&mut port, sent.len());
+            assert!(got == sent, "round {round}: {:?}", got.iter().map(Vec::len).collect::<Vec<_>>());
+            for f in &got {
+                assert!(port.send(f), "there is room");
+            }
+            port.flush().expect("it sends");
+            let (mut back, start) = (Vec::new(), Instant::now());
+            while back.len() < sent.len() && start.elapsed() < Duration::from_secs(60) {
+                match wire.receive().expect("it receives") {
+                    Some(f) if f[12..14] == [0x88, 0xb5] => back.push(f),
+                    Some(_) => {}
+                    None => port.flush().expect("it sends"),
+                }
+            }
+            assert!(back == sent, "round {round}: {:?}", back.iter().map(Vec::len).collect::<Vec<_>>());
+        }
+        assert_eq!(port.lost(), Default::default());
+        assert!(!port.send(&[0; 18 * 4096 + 1]), "longer than a packet can be");
+    });
+}
+
+#[test]
+fn packets_of_interfaces_with_a_usual_mtu_are_in_one_frame() {
+    on_a_pair(1, |_, _| {
+        let mut port = open("ports1");
+        assert_eq!(port.interface().scatter(), ScatterMode::Unneeded);
+        assert!(!port.send(&[0; 4097]));
+    });
+}
+
+#[test]
+fn an_interface_that_is_down_is_waited_for() {
+    on_a_pair(1, |near, far| {
+        let wire = PacketSocket::open(near).expect("a socket");
+        let mut port = open("ports1");
+        let mut sent = 0;
+        for round in 0..3 {
+            set_down(far).expect("down");
+            for n in 0..FRAMES {
+                sent += usize::from(port.send(&frame(n)));
+                port.flush().expect("it is down, and not gone");
+                port.receive(64, &mut |_| {}).expect("it is down, and not gone");
+            }
+            port.wait(Duration::from_millis(1)).expect("it is down, and not gone");
+            set_up(far).expect("up");
+            let start = Instant::now();
+            let mut back = 0;
+            while back < FRAMES || port.unsent() > 0 {
+                assert!(start.elapsed() < Duration::from_secs(60), "round {round}: {back} of {FRAMES}");
+                port.flush().expect("it sends");
+                match wire.receive() {
+                    Ok(Some(f)) => back += usize::from(f[12..14] == [0x88, 0xb5]),
+                    // The other end reports once that it had no carrier.
+                    Ok(None) | Err(_) => {}
+                }
+            }
+        }
+        assert_eq!(sent, 3 * FRAMES);
     });
 }

@@ -41,6 +41,9 @@ pub(crate) struct DpdkArgs {
         default_value = "--no-huge -m 512 --no-shconf --no-telemetry --iova-mode=va --log-level=warning"
     )]
     eal: String,
+    /// With --io dpdk:..., MTU of NICs. Beyond about 3,600 bytes, packets come in several buffers
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(68..=9702))]
+    mtu: u16,
 }
 
 impl DpdkArgs {
@@ -51,7 +54,7 @@ impl DpdkArgs {
         first: u32,
     ) -> Result<Result<dpdk::DpdkPortSet, ExitCode>> {
         let eal: Vec<String> = self.eal.split_whitespace().map(str::to_owned).collect();
-        match dpdk::DpdkPortSet::open(&eal, devices, workers as u16, first) {
+        match dpdk::DpdkPortSet::open(&eal, devices, workers as u16, first, self.mtu) {
             Ok(ports) => Ok(Ok(ports)),
             Err(e) if e.is_input() => Err(miette!(help = help(&e), "--io dpdk:...: {e}")),
             Err(e) => {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millstream_dpdk_sys as sys;
 
 use super::{DpdkDropCounts, DpdkError};
-use millstream_native_runtime::packet::{BUFFER, FRONT, PacketBatch, PacketLocation};
+use millstream_native_runtime::packet::{BUFFER, FRONT, LONGEST, PacketBatch, PacketLocation};
 use millstream_native_runtime::region::MemoryRegion;
 
 /// Buffers in addition to those of queues, for packets in flight and for those that a driver keeps
@@ -48,6 +48,8 @@ fn reason(error: c_int) -> String {
 /// Started ports.
 pub(super) struct DpdkDevice {
     ports: Vec<u16>,
+    /// True for each port that sends packets in several buffers.
+    chains: Vec<bool>,
     pool: *mut sys::Mempool,
     room: Arc<MemoryRegion>,
     queues: u16,
@@ -60,8 +62,13 @@ unsafe impl Sync for DpdkDevice {}
 
 impl DpdkDevice {
     /// Starts EAL with these arguments, and the ports of devices with these names, with this many queues
-    /// each.
-    pub(super) fn open(arguments: &[String], names: &[&str], queues: u16) -> Result<DpdkDevice, DpdkError> {
+    /// each; NICs among them, for which the second value is true, get this MTU.
+    pub(super) fn open(
+        arguments: &[String],
+        names: &[(&str, bool)],
+        queues: u16,
+        mtu: u16,
+    ) -> Result<DpdkDevice, DpdkError> {
         if STARTED.swap(true, Ordering::Relaxed) {
             return Err(DpdkError::Again);
         }
@@ -70,16 +77,21 @@ impl DpdkDevice {
         let bytes = sys::ms_dpdk_pool_bytes(count, FRONT, ROOM) + 2 * PAGE;
         let room = MemoryRegion::low(bytes.next_multiple_of(PAGE)).map_err(DpdkError::Memory)?;
         room.prefer_large_pages(bytes);
-        let mut device =
-            DpdkDevice { ports: Vec::new(), pool: std::ptr::null_mut(), room: Arc::new(room), queues };
+        let mut device = DpdkDevice {
+            ports: Vec::new(),
+            chains: Vec::new(),
+            pool: std::ptr::null_mut(),
+            room: Arc::new(room),
+            queues,
+        };
         let (memory, mut error) = (device.memory(), 0);
         // SAFETY: the region begins at a page, and `Drop` frees the pool before it.
         device.pool = unsafe { sys::ms_dpdk_pool(memory.0, memory.1, count, FRONT, ROOM, &mut error) };
         if device.pool.is_null() {
             return Err(DpdkError::Pool(reason(error)));
         }
-        for name in names {
-            device.start(name)?;
+        for (name, is_nic) in names {
+            device.start(name, *is_nic, mtu)?;
         }
         Ok(device)
     }
@@ -88,16 +100,19 @@ impl DpdkDevice {
         (self.room.address() as *mut std::ffi::c_void, self.room.bytes().len() / PAGE * PAGE)
     }
 
-    fn start(&mut self, name: &str) -> Result<(), DpdkError> {
+    fn start(&mut self, name: &str, is_nic: bool, mtu: u16) -> Result<(), DpdkError> {
         let no_port = || DpdkError::NoPort(name.to_owned());
         let words = CString::new(name).map_err(|_| no_port())?;
         // SAFETY: EAL runs; the name is a string.
         let port = u16::try_from(unsafe { sys::ms_dpdk_port(words.as_ptr()) }).map_err(|_| no_port())?;
-        let (memory, length) = self.memory();
+        let ((memory, length), mut chains) = (self.memory(), 0);
+        let (queues, pool, is_virtual) = (self.queues, self.pool, c_int::from(!is_nic));
         // SAFETY: the port is there; pool and memory stay until it is closed.
-        let error = unsafe { sys::ms_dpdk_start(port, self.queues, self.pool, memory, length) };
+        let error =
+            unsafe { sys::ms_dpdk_start(port, queues, mtu, is_virtual, pool, memory, length, &mut chains) };
         // Closed by `Drop`, even if it did not start.
         self.ports.push(port);
+        self.chains.push(chains != 0);
         match error {
             0 => Ok(()),
             _ => Err(DpdkError::Port { device: name.to_owned(), reason: reason(error) }),
@@ -252,24 +267,51 @@ impl<'d> DpdkWorkerQueues<'d> {
         sent
     }
 
-    /// Appends a copy of a packet to the list; `false` if there is no buffer, or none long enough.
-    pub(super) fn copy(&mut self, bytes: &[u8], into: &mut MbufList<'_>) -> bool {
+    /// Appends a copy of a packet to a list that leaves by a port, in as many buffers as it needs; `false` if
+    /// there are none, or the port sends no packets in several.
+    pub(super) fn copy(&mut self, bytes: &[u8], port: usize, into: &mut MbufList<'_>) -> bool {
+        let Some(first) = self.filled(bytes) else { return false };
+        into.list.push(first);
+        let mut taken = self.taken(first);
+        while taken < bytes.len() {
+            let part = if self.device.chains[port] { self.filled(&bytes[taken..]) } else { None };
+            let Some(mut part) = part else {
+                into.remove(into.list.len() - 1);
+                return false;
+            };
+            taken += self.taken(part);
+            // SAFETY: both are ours; the packet has the buffer, if it takes it.
+            unsafe {
+                if sys::ms_dpdk_append(first, part) != 0 {
+                    sys::ms_dpdk_free(&mut part, 1);
+                    into.remove(into.list.len() - 1);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Bytes in a buffer that this thread owns.
+    fn taken(&self, buffer: *mut sys::Mbuf) -> usize {
+        // SAFETY: as the caller says.
+        unsafe { usize::from((*buffer).len) }
+    }
+
+    /// A buffer with as many of these bytes as it has room for.
+    fn filled(&mut self, bytes: &[u8]) -> Option<*mut sys::Mbuf> {
         // SAFETY: the pool is alive.
         let buffer = unsafe { sys::ms_dpdk_new(self.device.pool) };
         // SAFETY: a buffer of the pool, or null.
-        let Some(fields) = (unsafe { buffer.as_mut() }) else { return false };
-        into.list.push(buffer);
-        if bytes.len() > usize::from(ROOM - fields.data) {
-            into.remove(into.list.len() - 1);
-            return false;
-        }
-        (fields.len, fields.packet_len) = (bytes.len() as u16, bytes.len() as u32);
+        let fields = unsafe { buffer.as_mut() }?;
+        let length = bytes.len().min(usize::from(ROOM - fields.data));
+        (fields.len, fields.packet_len) = (length as u16, length as u32);
         // SAFETY: this many bytes of the buffer are behind that address, by the check above.
         unsafe {
             let to = fields.address.add(usize::from(fields.data));
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, length);
         }
-        true
+        Some(buffer)
     }
 }
 
@@ -287,27 +329,27 @@ impl MbufList<'_> {
         self.list.len()
     }
 
-    #[inline]
-    fn fields(&mut self, at: usize) -> Option<&mut sys::Mbuf> {
-        let buffer = *self.list.get(at)?;
-        // SAFETY: the list owns it, or it is null.
-        unsafe { buffer.as_mut() }
-    }
-
     /// Location of each packet.
     #[inline]
     pub(super) fn packet_locations(&self) -> MbufLocations<'_> {
         MbufLocations(self.list.iter())
     }
 
-    /// Its bytes, if they are contiguous.
-    pub(super) fn bytes(&mut self, at: usize) -> Option<&[u8]> {
-        let fields = self.fields(at)?;
-        // SAFETY: the driver guarantees that this many bytes are there; the buffer is ours.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(fields.address.add(usize::from(fields.data)), usize::from(fields.len))
-        };
-        (fields.pieces == 1).then_some(bytes)
+    /// Length of a packet, in all its buffers.
+    pub(super) fn packet_length(&self, at: usize) -> usize {
+        // SAFETY: the list owns the packet, or it is null.
+        self.list.get(at).and_then(|buffer| unsafe { buffer.as_ref() }).map_or(0, |p| p.packet_len as usize)
+    }
+
+    /// Returns true if a packet cannot be processed where it lies: it is in several buffers, or fills one so
+    /// far that there is no room behind it.
+    pub(super) fn is_long(&self, at: usize) -> bool {
+        self.parts(at).count() > 1 || self.packet_length(at) > LONGEST
+    }
+
+    /// The bytes of a packet in each of its buffers.
+    pub(super) fn parts(&self, at: usize) -> MbufParts<'_> {
+        MbufParts { next: self.list.get(at).copied().unwrap_or(std::ptr::null_mut()), list: PhantomData }
     }
 
     /// Moves a buffer into another list, as the packet at these addresses: within its original room.
@@ -346,6 +388,29 @@ impl MbufList<'_> {
         }
         self.list.clear();
         self.gone = 0;
+    }
+}
+
+/// The bytes of a packet in each of its buffers.
+#[derive(Clone)]
+pub(super) struct MbufParts<'b> {
+    next: *mut sys::Mbuf,
+    /// The list that owns the packet, and does not change meanwhile.
+    list: PhantomData<&'b ()>,
+}
+
+impl<'b> Iterator for MbufParts<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        // SAFETY: a buffer of a packet that the list owns, or null. The driver guarantees that this many
+        // bytes are there.
+        unsafe {
+            let fields = self.next.as_ref()?;
+            self.next = sys::ms_dpdk_next(fields);
+            let from = fields.address.add(usize::from(fields.data));
+            Some(std::slice::from_raw_parts(from, usize::from(fields.len)))
+        }
     }
 }
 

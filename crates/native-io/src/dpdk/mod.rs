@@ -2,7 +2,8 @@
 //!
 //! A worker has one queue of every port ([`super::queues`]), and polls. Packets are processed in the driver's
 //! buffers (overlay, [`super::queues::BufferMode::InPlace`]), or copied into our buffers and back; either way
-//! they have the usual room around them.
+//! they have the usual room around them. A burst with a packet in several buffers (chained mbufs) is copied
+//! ([`super::burst_batches`]), and a packet longer than a buffer is copied into several.
 //!
 //! Buffers lie below 4 GiB, within the range of the 32-bit fields of packets, in memory that we give to DPDK;
 //! they need no hugepages.
@@ -87,7 +88,8 @@ pub struct DpdkPortSet {
 impl DpdkPortSet {
     /// Starts EAL with these arguments and the devices: the names and arguments of virtual ones, or the
     /// addresses of NICs. Each port has one queue per worker; the first port is interface `first` to XDP
-    /// programs, the next one `first + 1`, and so on.
+    /// programs, the next one `first + 1`, and so on. NICs get this MTU; with one that exceeds a buffer,
+    /// packets come in several.
     ///
     /// # Errors
     /// [`Error`] if something is missing.
@@ -96,6 +98,7 @@ impl DpdkPortSet {
         devices: &[String],
         workers: u16,
         first: u32,
+        mtu: u16,
     ) -> Result<DpdkPortSet, DpdkError> {
         let name = |device: &String| device.split(',').next().unwrap_or_default().to_owned();
         let names: Vec<String> = devices.iter().map(name).collect();
@@ -107,8 +110,8 @@ impl DpdkPortSet {
         if !names.iter().any(|name| is_address(name)) {
             arguments.push("--no-pci".to_owned());
         }
-        let device =
-            DpdkDevice::open(&arguments, &names.iter().map(String::as_str).collect::<Vec<_>>(), workers)?;
+        let nics: Vec<_> = names.iter().map(|name| (name.as_str(), is_address(name))).collect();
+        let device = DpdkDevice::open(&arguments, &nics, workers, mtu)?;
         let numbers = (first..).take(names.len()).collect();
         Ok(DpdkPortSet { device, names, numbers })
     }

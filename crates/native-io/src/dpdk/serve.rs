@@ -5,20 +5,20 @@ use std::ops::Range;
 
 use super::device::{DpdkQueues, DpdkWorkerQueues, MbufList};
 use crate::batch_timer::BatchTimer;
+use crate::burst_batches::BurstBatches;
 use crate::graph::copies;
-use crate::queues::{BufferMode, PacketDriver, ReceiveCounts, ServeConfig};
+use crate::queues::{PacketDriver, ReceiveCounts, ServeConfig};
 use millstream_native_runtime::packet::{IngressInfo, PacketBatch};
 
 /// A worker's queues, and its packets in flight. Buffers are returned before the thread leaves.
 pub(super) struct DpdkPacketDriver<'d> {
-    batch: PacketBatch,
+    batches: BurstBatches,
     /// Received packets that are not sent yet.
     came: MbufList<'d>,
     /// Packets to be sent, by list.
     out: Vec<MbufList<'d>>,
     /// The port of each list, and the number of its packets that found no buffer.
     lists: Vec<(usize, u64)>,
-    metadata: BufferMode,
     /// True if packets are a graph's.
     open: bool,
     hand: DpdkWorkerQueues<'d>,
@@ -33,22 +33,11 @@ impl<'d> DpdkPacketDriver<'d> {
         plan: &ServeConfig<'_>,
     ) -> io::Result<DpdkPacketDriver<'d>> {
         let copies = if open { self::copies(plan.batch) } else { 0 };
-        let batch = match plan.metadata {
-            BufferMode::InPlace => PacketBatch::over(line.room(), plan.batch, copies)?,
-            BufferMode::Copy => PacketBatch::with_copies(plan.batch, copies)?,
-        };
+        let batches = BurstBatches::new(line.room(), plan, open)?;
         let hand = line.enter()?;
         let out = lists.iter().map(|_| hand.buffers(plan.batch + copies)).collect();
         let lists = lists.iter().map(|port| (*port, 0)).collect();
-        Ok(DpdkPacketDriver {
-            came: hand.buffers(plan.batch),
-            out,
-            lists,
-            batch,
-            metadata: plan.metadata,
-            open,
-            hand,
-        })
+        Ok(DpdkPacketDriver { came: hand.buffers(plan.batch), out, lists, batches, open, hand })
     }
 }
 
@@ -62,30 +51,25 @@ impl PacketDriver for DpdkPacketDriver<'_> {
     }
 
     fn batch(&mut self) -> &mut PacketBatch {
-        &mut self.batch
+        self.batches.current()
     }
 
     fn receive(&mut self, port: usize, most: usize, ingress: u32) -> io::Result<ReceiveCounts> {
-        let DpdkPacketDriver { hand, batch, came, open, .. } = self;
-        batch.clear();
-        let received = hand.receive(port, most, came);
+        let DpdkPacketDriver { hand, batches, came, open, .. } = self;
+        let received = hand.receive(port, most.min(batches.most()), came);
+        let with = IngressInfo { ingress, queue: u32::from(hand.queue()), open: *open };
         let mut unfit = Vec::new();
-        match self.metadata {
-            BufferMode::InPlace => {
-                let with = IngressInfo { ingress, queue: u32::from(hand.queue()), open: *open };
-                batch.push_external(came.packet_locations(), with, |at| unfit.push(at));
-            }
-            BufferMode::Copy => {
-                let push = if *open { PacketBatch::push_open } else { PacketBatch::push };
-                unfit.extend(
-                    (0..received)
-                        .filter(|&at| !came.bytes(at).is_some_and(|bytes| push(batch, bytes, ingress))),
-                );
-            }
-        }
-        // Positions of packets are those of their buffers.
-        unfit.iter().rev().for_each(|&at| came.remove(at));
-        if self.metadata == BufferMode::Copy {
+        let is_in_place = batches.begin_in_place().is_some_and(|batch| {
+            batch.push_external(came.packet_locations(), with, |at| unfit.push(at));
+            !unfit.iter().any(|&at| came.is_long(at))
+        });
+        if is_in_place {
+            // Positions of packets are those of their buffers.
+            unfit.iter().rev().for_each(|&at| came.remove(at));
+        } else {
+            let longest = (0..received).map(|at| came.packet_length(at)).max();
+            let batch = batches.begin_copied(longest.unwrap_or_default());
+            unfit = (0..received).filter(|&at| !batch.push_parts(came.parts(at), with)).collect();
             came.free();
         }
         Ok(ReceiveCounts { packets: received as u64, unfit: unfit.len() as u64 })
@@ -93,17 +77,22 @@ impl PacketDriver for DpdkPacketDriver<'_> {
 
     #[inline]
     fn forward(&mut self, at: Option<usize>, bounds: Range<u32>, list: usize, _: usize) -> io::Result<()> {
-        let DpdkPacketDriver { hand, batch, came, out, lists, metadata, .. } = self;
+        let DpdkPacketDriver { hand, batches, came, out, lists, .. } = self;
         match at {
-            Some(at) if *metadata == BufferMode::InPlace => came.forward(at, bounds, &mut out[list]),
-            _ => lists[list].1 += u64::from(!hand.copy(batch.departing(bounds), &mut out[list])),
+            Some(at) if batches.is_in_place() => came.forward(at, bounds, &mut out[list]),
+            _ => {
+                let (port, missed) = &mut lists[list];
+                let bytes = batches.current().departing(bounds);
+                *missed += u64::from(!hand.copy(bytes, *port, &mut out[list]));
+            }
         }
         Ok(())
     }
 
     fn depart(&mut self, _: usize) -> io::Result<()> {
-        let DpdkPacketDriver { hand, batch, came, out, lists, metadata, .. } = self;
-        let in_place = *metadata == BufferMode::InPlace;
+        let DpdkPacketDriver { hand, batches, came, out, lists, .. } = self;
+        let in_place = batches.is_in_place();
+        let batch = batches.current();
         if in_place && batch.copies() == 0 {
             came.forward_all(batch, out);
             return Ok(());
@@ -112,7 +101,10 @@ impl PacketDriver for DpdkPacketDriver<'_> {
             let (list, to) = (output as usize, &mut out[output as usize]);
             match original {
                 Some(at) if in_place => came.forward(at, bounds, to),
-                _ => lists[list].1 += u64::from(!hand.copy(batch.departing(bounds), to)),
+                _ => {
+                    let (port, missed) = &mut lists[list];
+                    *missed += u64::from(!hand.copy(batch.departing(bounds), *port, to));
+                }
             }
         }
         Ok(())

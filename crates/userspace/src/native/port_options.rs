@@ -12,7 +12,7 @@ use millstream_native_io::queues::{BufferMode, ServeConfig};
 use millstream_native_io::safepoint::Safepoint;
 use millstream_native_io::xdp::XdpPorts;
 use millstream_native_io::{RunStats, WorkerHooks};
-use millstream_ports::{BusyPoll, PortDropCounts, XdpInterface, XskOptions, ZeroCopy};
+use millstream_ports::{BusyPoll, PortDropCounts, ScatterMode, XdpInterface, XskOptions, ZeroCopy};
 use serde::Serialize;
 
 use super::control::MapControlSocket;
@@ -125,6 +125,11 @@ pub(crate) struct PortInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<&'static str>,
     zero_copy: bool,
+    /// True if packets longer than a frame are received and sent.
+    several_buffers: bool,
+    /// Reason why they are not, although the MTU permits them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    several_buffers_refused: Option<&'static str>,
 }
 
 impl PortInfo {
@@ -136,16 +141,29 @@ impl PortInfo {
             XdpMode::Any => None,
         });
         let (name, queues) = (interface.name().to_owned(), interface.queues());
-        PortInfo { name, queues, mode, zero_copy: interface.is_zero_copy() }
+        let scatter = interface.scatter();
+        PortInfo {
+            name,
+            queues,
+            mode,
+            zero_copy: interface.is_zero_copy(),
+            several_buffers: scatter == ScatterMode::On,
+            several_buffers_refused: scatter.refusal(),
+        }
     }
 
     /// Description of the interface.
     pub(crate) fn text(&self) -> String {
-        let PortInfo { name, queues, mode, zero_copy } = self;
+        let PortInfo { name, queues, mode, zero_copy, several_buffers, several_buffers_refused } = self;
         let queues = if *queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
         let mode = mode.map_or(String::new(), |mode| format!(", {mode} mode"));
         let copies = if *zero_copy { "zero copy" } else { "the kernel copies" };
-        format!("{name} ({queues}{mode}, {copies})")
+        let long = match (several_buffers, several_buffers_refused) {
+            (true, _) => ", packets in several buffers".to_owned(),
+            (false, Some(why)) => format!(", packets longer than a frame are dropped: {why}"),
+            (false, None) => String::new(),
+        };
+        format!("{name} ({queues}{mode}, {copies}{long})")
     }
 }
 
