@@ -1,0 +1,46 @@
+//! `millstream bundle`: an object, its optimized forms and their proofs as one OCI artifact.
+
+mod forms;
+mod pack;
+mod show;
+mod signature;
+mod verify;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, WrapErr};
+use millstream_bundle::Bundle;
+
+/// Flags of `millstream bundle`.
+#[derive(Debug, clap::Args)]
+pub struct BundleArgs {
+    #[command(subcommand)]
+    command: BundleCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum BundleCommand {
+    /// Optimize an object for several kernels, prove the results, and pack all into an OCI image layout
+    ///
+    /// A form that is not proven is left out. The exit code then says so; the bundle is written without it.
+    Pack(Box<pack::BundlePackArgs>),
+    /// List the parts of a bundle; proves nothing
+    Show(show::BundleShowArgs),
+    /// Check the signature of a bundle, and prove its optimized forms again
+    Verify(verify::BundleVerifyArgs),
+}
+
+/// Runs the command.
+pub fn run(args: &BundleArgs) -> Result<ExitCode, miette::Report> {
+    match &args.command {
+        BundleCommand::Pack(args) => pack::run(args),
+        BundleCommand::Show(args) => show::run(args),
+        BundleCommand::Verify(args) => verify::run(args),
+    }
+}
+
+/// Reads a bundle.
+fn read(path: &Path) -> Result<Bundle, miette::Report> {
+    Bundle::read(path).into_diagnostic().wrap_err_with(|| format!("in {}", path.display()))
+}
