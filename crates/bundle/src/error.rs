@@ -41,4 +41,20 @@ pub enum BundleError {
     /// The list of parts contradicts itself or the layers.
     #[error("the parts of the bundle do not fit together: {0}")]
     Inconsistent(String),
+    /// A registry cannot be reached, or does not answer in time.
+    #[error("{url}: {source}")]
+    Unreachable {
+        /// The request.
+        url: String,
+        /// Reason of the client.
+        source: Box<ureq::Error>,
+    },
+    /// A registry refuses a request, or its answer is none of the protocol.
+    #[error("{url}: {reason}")]
+    Registry {
+        /// The request.
+        url: String,
+        /// The status, or the fault of the answer.
+        reason: String,
+    },
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Bundle`] is a list of parts with their bytes. The list is the config blob of the artifact; each part is a
 //! layer. A bundle is read from and written to an OCI image layout, which is a folder or a tar file
-//! (<https://github.com/opencontainers/image-spec>, `image-layout.md` and `manifest.md`).
+//! (<https://github.com/opencontainers/image-spec>, `image-layout.md` and `manifest.md`), or from and to a registry.
 //!
 //! Architecture Invariant: a bundle is hostile. Sizes are bounded before memory is taken, the digest of each blob
 //! is compared with its bytes, and names in a bundle never become paths. A bundle proves nothing: a signature
@@ -13,6 +13,8 @@ mod digest;
 mod error;
 mod layout;
 mod manifest;
+mod reference;
+mod registry;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +22,8 @@ pub use contents::{BundlePart, PartRole};
 pub use digest::BlobDigest;
 pub use error::BundleError;
 pub use manifest::{BlobSource, Descriptor};
+pub use reference::{ReferenceError, RegistryReference};
+pub use registry::RegistryAccess;
 
 use contents::BundleContents;
 

@@ -4,6 +4,7 @@ mod forms;
 mod pack;
 mod show;
 mod signature;
+mod transfer;
 mod verify;
 
 use std::path::Path;
@@ -29,6 +30,10 @@ enum BundleCommand {
     Show(show::BundleShowArgs),
     /// Check the signature of a bundle, and prove its optimized forms again
     Verify(verify::BundleVerifyArgs),
+    /// Upload a bundle to a registry, and print the digest of its manifest
+    Push(transfer::BundlePushArgs),
+    /// Download a bundle from a registry; its digests are checked, nothing is proven
+    Pull(transfer::BundlePullArgs),
 }
 
 /// Runs the command.
@@ -37,6 +42,8 @@ pub fn run(args: &BundleArgs) -> Result<ExitCode, miette::Report> {
         BundleCommand::Pack(args) => pack::run(args),
         BundleCommand::Show(args) => show::run(args),
         BundleCommand::Verify(args) => verify::run(args),
+        BundleCommand::Push(args) => transfer::push(args),
+        BundleCommand::Pull(args) => transfer::pull(args),
     }
 }
 
