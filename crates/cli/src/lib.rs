@@ -71,6 +71,8 @@ enum CliCommand {
     Prove(prove::ProveArgs),
     /// Pack an object with its optimized forms and their proofs; show and verify what others have packed
     Bundle(bundle::BundleArgs),
+    /// Say on which kernels a bundle loads, in which form and at which verification cost, before it is rolled out
+    Preflight(bundle::preflight::PreflightArgs),
     /// Search for new rewrite rules, and prove them
     Learn(learn::LearnArgs),
     /// Prove, count and seal rewrite rules, built-in or of a store
@@ -262,6 +264,7 @@ impl CliCommand {
             CliCommand::Demo(args) => demo::run(&args),
             CliCommand::Prove(args) => prove::run(&args),
             CliCommand::Bundle(args) => bundle::run(&args),
+            CliCommand::Preflight(args) => bundle::preflight::run(&args),
             CliCommand::Learn(args) => learn::run(&args),
             CliCommand::Rules(args) => rules::run(&args),
             CliCommand::Explain(args) => explain::run(&args),

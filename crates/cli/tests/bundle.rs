@@ -17,7 +17,9 @@ fn millstream(files: &Files, arguments: &[&str]) -> Output {
     for name in ["MILLSTREAM_STORE_KEY", "MILLSTREAM_REDIS"] {
         command.env_remove(name);
     }
-    command.args(arguments).env("NO_COLOR", "1").env("MILLSTREAM_CACHE", "off").current_dir(&files.0);
+    command.args(arguments).env("NO_COLOR", "1").env("MILLSTREAM_CACHE", "off");
+    let vmrun = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/vmrun");
+    command.env("MILLSTREAM_VMRUN", vmrun).current_dir(&files.0);
     command.output().unwrap()
 }
 
@@ -213,4 +215,47 @@ fn a_damaged_bundle_is_unusable_input() {
         assert_eq!(code, 2, "{said}");
         assert!(said.contains("digest"), "{said}");
     }
+}
+
+/// The kernel of the virtual machines that tests boot; false, with the reason, if it is not in the cache.
+fn has_kernel(name: &str) -> bool {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let folder = cache.or_else(home).unwrap_or_default().join("millstream/kernels").join(name);
+    let there = folder.is_dir();
+    if !there {
+        println!("skipped: there is no {}: `scripts/kernels` fetches it", folder.display());
+    }
+    there
+}
+
+#[test]
+fn preflight_says_which_form_each_kernel_takes_and_at_which_cost() {
+    if !has_kernel("6.1") {
+        return;
+    }
+    let files = workplace("bundle-preflight");
+    assert_eq!(run(&files, &["bundle", "pack", "router.o", "--kernels", "6.1", "-o", "b.tar"]).0, 0);
+    let bundle = Bundle::read(Path::new(&files.path("b.tar"))).unwrap();
+    let (code, report) = json(&files, &["preflight", "b.tar", "--kernels", "6.1", "--json"]);
+    let row = &report["programs"][0];
+    assert_eq!(
+        (code, row["form"].as_str(), row["verdict"].as_str()),
+        (0, Some("optimized"), Some("accepted"))
+    );
+    assert!(row["verified_insns"].as_u64() < row["original_verified_insns"].as_u64(), "{report}");
+
+    // A form that reads beyond the context, in a bundle with a name that a shell would run.
+    let insns = millstream_isa::asm::assemble("r0 = *(u32 *)(r1 +4000)\nexit\n").unwrap();
+    let bytes: Vec<u8> = millstream_isa::encode_all(&insns).iter().flat_map(|raw| raw.to_bytes()).collect();
+    std::fs::write(files.path("bad.insns"), bytes).unwrap();
+    assert_eq!(run(&files, &["opt", "bad.insns", "--section", "xdp", "--fuel", "0", "-o", "bad.o"]).0, 0);
+    let form = PartRole::Optimized { kernel: "6.1".to_owned() };
+    let name = "'; touch /out/0.json; exit 0 #".to_owned();
+    let original = bundle.data(bundle.original().unwrap()).to_vec();
+    let bad = std::fs::read(files.path("bad.o")).unwrap();
+    let parts = [(PartRole::Original, name.clone(), original), (form, name, bad)];
+    Bundle::new("somebody", parts).unwrap().write(Path::new(&files.path("bad.tar"))).unwrap();
+    let (code, report) = json(&files, &["preflight", "bad.tar", "--kernels", "6.1", "--json"]);
+    assert_eq!((code, report["programs"][0]["verdict"].as_str()), (1, Some("rejected")), "{report}");
 }

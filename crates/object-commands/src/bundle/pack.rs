@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_bundle::{Bundle, PartRole};
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_object::Object;
@@ -15,8 +15,6 @@ use super::signature;
 use crate::bounded_read;
 use crate::input::SectionArgs;
 use crate::prove::SolverArgs;
-
-type Result<T, E = miette::Report> = std::result::Result<T, E>;
 
 /// Flags of `millstream bundle pack`.
 #[derive(Debug, clap::Args)]
@@ -54,8 +52,7 @@ pub(super) fn run(args: &BundlePackArgs) -> Result<ExitCode> {
     if let Some(costs) = &args.costs {
         crate::opt::install(costs)?;
     }
-    let (object, bytes) = original(args)?;
-    let name = file_name(&args.object);
+    let (name, object, bytes) = original(args)?;
     let mut parts = vec![(PartRole::Original, name.clone(), bytes)];
     let solver = args.solving.solver()?;
     let team = crate::rules::prove_rule_files(args.rules.as_slice(), &args.solving)?;
@@ -104,19 +101,18 @@ pub(super) fn run(args: &BundlePackArgs) -> Result<ExitCode> {
     Ok(forms::exit(&reports, solver.is_some()).into())
 }
 
-/// The object, and its bytes: those of the file, if it is an ELF object.
-fn original(args: &BundlePackArgs) -> Result<(Object, Vec<u8>)> {
+/// The object with its file name and its bytes: those of the file, if it is an ELF object.
+fn original(args: &BundlePackArgs) -> Result<(String, Object, Vec<u8>)> {
     let (path, name) = (args.object.as_path(), file_name(&args.object));
-    let is_written = path.to_string_lossy().starts_with("builtin:") || name.ends_with(".insns");
-    let bytes = if is_written {
-        args.section.read(path)?.write().into_diagnostic()?
-    } else {
-        bounded_read::bytes(path)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot read {}", path.display()))?
-    };
-    let object = Object::parse(&name, &bytes).into_diagnostic();
-    Ok((object.wrap_err_with(|| format!("in {}", path.display()))?, bytes))
+    let named = || format!("in {}", path.display());
+    if path.to_string_lossy().starts_with("builtin:") || name.ends_with(".insns") {
+        let object = args.section.read(path)?;
+        let bytes = object.write().into_diagnostic().wrap_err_with(named)?;
+        return Ok((format!("{}.o", object.name), object, bytes));
+    }
+    let bytes = bounded_read::bytes(path).into_diagnostic().wrap_err_with(named)?;
+    let object = Object::parse(&name, &bytes).into_diagnostic().wrap_err_with(named)?;
+    Ok((name, object, bytes))
 }
 
 /// The generations to optimize for, each once, in their order.

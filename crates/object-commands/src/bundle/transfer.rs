@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_bundle::{Bundle, RegistryAccess, RegistryReference};
 
 use crate::bounded_read;
 use crate::exit::Exit;
-
-type Result<T, E = miette::Report> = std::result::Result<T, E>;
 
 /// Flags of `millstream bundle push`.
 #[derive(Debug, clap::Args)]
