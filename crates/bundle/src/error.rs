@@ -57,4 +57,13 @@ pub enum BundleError {
         /// The status, or the fault of the answer.
         reason: String,
     },
+    /// The original object cannot be read.
+    #[error("the original object of the bundle: {0}")]
+    Object(#[from] millstream_object::ObjectError),
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] millstream_prove::StoreKeyError),
+    /// A key is given, and the bundle is not signed with it.
+    #[error("the signature of the bundle: {}", .0.words())]
+    Signature(crate::SignatureState),
 }

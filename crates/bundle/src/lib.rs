@@ -5,27 +5,35 @@
 //! (<https://github.com/opencontainers/image-spec>, `image-layout.md` and `manifest.md`), or from and to a registry.
 //!
 //! Architecture Invariant: a bundle is hostile. Sizes are bounded before memory is taken, the digest of each blob
-//! is compared with its bytes, and names in a bundle never become paths. A bundle proves nothing: a signature
-//! says who packed it, and only the reader can prove a form again.
+//! is compared with its bytes, and names in a bundle never become paths. A bundle proves nothing: a form
+//! is proven again ([`FormProver`]), or taken on trust where the reader says so and a signature holds.
 
+mod choice;
 mod contents;
 mod digest;
 mod error;
+mod forms;
 mod layout;
 mod manifest;
 mod reference;
 mod registry;
+mod signature;
 
 use std::collections::BTreeMap;
 
+pub use choice::{BundlePolicy, ChosenForm, is_bundle};
 pub use contents::{BundlePart, PartRole};
 pub use digest::BlobDigest;
 pub use error::BundleError;
+pub use forms::{FormProver, FormReport, FormVerdict, ProgramProof};
 pub use manifest::{BlobSource, Descriptor};
 pub use reference::{ReferenceError, RegistryReference};
 pub use registry::RegistryAccess;
+pub use signature::SignatureState;
 
 use contents::BundleContents;
+use millstream_isa::generation::VerifierGeneration;
+use millstream_prove::StoreKey;
 
 /// Largest blob, in bytes; that of a file that commands read.
 pub const LARGEST_BLOB: u64 = 128 << 20;
@@ -104,5 +112,21 @@ impl Bundle {
     #[must_use]
     pub fn with_signature(self, signature: String) -> Bundle {
         Bundle { signature: Some(signature), ..self }
+    }
+
+    /// The bundle with a signature by a key.
+    #[must_use]
+    pub fn signed(self, key: &StoreKey) -> Bundle {
+        let signature = signature::signature(&self, key);
+        self.with_signature(signature)
+    }
+
+    /// The optimized form for the kernels of a generation.
+    pub fn form(&self, generation: VerifierGeneration) -> Option<&BundlePart> {
+        let is_form = |part: &&BundlePart| match &part.role {
+            PartRole::Optimized { kernel } => kernel.parse() == Ok(generation),
+            _ => false,
+        };
+        self.parts().iter().find(is_form)
     }
 }

@@ -31,13 +31,13 @@ pub struct RegistryAccess {
     pub credentials: Option<String>,
 }
 
-impl Bundle {
+impl RegistryAccess {
     /// Reads a bundle from a registry.
     ///
     /// # Errors
     /// If the registry cannot be reached or refuses, or for reasons of [`Bundle::from_manifest`].
-    pub fn pull(from: &RegistryReference, access: &RegistryAccess) -> Result<Bundle, BundleError> {
-        let mut registry = Registry::new(from, access);
+    pub fn pull(&self, from: &RegistryReference) -> Result<Bundle, BundleError> {
+        let mut registry = Registry::new(from, self);
         let url = registry.url(&format!("manifests/{}", from.version));
         let accept = [(header::ACCEPT, MANIFEST_TYPE)];
         let manifest = registry.get(&url, &accept, LARGEST_DOCUMENT)?;
@@ -49,20 +49,20 @@ impl Bundle {
         Bundle::from_manifest(&manifest, &mut registry)
     }
 
-    /// Writes the bundle to a registry, without the blobs that it has; returns the digest of the manifest.
+    /// Writes a bundle to a registry, without the blobs that it has; returns the digest of the manifest.
     ///
     /// # Errors
     /// If the registry cannot be reached or refuses, or the reference is a digest of something else.
-    pub fn push(&self, to: &RegistryReference, access: &RegistryAccess) -> Result<BlobDigest, BundleError> {
-        let mut registry = Registry::new(to, access);
-        let manifest = self.manifest()?;
+    pub fn push(&self, bundle: &Bundle, to: &RegistryReference) -> Result<BlobDigest, BundleError> {
+        let mut registry = Registry::new(to, self);
+        let manifest = bundle.manifest()?;
         let digest = BlobDigest::of(&manifest);
         if let ReferenceVersion::Digest(other) = to.version
             && other != digest
         {
             return Err(BundleError::Inconsistent(format!("the bundle is {digest}, not {other}")));
         }
-        for (descriptor, data) in self.blobs() {
+        for (descriptor, data) in bundle.blobs() {
             registry.upload(&descriptor, data)?;
         }
         let url = registry.url(&format!("manifests/{}", to.version));

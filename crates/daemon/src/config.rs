@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use millstream_bundle::{BundlePolicy, is_bundle};
 use millstream_object::Object;
 use millstream_specialize::pins::{DEFAULT_PINS, default_pins};
 use millstream_specialize::{DetachPolicy, SessionSettings};
@@ -45,6 +46,8 @@ pub(crate) struct DaemonConfig {
 pub(crate) struct ProgramConfig {
     pub(crate) name: String,
     pub(crate) object: PathBuf,
+    /// Conditions for the object, if it is a bundle.
+    pub(crate) bundles: BundlePolicy,
     /// Name of the program, where the object has several.
     pub(crate) program: Option<String>,
     pub(crate) interfaces: Vec<String>,
@@ -73,6 +76,7 @@ impl ProgramConfig {
             pins: default_pins(Path::new(DEFAULT_PINS), &name),
             name,
             object,
+            bundles: BundlePolicy::default(),
             program: None,
             interfaces,
             mode: AttachMode::Any,
@@ -127,6 +131,10 @@ struct ConfigFile {
     metrics: Option<SocketAddr>,
     web: Option<SocketAddr>,
     pins: Option<PathBuf>,
+    /// File of the key with which all bundles must be signed.
+    store_key: Option<PathBuf>,
+    #[serde(default)]
+    trust_store: bool,
     #[serde(default)]
     program: Vec<Spanned<ProgramTable>>,
 }
@@ -200,10 +208,20 @@ fn parse(text: &str, path: &Path, known: &mut ConflictChecker) -> Result<DaemonC
     // Paths are relative to the file's folder.
     let base = path.parent().unwrap_or(Path::new(""));
     let pins = file.pins.unwrap_or_else(|| DEFAULT_PINS.into());
+    if file.trust_store && file.store_key.is_none() {
+        return Err(error(
+            0,
+            "trust-store is set without store-key".to_owned(),
+            "name the key's file by `store-key`",
+        ));
+    }
+    let key = file.store_key.map(|key| base.join(key));
+    let bundles = BundlePolicy { key, trust: file.trust_store };
     let mut entries = Vec::new();
     for table in file.program {
         let at = table.span().start;
-        let entry = table.into_inner().entry(base, &pins);
+        let mut entry = table.into_inner().entry(base, &pins);
+        entry.bundles = bundles.clone();
         known.check(&entry).map_err(|(message, help)| error(at, message, help))?;
         entries.push(entry);
     }
@@ -268,7 +286,7 @@ impl ConflictChecker {
         if entry.interfaces.is_empty() || entry.interfaces.iter().any(String::is_empty) {
             return Err(("it has no interface".into(), "`ip link` lists the interfaces"));
         }
-        if !entry.object.is_file() {
+        if !entry.object.is_file() && !is_bundle(&entry.object) {
             let object = entry.object.display();
             return Err((
                 format!("there is no file {object}"),

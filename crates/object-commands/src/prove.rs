@@ -379,11 +379,7 @@ pub fn run(args: &ProveArgs) -> Result<ExitCode, miette::Report> {
 }
 
 /// The programs that both have, by name.
-pub(crate) fn pairs(
-    a: &Object,
-    b: &Object,
-    only: &[String],
-) -> Result<Vec<(String, FuncId, FuncId)>, miette::Report> {
+fn pairs(a: &Object, b: &Object, only: &[String]) -> Result<Vec<(String, FuncId, FuncId)>, miette::Report> {
     let mut out = Vec::new();
     for p in &a.programs {
         if !only.is_empty() && !only.contains(&p.name) {

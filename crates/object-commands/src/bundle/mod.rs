@@ -1,10 +1,10 @@
-//! `millstream bundle` and `millstream preflight`: an object, its optimized forms and their proofs as one OCI artifact.
+//! `millstream bundle` and `millstream preflight`: an object, its optimized forms and their proofs as one OCI
+//! artifact.
 
 mod forms;
 mod pack;
 pub mod preflight;
 mod show;
-mod signature;
 mod transfer;
 mod verify;
 

@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_bundle::{Bundle, PartRole};
+use millstream_bundle::{Bundle, FormProver, FormVerdict, PartRole};
 use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_object::Object;
 use millstream_opt::{OptimizationGoal, OptimizeOptions, oldest_kernel, optimize};
 use millstream_plan::Plan;
 
-use super::forms::{self, FormProver, FormVerdict};
-use super::signature;
+use super::forms;
 use crate::bounded_read;
 use crate::input::SectionArgs;
 use crate::prove::SolverArgs;
@@ -79,7 +78,7 @@ pub(super) fn run(args: &BundlePackArgs) -> Result<ExitCode> {
     let software = concat!("millstream ", env!("CARGO_PKG_VERSION"));
     let mut bundle = Bundle::new(software, parts).into_diagnostic()?;
     if let Some(key) = args.solving.store_key() {
-        bundle = signature::sign(bundle, key);
+        bundle = bundle.signed(key);
     }
     bundle.write(&args.output).into_diagnostic().wrap_err("cannot write the bundle")?;
     if args.json {
@@ -89,7 +88,7 @@ pub(super) fn run(args: &BundlePackArgs) -> Result<ExitCode> {
         });
         outln!("{report:#}");
     } else {
-        reports.iter().for_each(|report| out!("{}", report.text()));
+        reports.iter().for_each(|report| out!("{}", forms::text(report)));
         let left_out = reports.iter().filter(|report| report.verdict != FormVerdict::Proven).count();
         let signed = if bundle.signature().is_some() { "signed" } else { "not signed" };
         outln!(

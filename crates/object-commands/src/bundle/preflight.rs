@@ -83,9 +83,8 @@ pub fn run(args: &PreflightArgs) -> Result<ExitCode> {
 
 /// The part that machines with a kernel take.
 fn form<'a>(bundle: &'a Bundle, original: &'a BundlePart, kernel: &str) -> &'a BundlePart {
-    let Ok(generation) = kernel.parse::<VerifierGeneration>() else { return original };
-    let is_form = |part: &&BundlePart| matches!(&part.role, PartRole::Optimized { kernel } if kernel.parse() == Ok(generation));
-    bundle.parts().iter().find(is_form).unwrap_or(original)
+    let generation = kernel.parse::<VerifierGeneration>().ok();
+    generation.and_then(|generation| bundle.form(generation)).unwrap_or(original)
 }
 
 /// Writes a part into a folder of its own. Its name is that of the original object, without what a path or a
@@ -131,9 +130,11 @@ fn rows_of(
 
 fn text(rows: &[PreflightRow]) -> String {
     let width = rows.iter().map(|row| row.program.len()).max().unwrap_or(0).max(7);
+    let titles = ("kernel", "program", "form", "verdict", "verified", "original");
+    let (kernel, program, form, verdict, verified, original) = titles;
     let mut out = format!(
-        "{:>6}  {:width$}  {:9}  {:11}  {:>9}  original\n",
-        "kernel", "program", "form", "verdict", "verified"
+        "{kernel}  {program:width$}  {form:9}  {verdict:11}  {verified:>9}  {original}
+"
     );
     let number = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
     for row in rows {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_bundle::{Bundle, RegistryAccess, RegistryReference};
+use millstream_bundle::{RegistryAccess, RegistryReference};
 
 use crate::bounded_read;
 use crate::exit::Exit;
@@ -75,13 +75,13 @@ fn credentials(path: &Path) -> Result<String> {
 
 pub(super) fn push(args: &BundlePushArgs) -> Result<ExitCode> {
     let bundle = super::read(&args.bundle)?;
-    let digest = bundle.push(&args.to, &args.access.access()?).into_diagnostic()?;
+    let digest = args.access.access()?.push(&bundle, &args.to).into_diagnostic()?;
     outln!("{digest}");
     Ok(Exit::Done.into())
 }
 
 pub(super) fn pull(args: &BundlePullArgs) -> Result<ExitCode> {
-    let bundle = Bundle::pull(&args.from, &args.access.access()?).into_diagnostic()?;
+    let bundle = args.access.access()?.pull(&args.from).into_diagnostic()?;
     bundle.write(&args.output).into_diagnostic().wrap_err("cannot write the bundle")?;
     Ok(Exit::Done.into())
 }

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_bundle::{Bundle, PartRole};
+use millstream_bundle::{Bundle, FormProver, FormReport, PartRole, SignatureState};
 use millstream_object::Object;
 use serde::Serialize;
 
-use super::forms::{self, FormProver, FormReport};
-use super::signature::SignatureState;
+use super::forms;
 use crate::exit::Exit;
 use crate::prove::SolverArgs;
 
@@ -54,7 +53,7 @@ pub(super) fn run(args: &BundleVerifyArgs) -> Result<ExitCode, miette::Report> {
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&verdict).into_diagnostic()?);
     } else {
-        verdict.forms.iter().for_each(|form| out!("{}", form.text()));
+        verdict.forms.iter().for_each(|form| out!("{}", forms::text(form)));
         outln!("signature: {}", signature.words());
     }
     Ok(exit.into())

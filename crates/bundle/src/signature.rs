@@ -1,8 +1,9 @@
 //! Signatures of bundles with a team's key: an HMAC-SHA256 of the digest of the list of parts.
 
-use millstream_bundle::Bundle;
 use millstream_prove::StoreKey;
 use serde::Serialize;
+
+use crate::Bundle;
 
 /// Begins the text of a signature.
 const ALGORITHM: &str = "hmac-sha256:";
@@ -10,7 +11,7 @@ const ALGORITHM: &str = "hmac-sha256:";
 /// State of a bundle's signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum SignatureState {
+pub enum SignatureState {
     /// The bundle has none.
     Unsigned,
     /// It has one, and no key was given.
@@ -23,7 +24,7 @@ pub(super) enum SignatureState {
 
 impl SignatureState {
     /// Checks the signature of a bundle with a key, if there is one.
-    pub(super) fn of(bundle: &Bundle, key: Option<&StoreKey>) -> SignatureState {
+    pub fn of(bundle: &Bundle, key: Option<&StoreKey>) -> SignatureState {
         let Some(signature) = bundle.signature() else { return SignatureState::Unsigned };
         let Some(key) = key else { return SignatureState::Unchecked };
         let tag = signature.strip_prefix(ALGORITHM);
@@ -34,7 +35,7 @@ impl SignatureState {
     }
 
     /// The state in words.
-    pub(super) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             SignatureState::Unsigned => "none",
             SignatureState::Unchecked => "there, not checked: no --store-key was given",
@@ -44,8 +45,7 @@ impl SignatureState {
     }
 }
 
-/// The bundle with a signature by a key.
-pub(super) fn sign(bundle: Bundle, key: &StoreKey) -> Bundle {
-    let signature = format!("{ALGORITHM}{}", key.tag(&bundle.signed_text()));
-    bundle.with_signature(signature)
+/// A signature of a bundle by a key.
+pub(crate) fn signature(bundle: &Bundle, key: &StoreKey) -> String {
+    format!("{ALGORITHM}{}", key.tag(&bundle.signed_text()))
 }
