@@ -5,7 +5,8 @@ say() { printf '==> %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
 # Debian's packages. clang compiles the data planes and the fixtures, for which libbpf-dev has headers; llvm's readelf and
-# bpftool judge what we write; QEMU runs other kernels; cvc5 is one of the prover's solvers, pip brings the other, redis-server shares their answers; the rest is what the crate
+# bpftool judge what we write; QEMU runs other kernels; cvc5 is one of the prover's solvers, pip brings the other, redis-server shares their answers;
+# docker-registry holds bundles; the rest is what the crate
 # libbpf-sys needs to build libbpf.
 packages() {
     missing=""
@@ -27,6 +28,7 @@ packages() {
     need python3-pip python3 -m pip --version
     need cvc5 command -v cvc5
     need redis-server command -v redis-server
+    need docker-registry command -v docker-registry
     need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
     need libelf-dev test -e /usr/include/libelf.h
     need zlib1g-dev test -e /usr/include/zlib.h

@@ -29,7 +29,9 @@ use millstream_console::{
     bounded_read, diagnostics, duration_args, exit, input, internal, log, output, privileges, progress, xdp,
 };
 use millstream_daemon::{self as daemon, run};
-use millstream_object_commands::{exec, exec_with, explain, inspect, learn, opt, prove, rules, verify};
+use millstream_object_commands::{
+    bundle, exec, exec_with, explain, inspect, learn, opt, prove, rules, verify,
+};
 use millstream_p4_commands as p4;
 use millstream_userspace::{build, click, dpdk, layout, native, sample};
 use millstream_userspace_bench::{bench_user, model, tune};
@@ -67,6 +69,10 @@ enum CliCommand {
     P4(p4::P4Args),
     /// Prove that the programs of two objects behave the same, or find a difference
     Prove(prove::ProveArgs),
+    /// Pack an object with its optimized forms and their proofs; show and verify what others have packed
+    Bundle(bundle::BundleArgs),
+    /// Say on which kernels a bundle loads, in which form and at which verification cost, before it is rolled out
+    Preflight(bundle::preflight::PreflightArgs),
     /// Search for new rewrite rules, and prove them
     Learn(learn::LearnArgs),
     /// Prove, count and seal rewrite rules, built-in or of a store
@@ -257,6 +263,8 @@ impl CliCommand {
             },
             CliCommand::Demo(args) => demo::run(&args),
             CliCommand::Prove(args) => prove::run(&args),
+            CliCommand::Bundle(args) => bundle::run(&args),
+            CliCommand::Preflight(args) => bundle::preflight::run(&args),
             CliCommand::Learn(args) => learn::run(&args),
             CliCommand::Rules(args) => rules::run(&args),
             CliCommand::Explain(args) => explain::run(&args),

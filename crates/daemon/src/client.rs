@@ -250,6 +250,9 @@ fn block(p: &ProgramStatus) -> String {
     };
     let what = p.program.as_deref().map_or(String::new(), |program| format!(": {program}"));
     let mut out = format!("\n{} ({}){what}{on}\n", p.name, p.state.name());
+    if let Some(form) = &p.source.form {
+        out += &format!("  bundle: {form}\n");
+    }
     if let Some(reason) = &p.reason {
         out += &format!("  {reason}\n");
         p.advice.iter().for_each(|line| out += &format!("    {line}\n"));

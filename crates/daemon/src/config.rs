@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use millstream_bundle::{BundlePolicy, is_bundle};
 use millstream_object::Object;
 use millstream_specialize::pins::{DEFAULT_PINS, default_pins};
 use millstream_specialize::{DetachPolicy, SessionSettings};
@@ -47,6 +48,8 @@ pub(crate) struct DaemonConfig {
 pub(crate) struct ProgramConfig {
     pub(crate) name: String,
     pub(crate) object: PathBuf,
+    /// Conditions for the object, if it is a bundle.
+    pub(crate) bundles: BundlePolicy,
     /// Name of the program, where the object has several.
     pub(crate) program: Option<String>,
     pub(crate) interfaces: Vec<String>,
@@ -75,6 +78,7 @@ impl ProgramConfig {
             pins: default_pins(Path::new(DEFAULT_PINS), &name),
             name,
             object,
+            bundles: BundlePolicy::default(),
             program: None,
             interfaces,
             mode: AttachMode::Any,
@@ -130,6 +134,10 @@ struct ConfigFile {
     web: Option<SocketAddr>,
     otlp: Option<String>,
     pins: Option<PathBuf>,
+    /// File of the key with which all bundles must be signed.
+    store_key: Option<PathBuf>,
+    #[serde(default)]
+    trust_store: bool,
     #[serde(default)]
     program: Vec<Spanned<ProgramTable>>,
 }
@@ -203,10 +211,20 @@ fn parse(text: &str, path: &Path, known: &mut ConflictChecker) -> Result<DaemonC
     // Paths are relative to the file's folder.
     let base = path.parent().unwrap_or(Path::new(""));
     let pins = file.pins.unwrap_or_else(|| DEFAULT_PINS.into());
+    if file.trust_store && file.store_key.is_none() {
+        return Err(error(
+            0,
+            "trust-store is set without store-key".to_owned(),
+            "name the key's file by `store-key`",
+        ));
+    }
+    let key = file.store_key.map(|key| base.join(key));
+    let bundles = BundlePolicy { key, trust: file.trust_store };
     let mut entries = Vec::new();
     for table in file.program {
         let at = table.span().start;
-        let entry = table.into_inner().entry(base, &pins);
+        let mut entry = table.into_inner().entry(base, &pins);
+        entry.bundles = bundles.clone();
         known.check(&entry).map_err(|(message, help)| error(at, message, help))?;
         entries.push(entry);
     }
@@ -271,7 +289,7 @@ impl ConflictChecker {
         if entry.interfaces.is_empty() || entry.interfaces.iter().any(String::is_empty) {
             return Err(("it has no interface".into(), "`ip link` lists the interfaces"));
         }
-        if !entry.object.is_file() {
+        if !entry.object.is_file() && !is_bundle(&entry.object) {
             let object = entry.object.display();
             return Err((
                 format!("there is no file {object}"),

@@ -17,6 +17,7 @@ mod histograms;
 mod metrics;
 mod notify;
 mod page;
+mod program_object;
 pub mod protocol;
 pub mod run;
 mod slot;
@@ -220,7 +221,7 @@ fn check(config: &DaemonConfig) -> Result<ExitCode, miette::Report> {
 
 /// Reads an entry's object; returns the number of lookups in its program.
 fn usable(entry: &ProgramConfig) -> Result<usize, miette::Report> {
-    let object = input::read(&entry.object)?;
+    let object = program_object::read(&entry.object, &entry.bundles)?.object;
     entry.check_object(&object).map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
     let compiler = variant_compiler(&object, entry.program.as_deref())
         .map_err(|e| miette!(help = "name one by `program`", "{}: {e}", entry.object.display()))?;

@@ -158,6 +158,16 @@ impl ProgramState {
     }
 }
 
+/// Object of a program.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ObjectStatus {
+    /// Path of the object, or of the bundle.
+    pub object: String,
+    /// Form of a bundle that runs, and the reason for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<String>,
+}
+
 /// Interfaces of a program.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct AttachmentStatus {
@@ -204,8 +214,9 @@ pub struct PacketTimes {
 pub struct ProgramStatus {
     /// Name in the configuration.
     pub name: String,
-    /// Path of the object.
-    pub object: String,
+    /// Its object.
+    #[serde(flatten)]
+    pub source: ObjectStatus,
     /// State of its session.
     pub state: ProgramState,
     /// Reason why it waits or has failed.

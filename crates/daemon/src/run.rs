@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::miette;
+use millstream_bundle::BundlePolicy;
 use millstream_isa::MapType;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
@@ -21,14 +22,21 @@ use millstream_specialize::{DetachPolicy, LiveError, LiveSession, SessionSetting
 use millstream_specializer::variant::VariantCompiler;
 
 use crate::exit::Exit;
+use crate::program_object::{self, ProgramObject};
 use crate::xdp::AttachMode;
-use crate::{input, output, wrap};
+use crate::{output, wrap};
 
 /// Flags of `millstream run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// The object file
+    /// The object file, or a bundle: a tar file or a folder
     object: PathBuf,
+    /// Take a bundle only if it is signed with the key in this file, which only its owner may read
+    #[arg(long, value_name = "FILE", env = "MILLSTREAM_STORE_KEY")]
+    store_key: Option<PathBuf>,
+    /// Take the form of a signed bundle without a proof
+    #[arg(long, requires = "store_key")]
+    trust_store: bool,
     /// The interface; may be given several times, for one program with one set of maps on all of them
     #[arg(long, value_name = "IFACE", required = true)]
     dev: Vec<String>,
@@ -72,7 +80,11 @@ pub struct RunArgs {
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
-    let mut object = input::read(&args.object)?;
+    let policy = BundlePolicy { key: args.store_key.clone(), trust: args.trust_store };
+    let ProgramObject { mut object, form } = program_object::read(&args.object, &policy)?;
+    if let Some(form) = form {
+        errln!("bundle: {form}");
+    }
     let interfaces = args.dev.iter().map(|dev| index(dev)).collect::<Result<Vec<_>, _>>()?;
     if args.adopt.is_some()
         && let Err(error) =

@@ -13,7 +13,9 @@ use millstream_specialize::report::AttachedInterface;
 
 use super::config::ProgramConfig;
 use super::histograms::DurationHistograms;
-use super::protocol::{AttachmentStatus, HistoryEvent, HistoryRecord, ProgramState, ProgramStatus};
+use super::protocol::{
+    AttachmentStatus, HistoryEvent, HistoryRecord, ObjectStatus, ProgramState, ProgramStatus,
+};
 
 /// Records kept per program.
 const KEPT: usize = 1000;
@@ -88,7 +90,7 @@ impl ManagedProgram {
         let (orders, receiver) = sync_channel(QUEUE);
         let status = ProgramStatus {
             name: entry.name.clone(),
-            object: entry.object.display().to_string(),
+            source: ObjectStatus { object: entry.object.display().to_string(), form: None },
             attachment: AttachmentStatus { missing: entry.interfaces.clone(), ..AttachmentStatus::default() },
             ..ProgramStatus::default()
         };
@@ -125,6 +127,11 @@ impl ManagedProgram {
     /// Stores the implementation of each lookup, for the client that gave the order to look.
     pub(super) fn store_details(&self, details: SessionDetails) {
         *self.details.lock().unwrap_or_else(PoisonError::into_inner) = Some(details);
+    }
+
+    /// Stores which form of a bundle runs, if it is one.
+    pub(super) fn store_form(&self, form: Option<String>) {
+        self.state().source.form = form;
     }
 
     /// Status of the program.

@@ -16,7 +16,7 @@ use super::config::ProgramConfig;
 use super::protocol::ProgramState;
 use super::slot::{CommandReceiver, ManagedProgram, PendingCommand, WorkerCommand};
 use crate::run::advice;
-use crate::{input, internal};
+use crate::{internal, program_object};
 
 /// Delay from a failure to the next attempt: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -154,6 +154,11 @@ fn of_panic(panic: &(dyn std::any::Any + Send)) -> SessionFailure {
     )
 }
 
+/// An error with its causes.
+fn chain_text(error: &miette::Report) -> String {
+    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// One session of a program.
 struct WorkerSession<'s> {
     slot: &'s ManagedProgram,
@@ -168,8 +173,10 @@ impl WorkerSession<'_> {
 
     fn run(mut self) -> Result<SessionEnd, SessionFailure> {
         let entry = &self.slot.entry;
-        let mut object = input::read(&entry.object)
-            .map_err(|e| SessionFailure::new(format!("{e}"), "give another object"))?;
+        let read = program_object::read(&entry.object, &entry.bundles)
+            .map_err(|e| SessionFailure::new(chain_text(&e), "give another object"))?;
+        let mut object = read.object;
+        self.slot.store_form(read.form);
         entry.check_object(&object).map_err(|e| SessionFailure::new(e.to_string(), e.help))?;
         let present = match self.wait_for_interfaces() {
             Ok(present) => present,

@@ -1,11 +1,12 @@
-//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, `exec-with`, and `learn`
-//! and `rules` for rewrite rules.
+//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, `exec-with`, `bundle`,
+//! and `learn` and `rules` for rewrite rules.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
 #[macro_use]
 extern crate millstream_console;
 
+pub mod bundle;
 mod evidence_text;
 pub mod exec;
 pub mod exec_with;

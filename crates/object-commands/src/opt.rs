@@ -290,7 +290,7 @@ pub(crate) fn warn_left_alone(object: &Object, functions: &[FunctionReport]) {
 }
 
 /// Installs a cost table from a file.
-fn install(path: &Path) -> Result<()> {
+pub(crate) fn install(path: &Path) -> Result<()> {
     let named = || path.display().to_string();
     let text = crate::bounded_read::text(path).into_diagnostic().wrap_err_with(named)?;
     let table = CycleTable::parse(&text).into_diagnostic().wrap_err_with(named)?;

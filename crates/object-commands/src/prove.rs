@@ -158,6 +158,16 @@ impl SolverArgs {
         }
     }
 
+    /// The team's key, if one is given.
+    pub(crate) fn store_key(&self) -> Option<&StoreKey> {
+        self.store_key.as_ref()
+    }
+
+    /// Returns true if data with a tag of the team's key are accepted in place of proofs.
+    pub(crate) fn trusts_store(&self) -> bool {
+        self.trust_store
+    }
+
     /// Message with the number of a trusted store's answers that replaced proofs, if there were any.
     pub(crate) fn trusted(solver: Option<&Solver>) -> Option<String> {
         rests_on(solver?.cache().stats().trusted)

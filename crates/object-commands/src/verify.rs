@@ -1,6 +1,6 @@
 //! `millstream verify`: loads every program of an object into the kernel, and reports its answer.
 
-mod kernels;
+pub(crate) mod kernels;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

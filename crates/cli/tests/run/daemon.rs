@@ -1,5 +1,6 @@
 //! `millstream daemon` as a user runs it: many programs, orders, reloads, restarts, and failures.
 
+mod bundles;
 mod otlp;
 mod page;
 

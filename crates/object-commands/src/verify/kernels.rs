@@ -15,60 +15,42 @@ use super::VerifyArgs;
 use crate::exit::{self, Exit};
 use crate::progress::Progress;
 
+/// Verdict on a program that a kernel takes.
+pub(crate) const ACCEPTED: &str = "accepted";
+
 /// The answer of one kernel about one program.
-#[derive(Debug, Serialize)]
-struct KernelAnswer {
-    kernel: String,
-    verdict: String,
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct KernelAnswer {
+    pub(crate) kernel: String,
+    pub(crate) verdict: String,
     /// Instructions that the verifier walked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    verified_insns: Option<u64>,
+    pub(crate) verified_insns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
 /// The answers of all kernels about one program.
 #[derive(Debug, Serialize)]
-struct ProgramAnswers {
-    name: String,
+pub(crate) struct ProgramAnswers {
+    pub(crate) name: String,
     section: String,
-    kernels: Vec<KernelAnswer>,
+    pub(crate) kernels: Vec<KernelAnswer>,
 }
 
 /// The answers of all kernels about one object.
 #[derive(Debug, Serialize)]
-struct ObjectAnswers {
+pub(crate) struct ObjectAnswers {
     object: String,
-    programs: Vec<ProgramAnswers>,
+    pub(crate) programs: Vec<ProgramAnswers>,
     /// Kernels on which no program could be tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<KernelAnswer>,
+    pub(crate) errors: Vec<KernelAnswer>,
 }
 
-/// Asks each kernel about each object.
+/// Asks each kernel about each object, and prints the answers.
 pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode> {
-    let kernels = args.kernels.iter().map(|name| VirtualKernel::find(name).map_err(exit::ended));
-    let kernels = kernels.collect::<Result<Vec<_>>>()?;
-    let objects: Vec<GuestObject> =
-        args.objects.iter().map(|path| GuestObject::new(path)).collect::<Result<_>>()?;
-    let mut answers: Vec<ObjectAnswers> = args
-        .objects
-        .iter()
-        .map(|path| ObjectAnswers {
-            object: path.display().to_string(),
-            programs: Vec::new(),
-            errors: Vec::new(),
-        })
-        .collect();
-    let bar = Progress::open("virtual machines");
-    for kernel in &kernels {
-        let out = tempfile::tempdir().into_diagnostic()?;
-        boot(kernel, &objects, args, out.path())?;
-        for (n, answer) in answers.iter_mut().enumerate() {
-            read_answer(&kernel.name, out.path(), n, answer);
-        }
-    }
-    drop(bar);
+    let answers = ask(&args.objects, &args.kernels, &args.guest_flags())?;
     if args.json {
         let report = serde_json::json!({ "schema": 1, "kernels": args.kernels, "objects": answers });
         outln!("{report:#}");
@@ -77,9 +59,32 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode> {
     }
     let accepted = |o: &ObjectAnswers| {
         let answers = o.programs.iter().flat_map(|p| &p.kernels);
-        o.errors.is_empty() && answers.into_iter().all(|k| k.verdict == "accepted")
+        o.errors.is_empty() && answers.into_iter().all(|k| k.verdict == ACCEPTED)
     };
     Ok(if answers.iter().all(accepted) { Exit::Done } else { Exit::Negative }.into())
+}
+
+/// Asks each kernel about each object, with more flags of `millstream verify`.
+pub(crate) fn ask(paths: &[PathBuf], kernels: &[String], flags: &[String]) -> Result<Vec<ObjectAnswers>> {
+    let kernels = kernels.iter().map(|name| VirtualKernel::find(name).map_err(exit::ended));
+    let kernels = kernels.collect::<Result<Vec<_>>>()?;
+    let objects: Vec<GuestObject> = paths.iter().map(|path| GuestObject::new(path)).collect::<Result<_>>()?;
+    let unanswered = |path: &PathBuf| ObjectAnswers {
+        object: path.display().to_string(),
+        programs: Vec::new(),
+        errors: Vec::new(),
+    };
+    let mut answers: Vec<ObjectAnswers> = paths.iter().map(unanswered).collect();
+    let bar = Progress::open("virtual machines");
+    for kernel in &kernels {
+        let out = tempfile::tempdir().into_diagnostic()?;
+        boot(kernel, &objects, flags, out.path())?;
+        for (n, answer) in answers.iter_mut().enumerate() {
+            read_answer(&kernel.name, out.path(), n, answer);
+        }
+    }
+    drop(bar);
+    Ok(answers)
 }
 
 /// An object as it is in the machine.
@@ -114,10 +119,10 @@ fn quoted(word: &str) -> String {
 }
 
 /// Boots a kernel and has it verify all objects; the answers are in files of the folder `out`.
-fn boot(kernel: &VirtualKernel, objects: &[GuestObject], args: &VerifyArgs, out: &Path) -> Result<()> {
+fn boot(kernel: &VirtualKernel, objects: &[GuestObject], flags: &[String], out: &Path) -> Result<()> {
     let files = tempfile::tempdir().into_diagnostic()?;
     let mut script = String::from("cd /ms/objects\n");
-    let flags: Vec<String> = args.guest_flags().iter().map(|word| quoted(word)).collect();
+    let flags: Vec<String> = flags.iter().map(|word| quoted(word)).collect();
     for (n, object) in objects.iter().enumerate() {
         let folder = files.path().join(n.to_string());
         std::fs::create_dir(&folder).into_diagnostic()?;
@@ -173,7 +178,7 @@ fn text(answers: &ObjectAnswers, kernels: &[String]) -> String {
         let verified = |a: &KernelAnswer| a.verified_insns.map_or_else(|| "-".to_owned(), |n| n.to_string());
         answer.map_or_else(
             || "-".to_owned(),
-            |a| if a.verdict == "accepted" { verified(a) } else { a.verdict.clone() },
+            |a| if a.verdict == ACCEPTED { verified(a) } else { a.verdict.clone() },
         )
     };
     let name_width = answers.programs.iter().map(|p| p.name.len()).chain([answers.object.len()]).max();
@@ -185,7 +190,7 @@ fn text(answers: &ObjectAnswers, kernels: &[String]) -> String {
         text += &format!("{:name_width$}", program.name);
         kernels.iter().for_each(|kernel| text += &format!("  {:>11}", cell(program, kernel)));
         text.push('\n');
-        let refused = program.kernels.iter().filter(|a| a.verdict != "accepted");
+        let refused = program.kernels.iter().filter(|a| a.verdict != ACCEPTED);
         refused.for_each(|a| text += &reason(a));
     }
     answers.errors.iter().for_each(|a| text += &reason(a));

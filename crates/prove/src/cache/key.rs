@@ -119,13 +119,13 @@ impl StoreKey {
         StoreKey::read(&path)
     }
 
-    /// Tag of a text, as hexadecimal digits.
-    pub(super) fn tag(&self, text: &str) -> String {
+    /// Tag of a text, as hexadecimal digits. The text must begin with its purpose.
+    pub fn tag(&self, text: &str) -> String {
         self.mac(text).finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect()
     }
 
     /// Returns true if a tag is the text's, in a time that does not depend on the tag.
-    pub(super) fn signed(&self, tag: &str, text: &str) -> bool {
+    pub fn signed(&self, tag: &str, text: &str) -> bool {
         let Ok(QueryDigest(bytes)) = tag.parse() else { return false };
         self.mac(text).verify_slice(&bytes).is_ok()
     }
