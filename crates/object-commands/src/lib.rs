@@ -1,4 +1,4 @@
-//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, `exec-with`, and `learn`
+//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, `exec-with`, `fuse`, and `learn`
 //! and `rules` for rewrite rules.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
@@ -11,6 +11,7 @@ pub mod exec;
 pub mod exec_with;
 pub mod explain;
 mod fastest;
+pub mod fuse;
 pub mod inspect;
 pub mod learn;
 pub mod opt;
