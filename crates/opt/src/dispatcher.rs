@@ -35,7 +35,7 @@ impl ChainMember {
     }
 }
 
-/// Why an object is no dispatcher for a chain.
+/// Reasons why an object is no dispatcher for a chain.
 #[derive(Debug, Error)]
 pub enum DispatcherError {
     /// No constants of the expected form.
@@ -121,7 +121,7 @@ pub fn dispatcher_slot(dispatcher: &Object, place: usize) -> Option<FuncId> {
     Some(FuncId(at as u32))
 }
 
-/// What an object declares of the place of a program in a chain; without a declaration, priority 50, and the
+/// Returns the place in a chain that an object declares for a program; without a declaration, priority 50, and the
 /// next program runs after `XDP_PASS`.
 pub fn run_settings(object: &Object, program: &str) -> ChainMember {
     let declared = object.btf.as_ref().and_then(|btf| declared(btf, program));
