@@ -30,7 +30,7 @@ use millstream_console::{
 };
 use millstream_daemon::{self as daemon, run};
 use millstream_object_commands::{
-    bundle, exec, exec_with, explain, inspect, learn, opt, prove, rules, verify,
+    bundle, exec, exec_with, explain, fuse, inspect, learn, opt, prove, rules, verify,
 };
 use millstream_p4_commands as p4;
 use millstream_userspace::{build, click, dpdk, layout, native, sample};
@@ -59,6 +59,10 @@ enum CliCommand {
     ExecWith(exec_with::ExecWithArgs),
     /// Optimize the programs of an object file
     Opt(opt::OptArgs),
+    /// Make one program of an XDP dispatcher and the programs behind it
+    ///
+    /// Priorities and verdicts are those that the components declare, as for xdp-loader.
+    Fuse(fuse::FuseArgs),
     /// Show instructions, IR, control-flow graphs and maps of an object
     Inspect(inspect::InspectArgs),
     /// Run and compare programs without a NIC, on traffic that the kernel sends
@@ -256,6 +260,7 @@ impl CliCommand {
             CliCommand::Exec(args) => exec::run(&args),
             CliCommand::ExecWith(args) => exec_with::run(&args),
             CliCommand::Opt(args) => opt::run(args),
+            CliCommand::Fuse(args) => fuse::run(&args),
             CliCommand::Inspect(args) => inspect::run(&args),
             CliCommand::Lab(args) => match args.curves() {
                 Some(request) => model::calibrate::run(request),

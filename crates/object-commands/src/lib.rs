@@ -1,5 +1,5 @@
-//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, `exec-with`, `bundle`,
-//! and `learn` and `rules` for rewrite rules.
+//! Commands for object files: `opt`, `prove`, `verify`, `inspect`, `explain`, `exec`, `exec-with`, `fuse`,
+//! `bundle`, and `learn` and `rules` for rewrite rules.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
@@ -12,6 +12,7 @@ pub mod exec;
 pub mod exec_with;
 pub mod explain;
 mod fastest;
+pub mod fuse;
 pub mod inspect;
 pub mod learn;
 pub mod opt;

@@ -21,6 +21,14 @@ pub(crate) const SHT_GROUP: u32 = 17;
 pub(crate) const SHF_EXECINSTR: u64 = 4;
 const SHF_INFO_LINK: u64 = 0x40;
 
+const ET_REL: u16 = 1;
+const SHF_WRITE: u64 = 1;
+const SHF_ALLOC: u64 = 2;
+/// Flags of sections of data, of constants and of instructions.
+pub(crate) const DATA_FLAGS: u64 = SHF_WRITE | SHF_ALLOC;
+pub(crate) const CONSTANT_FLAGS: u64 = SHF_ALLOC;
+pub(crate) const CODE_FLAGS: u64 = SHF_ALLOC | SHF_EXECINSTR;
+pub(crate) const STT_OBJECT: u8 = 1;
 pub(crate) const STT_NOTYPE: u8 = 0;
 pub(crate) const STT_FUNC: u8 = 2;
 pub(crate) const STT_SECTION: u8 = 3;
@@ -179,6 +187,80 @@ fn string(table: &[u8], offset: u32) -> String {
 }
 
 impl Elf {
+    /// A file without sections of its own: only symbols and names.
+    pub(crate) fn empty(order: ByteOrder) -> Elf {
+        let mut header = vec![0; HEADER];
+        header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        if order == ByteOrder::Big {
+            header[5] = 2;
+        }
+        let halves = [(16, ET_REL), (18, EM_BPF), (20, 1), (52, HEADER as u16), (58, SECTION_HEADER as u16)];
+        for (at, half) in halves {
+            let at = if order == ByteOrder::Big && at == 20 { 22 } else { at };
+            order.put(u64::from(half), &mut header[at..at + 2]);
+        }
+        let mut elf = Elf { header, order, names: 1, symbol_table: 2, ..Elf::default() };
+        elf.sections.push(ElfSection::default());
+        let strings =
+            ElfSection { kind: SHT_STRTAB, align: 1, data: vec![0], size: 1, ..ElfSection::default() };
+        elf.sections.push(strings);
+        let symbols = ElfSection {
+            kind: SHT_SYMTAB,
+            link: 1,
+            align: 8,
+            entry_size: SYMBOL as u64,
+            ..ElfSection::default()
+        };
+        elf.sections.push(symbols);
+        for (n, name) in [(1, ".strtab"), (2, ".symtab")] {
+            elf.sections[n].name_offset = elf.add_name(name);
+            name.clone_into(&mut elf.sections[n].name);
+        }
+        elf.symbols.push(ElfSymbol::default());
+        elf
+    }
+
+    /// Adds a string to the table of names.
+    fn add_name(&mut self, name: &str) -> u32 {
+        let table = &mut self.sections[self.names];
+        let at = table.data.len() as u32;
+        let mut data = std::mem::take(&mut table.data);
+        data.extend(name.bytes().filter(|b| *b != 0).chain([0]));
+        table.set_data(data);
+        at
+    }
+
+    /// Adds a section of a file that [`Elf::empty`] began; gives its number.
+    pub(crate) fn add_section(&mut self, name: &str, kind: u32, flags: u64, data: Vec<u8>) -> usize {
+        let name_offset = self.add_name(name);
+        let (name, size) = (name.to_owned(), data.len() as u64);
+        let section =
+            ElfSection { name, name_offset, kind, flags, size, align: 8, data, ..ElfSection::default() };
+        self.sections.push(section);
+        self.sections.len() - 1
+    }
+
+    /// Adds a symbol of a file that [`Elf::empty`] began; gives its number.
+    pub(crate) fn add_symbol(
+        &mut self,
+        name: &str,
+        (binding, kind): (u8, u8),
+        place: (usize, u64),
+        size: u64,
+    ) -> usize {
+        let name_offset = self.add_name(name);
+        self.symbols.push(ElfSymbol {
+            name: name.to_owned(),
+            name_offset,
+            info: binding << 4 | kind,
+            shndx: place.0 as u16,
+            value: place.1,
+            size,
+            ..ElfSymbol::default()
+        });
+        self.symbols.len() - 1
+    }
+
     pub(crate) fn parse(file: &[u8]) -> Result<Elf, ObjectError> {
         let order = byte_order(file)?;
         let head = ElfBytes { data: file, order, part: ElfPart::Header };

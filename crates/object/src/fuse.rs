@@ -25,6 +25,7 @@ use millstream_btf::{AppendedBtf, BtfBuilder, BtfError, FuncLinkage, KindTag, Ty
 use thiserror::Error;
 
 use crate::codes::{CALL, LD_IMM64};
+use crate::fused_file;
 use crate::ids::{FuncId, MapId, RelocKind};
 use crate::image::ObjectImage;
 use crate::kinds::ProgramType;
@@ -53,8 +54,8 @@ pub struct ChainComponent<'a> {
 /// A host and its components as one program.
 #[derive(Clone, Debug)]
 pub struct FusedProgram {
-    /// The object, whose only program has the host's name. It can be changed, linked and loaded, and not
-    /// written.
+    /// The object, whose only program has the host's name. It can be changed, linked, loaded, and written as a
+    /// file of its own; see [`fuse`] for chains that have no file.
     pub object: Object,
     /// For each component, the maps of the result by the numbers of its own maps. Maps of the host keep their
     /// numbers.
@@ -107,6 +108,9 @@ pub enum FuseError {
 /// Makes one program of a host's program and the components that replace functions of it. Functions of the host
 /// that no component replaces stay as they are.
 ///
+/// Chains that need no types have no file: writing the result is an error then. The same holds for maps of maps,
+/// and if a component has a program array that its loader fills.
+///
 /// # Errors
 /// [`FuseError`], for chains that would not behave alike or are not understood.
 pub fn fuse(
@@ -124,12 +128,15 @@ pub fn fuse(
             function.clear();
         }
     }
+    let loses_programs =
+        object.maps.iter().flat_map(|m| &m.initial).any(|(_, v)| !matches!(v, InitialValue::Map(_)));
     for map in &mut object.maps {
         map.initial.retain(|(_, value)| matches!(value, InitialValue::Map(_)));
     }
     let types = host.btf.as_ref().map(BtfBuilder::from_btf).transpose();
     let types = types.map_err(|error| FuseError::Types { program: main.name.clone(), error })?;
-    let mut fused = ChainFusion { object, types, replaced: BTreeMap::new(), tail_caller: None };
+    let mut fused =
+        ChainFusion { object, types, replaced: BTreeMap::new(), tail_caller: None, loses_programs };
     let kept: Vec<_> = own.iter().copied().filter(|id| components.iter().all(|c| c.target != *id)).collect();
     fused.note_tail_calls(&main.name, host, &kept)?;
     let maps = components.iter().map(|c| fused.add(host, &main.kind, &own, c));
@@ -197,6 +204,8 @@ struct ChainFusion {
     replaced: BTreeMap<FuncId, FuncId>,
     /// The program that makes tail calls.
     tail_caller: Option<String>,
+    /// True if a loader fills a program array with programs that are no part of the result.
+    loses_programs: bool,
 }
 
 impl ChainFusion {
@@ -324,6 +333,9 @@ impl ChainFusion {
             if number.index() < self.object.maps.len() {
                 continue;
             }
+            let is_taken = |name: &str| self.object.maps.iter().any(|m| m.name == name);
+            let suffixes = (2..).map(|n| format!("{}_{n}", map.name));
+            let name = std::iter::once(map.name.clone()).chain(suffixes).find(|name| !is_taken(name));
             let retyped = |spec: &MapDefinition| {
                 let place = |id: Option<TypeId>| Some(types?.type_id(id?));
                 MapDefinition {
@@ -332,11 +344,13 @@ impl ChainFusion {
                     ..spec.clone()
                 }
             };
+            self.loses_programs |= map.initial.iter().any(|(_, v)| matches!(v, InitialValue::Program(_)));
             let initial = map.initial.iter().filter_map(|&(slot, value)| match value {
                 InitialValue::Map(inner) => Some((slot, InitialValue::Map(numbers[inner.index()]))),
                 InitialValue::Program(_) => None,
             });
             self.object.maps.push(ObjectMap {
+                name: name.unwrap_or_default(),
                 spec: retyped(&map.spec),
                 inner: map.inner.as_ref().map(retyped),
                 initial: initial.collect(),
@@ -395,10 +409,6 @@ impl ChainFusion {
     /// Leads the host's calls to the components, and leaves out the functions that they replace.
     fn finish(mut self, name: &str) -> Result<Object, FuseError> {
         let wrong = |error| FuseError::Types { program: name.to_owned(), error };
-        if let Some(types) = &self.types {
-            let bytes = types.write().map_err(wrong)?;
-            self.object.btf = Some(millstream_btf::Btf::from_vec(bytes).map_err(wrong)?);
-        }
         for function in &mut self.object.functions {
             for reloc in &mut function.relocs {
                 if let RelocKind::Call(to) = &mut reloc.kind {
@@ -408,6 +418,9 @@ impl ChainFusion {
         }
         for id in self.replaced.keys() {
             self.object.functions[id.index()].clear();
+        }
+        if let Some(types) = self.types {
+            fused_file::give_file(&mut self.object, types, !self.loses_programs).map_err(wrong)?;
         }
         Ok(self.object)
     }

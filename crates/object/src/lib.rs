@@ -53,6 +53,7 @@ mod edit;
 mod elf;
 mod error;
 mod fuse;
+mod fused_file;
 mod ids;
 mod image;
 mod isa_version;

@@ -17,6 +17,7 @@ use crate::{LinkedProgram, link};
 use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff, StrangeCore};
 use millstream_isa::RawInsn;
 use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 
 /// LLVM's table of address-significant symbols, by their numbers, which change.
 const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
@@ -26,6 +27,9 @@ impl Object {
     /// The object file: as it was read, with the functions as they are now. Other changes are listed at the
     /// top of this crate.
     pub fn write(&self) -> Result<Vec<u8>, ObjectError> {
+        if self.image.elf.sections.is_empty() {
+            return Err(ObjectError::Unwritable("it comes from no file".to_owned()));
+        }
         if self.frozen.is_some() {
             return self.image.elf.write();
         }
@@ -43,20 +47,18 @@ impl Object {
     /// Sections that have functions.
     fn code_sections(&self) -> Vec<usize> {
         let mut sections = self.image.function_sections.clone();
+        sections.sort_unstable();
         sections.dedup();
         sections
     }
 
     /// New start of each function in its section, in slots.
     fn new_starts(&self) -> Vec<u32> {
-        let mut at = (usize::MAX, 0);
+        let mut ends = BTreeMap::new();
         let place = |(section, f): (&usize, &ObjectFunction)| {
-            if at.0 != *section {
-                at = (*section, 0);
-            }
-            let start = at.1;
-            at.1 += f.insns.len() as u32;
-            start
+            let end = ends.entry(*section).or_insert(0);
+            *end += f.insns.len() as u32;
+            *end - f.insns.len() as u32
         };
         self.image.function_sections.iter().zip(&self.functions).map(place).collect()
     }

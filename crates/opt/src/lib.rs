@@ -13,6 +13,7 @@ mod check;
 mod compile;
 mod contract;
 mod costs;
+mod dispatcher;
 mod fused;
 mod host;
 mod instruction_set;
@@ -49,6 +50,7 @@ pub use millstream_bpf::cost::OptimizationGoal;
 
 pub use check::{CheckedObject, check, check_each};
 pub use costs::{CostSummary, ProgramCosts, costs};
+pub use dispatcher::{ChainMember, DispatcherError, configure_dispatcher, dispatcher_slot, run_settings};
 pub use fused::optimize_chain;
 pub use host::{KernelFeatures, running_kernels};
 pub use instruction_set::{InstructionSet, UnknownInstructionSet, smallest_instruction_set};

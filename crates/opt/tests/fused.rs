@@ -317,6 +317,58 @@ fn frame(ether_type: u16) -> Vec<u8> {
 }
 
 #[test]
+fn files_of_fused_programs_have_the_same_programs_and_maps() {
+    let Some(host) = dispatcher(&[1 << PASS, !0]) else { return };
+    let compiled = ["0x800", "0x806"].map(|ether_type| {
+        objects::read("component", &[&format!("-DETHERTYPE={ether_type}"), "-DVERDICT=XDP_DROP"])
+            .expect("clang is here")
+    });
+    let program = compiled[0].programs[0].func;
+    let mut chain = chain(&host, &compiled);
+    chain.iter_mut().for_each(|c| c.program = program);
+    let main = host.programs[0].func;
+    let plain = fuse(&host, main, &chain).expect("a chain that can be fused").object;
+    let optimized =
+        optimize_chain(&host, main, &chain, &OptimizeOptions::default()).expect("it is optimized").object;
+    for object in [plain, optimized] {
+        let file = object.write().expect("it has a file");
+        let read = Object::parse("fused.o", &file).expect("it can be read");
+        assert!(read.notes.is_empty() && read.frozen.is_none(), "{:?}", read.notes);
+        let again = &read.programs[0];
+        assert_eq!((again.name.as_str(), read.license.as_str()), ("dispatch", "GPL"));
+        let shapes = |o: &Object| {
+            let shape = |m: &ObjectMap| {
+                let s = &m.spec;
+                (m.section.clone(), s.map_type, s.key_size, s.value_size, s.max_entries, m.data.clone())
+            };
+            let mut all: Vec<_> = o.maps.iter().map(shape).collect();
+            all.sort_unstable_by(|a, b| (&a.0, a.1.0, &a.5).cmp(&(&b.0, b.1.0, &b.5)));
+            all
+        };
+        assert_eq!(shapes(&object), shapes(&read));
+        let (linked, relinked) = (object.link(main).expect("links"), read.link(again.func).expect("links"));
+        assert_eq!(linked.insns.len(), relinked.insns.len());
+        assert_eq!(linked.func_info.len(), relinked.func_info.len());
+        assert_eq!(linked.line_info.len(), relinked.line_info.len());
+        let named = |o: &Object, r: &Reloc| match r.kind {
+            RelocKind::Map(map) => (r.insn, o.maps[map.index()].spec.map_type, 0),
+            RelocKind::MapValue { map, offset } => (r.insn, o.maps[map.index()].spec.map_type, offset),
+            other => panic!("{other:?} in a linked program"),
+        };
+        let relocs = |o: &Object, l: &millstream_object::LinkedProgram| {
+            l.relocs.iter().map(|r| named(o, r)).collect::<Vec<_>>()
+        };
+        assert_eq!(relocs(&object, &linked), relocs(&read, &relinked));
+    }
+}
+
+#[test]
+fn programs_without_a_file_are_not_written() {
+    let error = component(0, false, &mut Rng::new(3)).write().expect_err("no file");
+    assert!(error.to_string().contains("no file"), "{error}");
+}
+
+#[test]
 fn kernels_accept_fused_programs_and_each_component_has_its_maps() {
     if !testing::require() {
         return;
