@@ -19,6 +19,7 @@ use millstream_search::{
 
 use crate::candidate_selector::ProgramGroup;
 use crate::costs::costs_of_both;
+use crate::verifier_effort::LIMIT;
 use crate::{FunctionOutcome, OptError, OptimizationResult, OptimizeOptions, shortest};
 
 /// Instructions below which no edits are searched.
@@ -55,6 +56,7 @@ impl EffortJudge<'_> {
         match self {
             EffortJudge::Kernel(verified) => verified(object, func),
             EffortJudge::Model => {
+                let most = most.min(LIMIT);
                 let effort = verification_effort(object, func, VerifierGeneration::V6_18, most);
                 effort.certain.then_some(effort.instructions)
             }

@@ -31,7 +31,7 @@ const LARGE: usize = 2_000;
 const MOST: (u64, u64) = (20_000, 100);
 
 /// Instructions that a kernel verifies at most.
-const LIMIT: u64 = 1_000_000;
+pub(crate) const LIMIT: u64 = 1_000_000;
 
 /// Programs that share functions walk together at most as many instructions as so many of them may.
 const PROGRAMS: u64 = 4;

@@ -1,5 +1,6 @@
 //! `millstream daemon` as a user runs it: many programs, orders, reloads, restarts, and failures.
 
+mod browser;
 mod bundles;
 mod otlp;
 mod page;
@@ -9,18 +10,18 @@ use std::net::TcpStream;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_isa::MapType;
 use millstream_kernel::{
-    KernelMap, KernelProgram, Link, MapSpec, Namespace, UpdateMode, XdpMode, create_veth, delete_interface,
-    interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
+    KernelMap, KernelProgram, Link, MapSpec, Namespace, PacketSocket, UpdateMode, XdpMode, create_veth,
+    delete_interface, interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
 };
 use millstream_lab::rig::TEST_PORT;
 use millstream_lab::{RigConfig, TestRig, TrafficSequence};
 use millstream_programs::router;
-use millstream_programs::traffic::FlowLocality;
+use millstream_programs::traffic::{FlowLocality, WeightedFlows};
 use serde_json::Value;
 
 use crate::kill::{End, asked, keep};
@@ -467,6 +468,24 @@ fn fill(place: &Place, program: &str, config: &router::RouterConfig) {
         let map = KernelMap::from_pin(&pins_of(place, program).join("maps").join(entry.map)).unwrap();
         map.update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
     }
+}
+
+/// Sends a frame of each flow a millisecond, at most, from an interface while `act` runs.
+fn under_load(namespace: &Namespace, interface: &str, flows: &WeightedFlows, act: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let send = || {
+            let socket = PacketSocket::open(interface_index(interface).unwrap()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                // A full queue is no fault of the daemon.
+                flows.packets.iter().for_each(|frame| drop(socket.send(frame)));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        scope.spawn(move || namespace.enter(send).unwrap());
+        let _end = End(&stop);
+        act();
+    });
 }
 
 /// A daemon with a router of 2,000 routes and traffic, of which nothing is lost.

@@ -171,3 +171,15 @@ fn the_goal_verify_takes_the_verifier_no_longer_than_before() {
     println!("{} -> {}", before.verified, after.verified);
     assert!(5 * after.verified < 2 * before.verified, "{} -> {}", before.verified, after.verified);
 }
+
+/// The model judges such a program, and its walk would not end either.
+#[test]
+fn the_goal_verify_ends_for_programs_that_no_verifier_finishes() {
+    if !testing::require() {
+        return;
+    }
+    let text = "r6 = 1\n again:\n r6 += 1\n if r6 != 0 goto again\n r0 = 0\n exit";
+    let options = OptimizeOptions { goal: OptimizationGoal::Verify, ..OptimizeOptions::default() };
+    let checked = check(&object(text, None), options).expect("the kernel answers");
+    assert!(checked.programs.iter().all(|program| program.before.is_none()), "the kernel rejects it");
+}

@@ -51,6 +51,17 @@ fn each_side_of_an_open_branch_is_walked() {
     assert_eq!(effort(decided), VerificationEffort { instructions: 4, certain: true });
 }
 
+/// The verifier rejects such a program; each round leaves a path behind.
+#[test]
+fn walks_end_where_too_many_paths_wait() {
+    let text =
+        "r6 = 0\n again:\n call get_prandom_u32\n r6 += 1\n if r0 > 7 goto out\n if r6 > 100000 goto out
+        goto again\n out:\n r0 = 0\n exit";
+    let effort = verification_effort(&object(text), FuncId(0), VerifierGeneration::V6_18, 1_000_000);
+    assert!(!effort.certain);
+    assert!(effort.instructions < 60_000, "{effort:?}");
+}
+
 #[test]
 fn loops_are_walked_round_by_round() {
     let text = "r1 = 0\n again:\n r1 += 1\n if r1 < 100 goto again\n r0 = 0\n exit";

@@ -27,6 +27,8 @@ const MOST_RECORDS: u32 = 40;
 /// Instructions beyond which the rounds of an iterator make an estimate uncertain: where its states become equal
 /// is modelled only roughly.
 const MOST_WITH_ITERATORS: u64 = 1_000;
+/// Paths that wait at most (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`): the verifier rejects a program with more.
+const MOST_PENDING: usize = 8_192;
 /// Misses, for each hit, after which a kept state is given up.
 const MISSES: u32 = 3;
 
@@ -84,6 +86,8 @@ pub(super) struct ModelWalker<'a> {
     last: (u64, u64),
     names: NameSource,
     uncertain: bool,
+    /// True if the verifier would end here with an error.
+    is_rejected: bool,
     /// True if the program walks over an iterator.
     iterates: bool,
     /// The walk ends where it meets what it does not model.
@@ -122,6 +126,7 @@ impl<'a> ModelWalker<'a> {
             last: (0, 0),
             names: NameSource::default(),
             uncertain: false,
+            is_rejected: false,
             iterates: false,
             must_be_certain: false,
             misses: FxHashMap::default(),
@@ -136,7 +141,7 @@ impl<'a> ModelWalker<'a> {
 
     /// Returns true if the walk goes no further.
     pub(super) fn has_given_up(&self) -> bool {
-        self.instructions > self.most || self.must_be_certain && self.is_uncertain()
+        self.is_rejected || self.instructions > self.most || self.must_be_certain && self.is_uncertain()
     }
 
     fn function(&mut self, func: u32) -> Option<Rc<WalkedFunction>> {
@@ -306,6 +311,7 @@ impl<'a> ModelWalker<'a> {
         let history = path.history.clone();
         let (parent, records, recorded) = (path.parent, path.records, path.recorded);
         self.pending.push(VerifierPath { frames, parent, history, records, recorded });
+        self.is_rejected |= self.pending.len() > MOST_PENDING;
     }
 
     fn branch(&mut self, path: &mut VerifierPath, line: &WalkLine, func: u32, at: usize) -> bool {
@@ -441,6 +447,7 @@ impl<'a> ModelWalker<'a> {
                 kept.branches += 1;
             }
             self.pending.push(inner);
+            self.is_rejected |= self.pending.len() > MOST_PENDING;
         }
         self.plain(path, line, func, at)
     }

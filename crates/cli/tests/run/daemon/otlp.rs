@@ -3,20 +3,18 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use millstream_kernel::{Namespace, PacketSocket, interface_index, set_up, testing};
+use millstream_kernel::{Namespace, interface_index, set_up, testing};
 use millstream_programs::router;
-use millstream_programs::traffic::{FlowLocality, WeightedFlows};
+use millstream_programs::traffic::FlowLocality;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-use super::{Daemon, fill, namespace, router_on};
-use crate::kill::End;
+use super::{Daemon, fill, namespace, router_on, under_load};
 use crate::messages::says;
 use crate::session::Place;
 
@@ -65,24 +63,6 @@ fn next_request(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> 
     Some((path, body))
 }
 
-/// Sends a few frames of each flow a millisecond while `act` runs.
-fn under_load(namespace: &Namespace, flows: &WeightedFlows, act: impl FnOnce()) {
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let send = || {
-            let socket = PacketSocket::open(interface_index("ot0x").unwrap()).unwrap();
-            while !stop.load(Ordering::Relaxed) {
-                // A full queue is no fault of the daemon.
-                flows.packets.iter().for_each(|frame| drop(socket.send(frame)));
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        scope.spawn(move || namespace.enter(send).unwrap());
-        let _end = End(&stop);
-        act();
-    });
-}
-
 #[test]
 fn a_collector_gets_metrics_and_a_trace_of_each_generation() {
     if !testing::require() {
@@ -101,7 +81,7 @@ fn a_collector_gets_metrics_and_a_trace_of_each_generation() {
     let port = namespace.enter(|| interface_index("ot0").unwrap()).unwrap();
     let config = router::generate(100, &[port], 4, 1);
     fill(&place, "core", &config);
-    under_load(&namespace, &router::flows(&config, 50, FlowLocality::HIGH, 1), || {
+    under_load(&namespace, "ot0x", &router::flows(&config, 50, FlowLocality::HIGH, 1), || {
         let (mut metrics, mut spans): (Vec<String>, Vec<Span>) = Default::default();
         while !spans.iter().any(|span| span.name == "specialize") {
             let (path, body) = received.recv_timeout(Duration::from_secs(300)).expect("a request");
