@@ -87,7 +87,8 @@ fn exchanged(command: &[&str], rounds: usize, answer: fn(&[u8]) -> Vec<u8>) -> V
             }
             // Packets of several queues may overtake one another.
             let mut expected: Vec<_> = sent.iter().map(|frame| answer(frame)).collect();
-            (back.sort(), expected.sort());
+            back.sort();
+            expected.sort();
             assert!(back == expected, "round {round}: {:?}", back.iter().map(Vec::len).collect::<Vec<_>>());
         }
         let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
