@@ -2,11 +2,11 @@
 //!
 //! A worker's queues ([`super::queues`]) share one memory ([`millstream_ports::XskQueues`]).
 //!
-//! In place (by exchange, [`BufferMode::InPlace`]) the frames that the kernel fills are the program's
+//! In place (by exchange, `BufferMode::InPlace`) the frames that the kernel fills are the program's
 //! buffers: descriptors are written over them, and a frame to be sent is put into the ring of its outgoing
 //! queue, of whichever interface, in exchange for a frame that comes back from there. Nothing is copied or
 //! allocated. The memory lies below 2 GiB, within the range of the fields of packets; packets have the usual
-//! room around them. A burst with a packet in several frames is copied ([`super::burst_batches`]), and a packet
+//! room around them. A burst with a packet in several frames is copied (`burst_batches`), and a packet
 //! longer than a frame is copied into several.
 //!
 //! Invariant: as in [`super::queues`].
