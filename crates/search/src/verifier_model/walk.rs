@@ -86,8 +86,6 @@ pub(super) struct ModelWalker<'a> {
     last: (u64, u64),
     names: NameSource,
     uncertain: bool,
-    /// True if the verifier would end here with an error.
-    is_rejected: bool,
     /// True if the program walks over an iterator.
     iterates: bool,
     /// The walk ends where it meets what it does not model.
@@ -126,7 +124,6 @@ impl<'a> ModelWalker<'a> {
             last: (0, 0),
             names: NameSource::default(),
             uncertain: false,
-            is_rejected: false,
             iterates: false,
             must_be_certain: false,
             misses: FxHashMap::default(),
@@ -141,7 +138,7 @@ impl<'a> ModelWalker<'a> {
 
     /// Returns true if the walk goes no further.
     pub(super) fn has_given_up(&self) -> bool {
-        self.is_rejected || self.instructions > self.most || self.must_be_certain && self.is_uncertain()
+        self.instructions > self.most || self.must_be_certain && self.is_uncertain()
     }
 
     fn function(&mut self, func: u32) -> Option<Rc<WalkedFunction>> {
@@ -311,7 +308,14 @@ impl<'a> ModelWalker<'a> {
         let history = path.history.clone();
         let (parent, records, recorded) = (path.parent, path.records, path.recorded);
         self.pending.push(VerifierPath { frames, parent, history, records, recorded });
-        self.is_rejected |= self.pending.len() > MOST_PENDING;
+        self.check_pending();
+    }
+
+    /// Ends the walk where the verifier rejects the program for the paths that wait.
+    fn check_pending(&mut self) {
+        if self.pending.len() > MOST_PENDING {
+            self.most = 0;
+        }
     }
 
     fn branch(&mut self, path: &mut VerifierPath, line: &WalkLine, func: u32, at: usize) -> bool {
@@ -447,7 +451,7 @@ impl<'a> ModelWalker<'a> {
                 kept.branches += 1;
             }
             self.pending.push(inner);
-            self.is_rejected |= self.pending.len() > MOST_PENDING;
+            self.check_pending();
         }
         self.plain(path, line, func, at)
     }
