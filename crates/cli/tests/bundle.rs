@@ -199,7 +199,26 @@ fn rules_costs_and_plans_are_packed_as_they_are_and_a_file_that_is_none_is_refus
         let part = bundle.parts().iter().find(|part| part.role == role).unwrap();
         assert_eq!(part.name, name);
         assert!(bundle.data(part) == std::fs::read(files.path(name)).unwrap(), "{name}");
+        assert_eq!(run(&files, &["bundle", "extract", "b.tar", role.name(), "-o", "part"]).0, 0);
+        assert!(bundle.data(part) == std::fs::read(files.path("part")).unwrap(), "{name}");
     }
+}
+
+#[test]
+fn a_part_is_extracted_if_there_is_one_and_only_one() {
+    let files = workplace("bundle-extract");
+    assert_eq!(run(&files, &["bundle", "pack", "router.o", "--kernels", "6.1,6.12", "-o", "b.tar"]).0, 0);
+    let extract =
+        |more: &[&str]| run(&files, &[&["bundle", "extract", "b.tar"], more, &["-o", "part"]].concat());
+    let (code, said) = extract(&["optimized"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("--kernel: 6.1, 6.12"), "{said}");
+    assert_eq!(extract(&["plan"]).0, 1);
+    assert!(!Path::new(&files.path("part")).exists());
+    assert_eq!(extract(&["optimized", "--kernel", "6.12"]).0, 0);
+    let (code, said) = run(&files, &["opt", "router.o", "--for", "6.12", "-o", "opt.o"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(std::fs::read(files.path("part")).unwrap() == std::fs::read(files.path("opt.o")).unwrap());
 }
 
 #[test]

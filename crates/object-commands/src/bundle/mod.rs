@@ -1,6 +1,7 @@
 //! `millstream bundle` and `millstream preflight`: an object, its optimized forms and their proofs as one OCI
 //! artifact.
 
+mod extract;
 mod forms;
 mod pack;
 pub mod preflight;
@@ -29,6 +30,8 @@ enum BundleCommand {
     Pack(Box<pack::BundlePackArgs>),
     /// List the parts of a bundle; proves nothing
     Show(show::BundleShowArgs),
+    /// Write one part of a bundle to a file; proves nothing
+    Extract(extract::BundleExtractArgs),
     /// Check the signature of a bundle, and prove its optimized forms again
     Verify(verify::BundleVerifyArgs),
     /// Upload a bundle to a registry, and print the digest of its manifest
@@ -42,6 +45,7 @@ pub fn run(args: &BundleArgs) -> Result<ExitCode, miette::Report> {
     match &args.command {
         BundleCommand::Pack(args) => pack::run(args),
         BundleCommand::Show(args) => show::run(args),
+        BundleCommand::Extract(args) => extract::run(args),
         BundleCommand::Verify(args) => verify::run(args),
         BundleCommand::Push(args) => transfer::push(args),
         BundleCommand::Pull(args) => transfer::pull(args),
