@@ -4,14 +4,12 @@
 //! One deadline holds for all requests of a command together, so that a registry that trickles cannot hold it.
 
 use std::io::Read as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use ureq::http::{HeaderMap, Method, Request, StatusCode, header};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::manifest::MANIFEST_TYPE;
 use crate::reference::ReferenceVersion;
@@ -37,7 +35,7 @@ impl RegistryAccess {
     /// # Errors
     /// If the registry cannot be reached or refuses, or for reasons of [`Bundle::from_manifest`].
     pub fn pull(&self, from: &RegistryReference) -> Result<Bundle, BundleError> {
-        let mut registry = Registry::new(from, self);
+        let mut registry = Registry::new(from, self)?;
         let url = registry.url(&format!("manifests/{}", from.version));
         let accept = [(header::ACCEPT, MANIFEST_TYPE)];
         let manifest = registry.get(&url, &accept, LARGEST_DOCUMENT)?;
@@ -54,7 +52,7 @@ impl RegistryAccess {
     /// # Errors
     /// If the registry cannot be reached or refuses, or the reference is a digest of something else.
     pub fn push(&self, bundle: &Bundle, to: &RegistryReference) -> Result<BlobDigest, BundleError> {
-        let mut registry = Registry::new(to, self);
+        let mut registry = Registry::new(to, self)?;
         let manifest = bundle.manifest()?;
         let digest = BlobDigest::of(&manifest);
         if let ReferenceVersion::Digest(other) = to.version
@@ -91,26 +89,22 @@ struct Registry {
 }
 
 impl Registry {
-    fn new(reference: &RegistryReference, access: &RegistryAccess) -> Registry {
-        let certificates = rustls_native_certs::load_native_certs().certs;
-        let certificates: Vec<Certificate<'static>> =
-            certificates.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::Specific(Arc::new(certificates)));
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .https_only(!access.plain_http)
-            .tls_config(tls.build());
+    fn new(reference: &RegistryReference, access: &RegistryAccess) -> Result<Registry, BundleError> {
+        let mut config =
+            ureq::Agent::config_builder().http_status_as_error(false).https_only(!access.plain_http);
+        if !access.plain_http {
+            let tls = millstream_service::tls::client_config();
+            config = config.tls_config(tls.map_err(|reason| refused(&reference.host, &reason))?);
+        }
         let scheme = if access.plain_http { "http" } else { "https" };
-        Registry {
+        Ok(Registry {
             agent: config.build().new_agent(),
             base: format!("{scheme}://{}", reference.host),
             name: reference.name.clone(),
             credentials: access.credentials.clone(),
             authorization: None,
             deadline: Instant::now() + access.time,
-        }
+        })
     }
 
     fn url(&self, rest: &str) -> String {

@@ -13,6 +13,7 @@ use millstream_service::otlp::{
 use millstream_specialize::SessionReport;
 use millstream_specialize::report::VariantVerdict;
 use prometheus_client::collector::Collector;
+use serde::Serialize;
 
 use super::Daemon;
 use super::metrics::DaemonCollector;
@@ -40,8 +41,7 @@ impl TelemetryArgs {
         let Some(url) = self.otlp.as_deref().or(configured).or(environment) else { return Ok(None) };
         let endpoint = OtlpEndpoint::new(url, &variable("OTEL_EXPORTER_OTLP_HEADERS"))?;
         let name = Some(variable("OTEL_SERVICE_NAME")).filter(|name| !name.is_empty());
-        let name = name.unwrap_or_else(|| "millstream".to_owned());
-        endpoint.for_service(&name, &variable("OTEL_RESOURCE_ATTRIBUTES")).map(Some)
+        endpoint.for_service(name.as_deref(), &variable("OTEL_RESOURCE_ATTRIBUTES")).map(Some)
     }
 }
 
@@ -75,7 +75,6 @@ fn spans(ids: &TraceIds, record: &HistoryRecord) -> Vec<TelemetrySpan> {
     let HistoryEvent::Report(report) = &record.what else { return Vec::new() };
     let end = record.time_ms.saturating_mul(1_000_000);
     let start = |us: u64| end.saturating_sub(us.saturating_mul(1000));
-    // Times of an original have no generation: 0.
     let span = |generation: u32, name, us: u64| {
         let trace = ids.trace((&record.program, generation));
         TelemetrySpan::root(ids, trace, name, start(us), end)
@@ -96,7 +95,7 @@ fn spans(ids: &TraceIds, record: &HistoryRecord) -> Vec<TelemetrySpan> {
             ..
         } => {
             let specialize = span(*generation, "specialize", compile_us + load_us + swap_us)
-                .with("millstream.reason", AttributeValue::Text(format!("{reason:?}").to_lowercase()))
+                .with("millstream.reason", word(reason))
                 .with("millstream.entries", AttributeValue::Int((*entries).into()))
                 .with("millstream.slots", AttributeValue::Int(i64::try_from(*slots).unwrap_or(i64::MAX)));
             let specialize = match ns {
@@ -119,7 +118,7 @@ fn spans(ids: &TraceIds, record: &HistoryRecord) -> Vec<TelemetrySpan> {
         }
         SessionReport::Judged { generation, outcome, packets, ratio, ms, reason, .. } => {
             let mut evaluate = span(*generation, "evaluate", ms.saturating_mul(1000))
-                .with("millstream.outcome", AttributeValue::Text(format!("{outcome:?}").to_lowercase()))
+                .with("millstream.outcome", word(outcome))
                 .with("millstream.packets", AttributeValue::Int(i64::try_from(*packets).unwrap_or(i64::MAX)));
             if let Some((ratio, _)) = ratio {
                 evaluate = evaluate.with("millstream.time_ratio", AttributeValue::Float(*ratio));
@@ -149,6 +148,12 @@ fn spans(ids: &TraceIds, record: &HistoryRecord) -> Vec<TelemetrySpan> {
         | SessionReport::Status { .. }
         | SessionReport::Stopped { .. } => Vec::new(),
     }
+}
+
+/// A word, as the history has it in JSON.
+fn word(value: &impl Serialize) -> AttributeValue {
+    let word = serde_json::to_value(value).ok();
+    AttributeValue::Text(word.as_ref().and_then(|word| word.as_str()).unwrap_or_default().to_owned())
 }
 
 /// Consecutive parts of a span, with their lengths in microseconds. Those that took no time are left out.
@@ -222,6 +227,7 @@ mod tests {
                 ("prepare_standby", 999_993, 1_000_000)
             ]
         );
+        assert_eq!(word(&VariantVerdict::NotFaster), AttributeValue::Text("not_faster".to_owned()));
         let withdrawn = SessionReport::Withdrawn { generation: 2, reason: "slower".into() };
         assert_eq!(timed(&of(withdrawn)), [("withdraw", 1_000_000, 1_000_000)]);
         assert!(of(SessionReport::Dropped { reason: "nothing".into() }).is_empty());

@@ -95,21 +95,17 @@ fn variable_type(btf: &Btf, name: &str) -> Option<TypeKind> {
 /// [`DispatcherError`].
 pub fn configure_dispatcher(dispatcher: &mut Object, members: &[ChainMember]) -> Result<(), DispatcherError> {
     let places = DispatcherConstants::find(dispatcher).ok_or(DispatcherError::NoConstants)?;
-    let data = dispatcher.maps[places.map.index()].data.clone().unwrap_or_default();
-    let mut bytes = data;
+    let mut bytes = dispatcher.maps[places.map.index()].data.clone().unwrap_or_default();
     let count = u8::try_from(members.len()).ok().filter(|n| u32::from(*n) <= places.slots);
     let Some(count) = count else {
         return Err(DispatcherError::TooMany { slots: places.slots, programs: members.len() });
     };
     let order = dispatcher.byte_order();
-    if let Some(byte) = bytes.get_mut(places.count as usize) {
-        *byte = count;
-    }
+    *bytes.get_mut(places.count as usize).ok_or(DispatcherError::NoConstants)? = count;
     for (n, member) in members.iter().enumerate() {
         let at = places.actions as usize + 4 * n;
-        if let Some(word) = bytes.get_mut(at..at + 4) {
-            word.copy_from_slice(&order.bytes_of_u32(member.actions | EMPTY_SLOT));
-        }
+        let word = bytes.get_mut(at..at + 4).ok_or(DispatcherError::NoConstants)?;
+        word.copy_from_slice(&order.bytes_of_u32(member.actions | EMPTY_SLOT));
     }
     Ok(dispatcher.settle(places.map, 0, &bytes)?)
 }

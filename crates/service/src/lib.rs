@@ -11,3 +11,4 @@ pub mod listening_socket;
 pub mod metrics;
 pub mod otlp;
 pub mod page;
+pub mod tls;

@@ -2,7 +2,7 @@
 //! (opentelemetry.io/docs/specs/otlp, "OTLP/HTTP").
 //!
 //! One thread sends at intervals. A collector that is slow, away or hostile costs this thread time and nobody
-//! else: each request has one deadline, answers are read up to a limit, and redirects are not followed. Spans
+//! else: each export has one deadline, answers are read up to a limit, and redirects are not followed. Spans
 //! wait for a collector that is away; of too many, the oldest are dropped, and counted in the log.
 
 mod convert;
@@ -11,7 +11,7 @@ mod span;
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsServiceRequest, ExportMetricsServiceResponse,
@@ -32,7 +32,7 @@ pub use span::{AttributeValue, TelemetrySpan, TraceIds};
 
 /// Interval between two exports.
 pub const INTERVAL: Duration = Duration::from_secs(10);
-/// Time that a request may take, from its first byte to the last of the answer.
+/// Time that an export may take, all its requests together.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Time for the last export, at the end of the process.
 const LAST_DEADLINE: Duration = Duration::from_secs(2);
@@ -79,21 +79,21 @@ impl OtlpEndpoint {
         Ok(OtlpEndpoint { base, headers, resource: Vec::new() })
     }
 
-    /// The endpoint, to which this process has a name, and attributes besides those that it has on its own.
-    /// `attributes` is a list as in `OTEL_RESOURCE_ATTRIBUTES`.
+    /// The endpoint, to which this process has attributes besides those that it has on its own, and a name:
+    /// `service`, else that among the attributes, else `millstream`. `attributes` is a list as in
+    /// `OTEL_RESOURCE_ATTRIBUTES`.
     ///
     /// # Errors
     /// If the attributes cannot be read.
-    pub fn for_service(mut self, service: &str, attributes: &str) -> Result<OtlpEndpoint, String> {
+    pub fn for_service(mut self, service: Option<&str>, attributes: &str) -> Result<OtlpEndpoint, String> {
         self.resource = vec![
-            ("service.name".to_owned(), service.to_owned()),
+            ("service.name".to_owned(), service.unwrap_or("millstream").to_owned()),
             ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("process.pid".to_owned(), std::process::id().to_string()),
             ("host.name".to_owned(), rustix::system::uname().nodename().to_string_lossy().into_owned()),
         ];
         let given = pairs(attributes).map_err(|error| format!("OTEL_RESOURCE_ATTRIBUTES: {error}"))?;
-        // `OTEL_SERVICE_NAME` has precedence over a name among the attributes.
-        for (key, value) in given.into_iter().filter(|(key, _)| key != "service.name") {
+        for (key, value) in given.into_iter().filter(|(key, _)| service.is_none() || key != "service.name") {
             self.resource.retain(|(known, _)| *known != key);
             self.resource.push((key, value));
         }
@@ -161,7 +161,7 @@ impl OtlpExporter {
         Ok(OtlpExporter { end, thread: thread.map_err(|error| format!("no thread: {error}"))? })
     }
 
-    /// Exports the rest, for two seconds at most a request, and ends.
+    /// Exports the rest, in two seconds at most, and ends.
     pub fn end(self) {
         // A thread that has gone needs no order.
         let _ = self.end.send(());
@@ -193,7 +193,7 @@ impl Export {
     fn new(endpoint: OtlpEndpoint) -> Result<Export, String> {
         let mut config = ureq::Agent::config_builder().max_redirects(0).http_status_as_error(false);
         if endpoint.base.starts_with("https:") {
-            config = config.tls_config(tls()?);
+            config = config.tls_config(crate::tls::client_config()?);
         }
         let resource = endpoint.resource.iter();
         let attributes = resource.map(|(key, value)| AttributeValue::Text(value.clone()).named(key));
@@ -209,7 +209,8 @@ impl Export {
     }
 
     /// Exports the metrics and the spans that have ended.
-    fn once(&mut self, source: &mut dyn TelemetrySource, deadline: Duration) {
+    fn once(&mut self, source: &mut dyn TelemetrySource, time: Duration) {
+        let deadline = Instant::now() + time;
         self.waiting.extend(source.ended_spans());
         let excess = self.waiting.len().saturating_sub(WAITING_SPANS);
         self.waiting.drain(..excess);
@@ -241,7 +242,7 @@ impl Export {
         }
     }
 
-    fn send_metrics(&self, collector: Box<dyn Collector>, deadline: Duration) -> Result<(), ExportError> {
+    fn send_metrics(&self, collector: Box<dyn Collector>, deadline: Instant) -> Result<(), ExportError> {
         let families = crate::metrics::families(collector)
             .map_err(|error| ExportError::Permanent(format!("the metrics cannot be encoded: {error}")))?;
         let metrics = convert::metrics(families, self.start_ns, unix_ns());
@@ -260,7 +261,7 @@ impl Export {
     }
 
     /// Sends the spans that wait. Those that cannot be sent now stay.
-    fn send_spans(&mut self, deadline: Duration) -> Result<(), String> {
+    fn send_spans(&mut self, deadline: Instant) -> Result<(), String> {
         while !self.waiting.is_empty() {
             let count = self.waiting.len().min(SPANS_OF_REQUEST);
             let spans = self.waiting.iter().take(count).map(TelemetrySpan::message).collect();
@@ -295,14 +296,15 @@ impl Export {
         &self,
         path: &str,
         request: &impl Message,
-        deadline: Duration,
+        deadline: Instant,
     ) -> Result<A, ExportError> {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let mut post = self.agent.post(format!("{}{path}", self.endpoint.base));
         for (name, value) in &self.endpoint.headers {
             post = post.header(name, value);
         }
         let post = post.header("content-type", "application/x-protobuf");
-        let post = post.config().timeout_global(Some(deadline)).build();
+        let post = post.config().timeout_global(Some(left)).build();
         let mut answer = post
             .send(request.encode_to_vec().as_slice())
             .map_err(|error| ExportError::Retryable(error.to_string()))?;
@@ -323,21 +325,6 @@ impl Export {
         A::decode(body.as_slice())
             .map_err(|error| ExportError::Permanent(format!("{path}: its answer is no OTLP: {error}")))
     }
-}
-
-/// TLS with the system's certificates.
-fn tls() -> Result<ureq::tls::TlsConfig, String> {
-    let found = rustls_native_certs::load_native_certs();
-    let certificates: Vec<_> =
-        found.certs.iter().map(|der| ureq::tls::Certificate::from_der(der).to_owned()).collect();
-    if certificates.is_empty() {
-        return Err("this system has no certificates for https; install ca-certificates".to_owned());
-    }
-    Ok(ureq::tls::TlsConfig::builder()
-        .provider(ureq::tls::TlsProvider::Rustls)
-        .unversioned_rustls_crypto_provider(std::sync::Arc::new(rustls::crypto::ring::default_provider()))
-        .root_certs(ureq::tls::RootCerts::Specific(std::sync::Arc::new(certificates)))
-        .build())
 }
 
 /// Name of the code that metrics and spans are of.

@@ -66,7 +66,12 @@ pub(super) fn run(args: &BundleExtractArgs) -> Result<ExitCode, miette::Report> 
         }
         several => {
             let kernels: Vec<&str> = several.iter().filter_map(|part| part.role.kernel()).collect();
-            let help = format!("choose one by --kernel: {}", kernels.join(", "));
+            let help = match kernels.as_slice() {
+                [] => {
+                    "`bundle extract` writes one part; those of a folder are its files by digest".to_owned()
+                }
+                kernels => format!("choose one by --kernel: {}", kernels.join(", ")),
+            };
             return Err(miette!(
                 help = help,
                 "{} has {} of these parts",

@@ -108,7 +108,7 @@ async fn answer(
 
 fn export(url: &str, headers: &str) -> Export {
     let endpoint = OtlpEndpoint::new(url, headers).expect("an endpoint");
-    Export::new(endpoint.for_service("millstream", "zone=a%20b").expect("attributes")).expect("a client")
+    Export::new(endpoint.for_service(None, "zone=a%20b").expect("attributes")).expect("a client")
 }
 
 #[test]
@@ -231,8 +231,11 @@ fn addresses_and_headers_that_cannot_be_used_are_refused() {
     }
     OtlpEndpoint::new("https://collector.example/otlp/", "x-key=1, y-key=2,").expect("an endpoint");
     let endpoint = OtlpEndpoint::new("http://a", "").expect("an endpoint");
-    assert!(endpoint.clone().for_service("mine", "a").is_err());
-    let named = endpoint.for_service("mine", "service.name=other,host.name=h").expect("attributes").resource;
+    assert!(endpoint.clone().for_service(None, "a").is_err());
+    let attributes = "service.name=other,host.name=h";
+    let other = endpoint.clone().for_service(None, attributes).expect("attributes").resource;
+    assert!(other.contains(&("service.name".to_owned(), "other".to_owned())), "{other:?}");
+    let named = endpoint.for_service(Some("mine"), attributes).expect("attributes").resource;
     let value =
         |key: &str| named.iter().filter(|(k, _)| k == key).map(|(_, v)| v.as_str()).collect::<Vec<_>>();
     assert_eq!((value("service.name"), value("host.name")), (vec!["mine"], vec!["h"]));
