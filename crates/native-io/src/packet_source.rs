@@ -1,17 +1,21 @@
 //! Packets of a source as one worker sees them: from a list in memory, repeated, or from a stream, which is
 //! read on the fly.
 //!
-//! Each of several workers reads a stream for itself and skips the flows of others: so memory does not depend
-//! on its length.
+//! Each of several workers reads a stream for itself and skips the flows of others. Packets of a stream that is
+//! repeated are kept after the first round, up to [`MOST_KEPT`]: so memory does not depend on its length.
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use super::steer::{WorkerShare, worker_of};
 use millstream_native_runtime::packet::{ArrivalMetadata, prefetch_packet};
 
 /// Prefetch distance in a list, in packets.
 const AHEAD: usize = 8;
+/// Most memory that the workers together use to keep the packets of one repeated stream, in bytes. A longer
+/// stream is opened again for each round.
+const MOST_KEPT: usize = 128 << 20;
 
 /// A packet of a source.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +83,9 @@ impl<'f> WorkerSource<'f> {
     ) -> io::Result<Vec<WorkerSource<'f>>> {
         let workers = workers.max(1);
         if let Some(origin) = stream {
-            return (0..workers).map(|worker| StreamReader::open(origin, count, (worker, workers))).collect();
+            let most = MOST_KEPT / workers as usize;
+            let open = |worker| StreamReader::open(origin, count, (worker, workers), most);
+            return (0..workers).map(open).collect();
         }
         let frames = (0..list.len()).map(|place| list.frame(place));
         let shares = WorkerShare::all(frames, count, workers);
@@ -111,7 +117,7 @@ impl<'f> WorkerSource<'f> {
     pub(super) fn advance(&mut self) {
         match self {
             WorkerSource::Listed(_, _, next) => *next = None,
-            WorkerSource::Read(reading) => reading.held = None,
+            WorkerSource::Read(reading) => reading.advance(),
         }
     }
 }
@@ -119,7 +125,9 @@ impl<'f> WorkerSource<'f> {
 /// A stream, and the position in it.
 pub(super) struct StreamReader<'f> {
     origin: &'f dyn PacketStreamSource,
-    stream: Option<Box<dyn PacketStream>>,
+    round: Round,
+    /// This worker's packets of the first round, while they are few enough and another round may come.
+    kept: Option<KeptPackets>,
     worker: u32,
     workers: u32,
     /// Number of packets in all; without a limit, those of one round.
@@ -131,6 +139,48 @@ pub(super) struct StreamReader<'f> {
     held: Option<(ArrivalMetadata, u64)>,
     bytes: Vec<u8>,
     times: ReplayTimestamps,
+}
+
+/// Where the packets of the current round come from.
+enum Round {
+    /// The stream.
+    Stream(Box<dyn PacketStream>),
+    /// Memory: the index of the next one in [`StreamReader::kept`], and the packets of a round, those of other
+    /// workers included.
+    Kept(usize, u64),
+    /// There are no more rounds.
+    Ended,
+}
+
+/// Packets in memory, one behind the other.
+#[derive(Default)]
+struct KeptPackets {
+    bytes: Vec<u8>,
+    packets: Vec<KeptPacket>,
+    /// Limit of the memory for them, in bytes.
+    most: usize,
+}
+
+struct KeptPacket {
+    /// Position in the round.
+    place: u64,
+    /// Range in [`KeptPackets::bytes`].
+    bytes: Range<usize>,
+    arrival: ArrivalMetadata,
+}
+
+impl KeptPackets {
+    /// Adds a packet; returns false if it does not fit.
+    fn push(&mut self, place: u64, record: PacketRecord<'_>) -> bool {
+        let from = self.bytes.len();
+        let beside = (self.packets.len() + 1) * size_of::<KeptPacket>();
+        let fits = from + record.bytes.len() + beside <= self.most;
+        if fits {
+            self.bytes.extend_from_slice(record.bytes);
+            self.packets.push(KeptPacket { place, bytes: from..self.bytes.len(), arrival: record.arrival });
+        }
+        fits
+    }
 }
 
 /// Times of packets in the first round, and the offset of this one.
@@ -151,6 +201,11 @@ impl ReplayTimestamps {
             _ => {}
         }
         self.last = time;
+        self.again_at(time)
+    }
+
+    /// The time in the current round of a packet of the first one.
+    fn again_at(&self, time: u64) -> u64 {
         time.saturating_add(self.added)
     }
 
@@ -168,10 +223,12 @@ impl<'f> StreamReader<'f> {
         origin: &'f dyn PacketStreamSource,
         count: u64,
         (worker, workers): (u32, u32),
+        most: usize,
     ) -> io::Result<WorkerSource<'f>> {
         Ok(WorkerSource::Read(Box::new(StreamReader {
             origin,
-            stream: Some(origin.open()?),
+            round: Round::Stream(origin.open()?),
+            kept: (count != u64::MAX).then(|| KeptPackets { most, ..KeptPackets::default() }),
             worker,
             workers,
             count,
@@ -186,15 +243,23 @@ impl<'f> StreamReader<'f> {
     fn peek(&mut self, until: u64) -> io::Result<Option<(PacketRecord<'_>, u64)>> {
         let until = until.min(self.count);
         while self.held.is_none() && self.next < until {
-            let Some(stream) = &mut self.stream else { return Ok(None) };
+            let stream = match &mut self.round {
+                Round::Stream(stream) => stream,
+                Round::Kept(..) => return Ok(self.peek_kept(until)),
+                Round::Ended => return Ok(None),
+            };
             let Some(record) = stream.next()? else {
-                self.round()?;
+                self.end_of_stream()?;
                 continue;
             };
             let number = self.next;
             self.next += 1;
-            let time = record.arrival.time.map(|time| self.times.of(number - self.base, time));
+            let place = number - self.base;
+            let time = record.arrival.time.map(|time| self.times.of(place, time));
             if self.workers == 1 || worker_of(record.bytes, self.workers) == self.worker {
+                if self.base == 0 && self.kept.as_mut().is_some_and(|kept| !kept.push(place, record)) {
+                    self.kept = None;
+                }
                 self.bytes.clear();
                 self.bytes.extend_from_slice(record.bytes);
                 self.held = Some((ArrivalMetadata { time, ..record.arrival }, number));
@@ -204,10 +269,41 @@ impl<'f> StreamReader<'f> {
         Ok(held.map(|(arrival, number)| (PacketRecord { bytes: &self.bytes, arrival }, number)))
     }
 
+    /// As [`StreamReader::peek`], from the packets that were kept.
+    fn peek_kept(&mut self, until: u64) -> Option<(PacketRecord<'_>, u64)> {
+        let Round::Kept(at, length) = &mut self.round else { return None };
+        let kept = self.kept.as_ref()?;
+        if *at == kept.packets.len() && *at > 0 {
+            *at = 0;
+            self.base += *length;
+            self.times.again();
+        }
+        let packet = kept.packets.get(*at)?;
+        let number = self.base + packet.place;
+        let time = packet.arrival.time.map(|time| self.times.again_at(time));
+        let record = PacketRecord {
+            bytes: &kept.bytes[packet.bytes.clone()],
+            arrival: ArrivalMetadata { time, ..packet.arrival },
+        };
+        (number < until).then_some((record, number))
+    }
+
+    /// Goes on to the following packet.
+    fn advance(&mut self) {
+        match &mut self.round {
+            Round::Kept(at, _) => *at += 1,
+            Round::Stream(_) | Round::Ended => self.held = None,
+        }
+    }
+
     /// Handles the end of the stream: begins it again, if more packets are wanted than it has.
-    fn round(&mut self) -> io::Result<()> {
-        let ends = self.count == u64::MAX || self.next == self.base;
-        self.stream = if ends { None } else { Some(self.origin.open()?) };
+    fn end_of_stream(&mut self) -> io::Result<()> {
+        let length = self.next - self.base;
+        self.round = match (&self.kept, self.count == u64::MAX || length == 0) {
+            (_, true) => Round::Ended,
+            (Some(_), false) => Round::Kept(0, length),
+            (None, false) => Round::Stream(self.origin.open()?),
+        };
         self.base = self.next;
         self.times.again();
         Ok(())
@@ -216,13 +312,15 @@ impl<'f> StreamReader<'f> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     const NONE: super::FrameList<'static> = super::FrameList { frames: &[], order: None };
 
-    /// Packets of one byte each, at these times.
+    /// Packets of one byte each, at these times; how often they were opened.
     #[derive(Debug)]
-    struct Numbered(Vec<u64>);
+    struct Numbered(Vec<u64>, AtomicU32);
 
     struct Listed {
         times: Vec<u64>,
@@ -232,6 +330,7 @@ mod tests {
 
     impl PacketStreamSource for Numbered {
         fn open(&self) -> io::Result<Box<dyn PacketStream>> {
+            self.1.fetch_add(1, Ordering::Relaxed);
             Ok(Box::new(Listed { times: self.0.clone(), at: 0, bytes: [0] }))
         }
     }
@@ -248,29 +347,54 @@ mod tests {
         }
     }
 
+    impl Numbered {
+        fn at(times: impl IntoIterator<Item = u64>) -> Numbered {
+            Numbered(times.into_iter().collect(), AtomicU32::new(0))
+        }
+    }
+
     /// Bytes, times and numbers of all packets.
-    fn all(list: &Numbered, count: u64, until: u64) -> Vec<(u8, u64, u64)> {
-        let mut supply = WorkerSource::all(NONE, count, Some(list), 1).expect("it opens").remove(0);
+    fn all_of(mut source: WorkerSource<'_>, until: u64) -> Vec<(u8, u64, u64)> {
         let mut found = Vec::new();
-        while let Some((record, number)) = supply.peek(until).expect("it is read") {
+        while let Some((record, number)) = source.peek(until).expect("it is read") {
             assert_eq!(record.arrival.cut, 3);
             found.push((record.bytes[0], record.arrival.time.expect("a time"), number));
-            supply.advance();
+            source.advance();
         }
         found
     }
 
+    fn all(list: &Numbered, count: u64, until: u64) -> Vec<(u8, u64, u64)> {
+        all_of(WorkerSource::all(NONE, count, Some(list), 1).expect("it opens").remove(0), until)
+    }
+
     #[test]
     fn a_stream_is_read_once_unless_more_packets_are_wanted_than_it_has() {
-        let list = Numbered(vec![100, 110, 150]);
+        let list = Numbered::at([100, 110, 150]);
         let once = [(0, 100, 0), (1, 110, 1), (2, 150, 2)];
         assert_eq!(all(&list, u64::MAX, u64::MAX), once);
         assert_eq!(all(&list, 2, u64::MAX), once[..2]);
         assert_eq!(all(&list, u64::MAX, 1), once[..1]);
         let more = [(0, 160, 3), (1, 170, 4), (2, 210, 5), (0, 220, 6)];
         assert_eq!(all(&list, 7, u64::MAX), [&once[..], &more].concat());
-        assert_eq!(all(&Numbered(vec![]), 7, u64::MAX), []);
-        assert_eq!(all(&Numbered(vec![5]), 3, u64::MAX), [(0, 5, 0), (0, 6, 1), (0, 7, 2)]);
+        assert_eq!(all(&list, 7, 5), [&once[..], &more[..2]].concat());
+        assert_eq!(all(&Numbered::at([]), 7, u64::MAX), []);
+        assert_eq!(all(&Numbered::at([5]), 3, u64::MAX), [(0, 5, 0), (0, 6, 1), (0, 7, 2)]);
+    }
+
+    #[test]
+    fn a_repeated_stream_is_opened_again_only_if_it_is_too_long_to_keep() {
+        let list = Numbered::at([100, 110, 150]);
+        let opened = |most| {
+            list.1.store(0, Ordering::Relaxed);
+            let found = all_of(StreamReader::open(&list, 10, (0, 1), most).expect("it opens"), u64::MAX);
+            (found, list.1.load(Ordering::Relaxed))
+        };
+        let (kept, once) = opened(MOST_KEPT);
+        let (read, often) = opened(2 * size_of::<KeptPacket>() + 2);
+        assert_eq!((once, often), (1, 4));
+        assert_eq!(kept, read);
+        assert_eq!(kept.len(), 10);
     }
 
     #[test]
@@ -294,7 +418,7 @@ mod tests {
 
     #[test]
     fn several_workers_have_each_packet_once() {
-        let list = Numbered((0..200).collect());
+        let list = Numbered::at(0..200);
         let mut seen = Vec::new();
         for mut supply in WorkerSource::all(NONE, 400, Some(&list), 3).expect("it opens") {
             while let Some((_, number)) = supply.peek(u64::MAX).expect("it is read") {
