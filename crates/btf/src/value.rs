@@ -31,7 +31,7 @@ impl Btf {
         }
         *visits -= 1;
         let whole = self.size_of(id).is_ok_and(|size| size == bytes.len() as u64);
-        let Some(ty) = self.resolved(id).ok().filter(|_| whole) else { return hex(bytes, out) };
+        let Some(ty) = self.resolved(id).ok().filter(|_| whole) else { return push_hex(bytes, out) };
         if let Some(text) = self.big_endian(id, bytes) {
             return out.push_str(&text);
         }
@@ -52,7 +52,7 @@ impl Btf {
             },
             TypeKind::Struct(fields) => self.fields(&fields, bytes, depth, visits, out),
             // The member that is meant is not known.
-            _ => hex(bytes, out),
+            _ => push_hex(bytes, out),
         }
     }
 
@@ -90,7 +90,7 @@ impl Btf {
     fn elements(&self, element: TypeId, bytes: &[u8], depth: usize, visits: &mut usize, out: &mut String) {
         let size = self.size_of(element).unwrap_or(0) as usize;
         if size <= 1 {
-            return hex(bytes, out);
+            return push_hex(bytes, out);
         }
         out.push('[');
         for (n, part) in bytes.chunks(size).enumerate() {
@@ -135,7 +135,7 @@ fn address(bytes: &[u8]) -> Option<String> {
 }
 
 fn integer(order: ByteOrder, bytes: &[u8], signed: bool, out: &mut String) {
-    let Some(number) = unsigned(order, bytes) else { return hex(bytes, out) };
+    let Some(number) = unsigned(order, bytes) else { return push_hex(bytes, out) };
     let unused = 64 - 8 * bytes.len() as u32;
     let _ = match signed {
         true => write!(out, "{}", (number << unused) as i64 >> unused),
@@ -152,11 +152,9 @@ fn mask(value: u64, bytes: usize) -> u64 {
     value & (u64::MAX >> (64 - 8 * bytes.clamp(1, 8)))
 }
 
-fn hex(bytes: &[u8], out: &mut String) {
+fn push_hex(bytes: &[u8], out: &mut String) {
     out.push_str("0x");
-    for b in bytes {
-        let _ = write!(out, "{b:02x}");
-    }
+    out.push_str(&hex::encode(bytes));
 }
 
 /// Why a text is no value of a type. The message does not name the variable.
@@ -288,12 +286,10 @@ fn hex_bytes(text: &str, size: u64) -> Result<Vec<u8>, ValueError> {
     let wrong = || ValueError::NoBytes { text: text.to_owned(), size, digits: size.saturating_mul(2) };
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let digits: Vec<u8> = digits.bytes().filter(|b| *b != b':').collect();
-    if digits.len() as u64 != size.saturating_mul(2) {
-        return Err(wrong());
+    match hex::decode(digits) {
+        Ok(bytes) if bytes.len() as u64 == size => Ok(bytes),
+        _ => Err(wrong()),
     }
-    let digit = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
-    let byte = |pair: &[u8]| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?);
-    digits.chunks(2).map(byte).collect::<Option<Vec<u8>>>().ok_or_else(wrong)
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub enum PartRole {
     Costs,
     /// A plan of the tuner.
     Plan,
+    /// A profile of lookups, for the first variant of a session.
+    Profile,
 }
 
 impl PartRole {
@@ -45,6 +47,7 @@ impl PartRole {
             PartRole::Rules => "rules",
             PartRole::Costs => "costs",
             PartRole::Plan => "plan",
+            PartRole::Profile => "profile",
         }
     }
 

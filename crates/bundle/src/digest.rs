@@ -18,7 +18,7 @@ impl BlobDigest {
 
     /// The digits alone, which are the name of a file in an OCI image layout.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(self.0)
     }
 }
 
@@ -37,19 +37,13 @@ impl FromStr for BlobDigest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<BlobDigest, DigestError> {
-        let digits = text.strip_prefix("sha256:").ok_or(DigestError)?.as_bytes();
-        let value = |digit: u8| match digit {
-            b'0'..=b'9' => Ok(digit - b'0'),
-            b'a'..=b'f' => Ok(digit - b'a' + 10),
-            _ => Err(DigestError),
-        };
-        if digits.len() != 64 {
+        let digits = text.strip_prefix("sha256:").ok_or(DigestError)?;
+        // One digest has one text.
+        if digits.bytes().any(|digit| digit.is_ascii_uppercase()) {
             return Err(DigestError);
         }
         let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = value(pair[0])? << 4 | value(pair[1])?;
-        }
+        hex::decode_to_slice(digits, &mut bytes).map_err(|_| DigestError)?;
         Ok(BlobDigest(bytes))
     }
 }

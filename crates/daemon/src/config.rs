@@ -57,16 +57,24 @@ pub(crate) struct ProgramConfig {
     pub(crate) egress: bool,
     /// Programs that it may replace.
     pub(crate) adopt: Option<AdoptArg>,
-    pub(crate) exclude: Vec<String>,
-    /// LRU maps whose lookups need not count as use.
-    pub(crate) approximate_lru: Vec<String>,
-    pub(crate) twins: bool,
+    pub(crate) maps: MapConfig,
+    /// File of the profile that sessions begin with, and keep.
+    pub(crate) profile: Option<PathBuf>,
     pub(crate) count: bool,
     pub(crate) keep: bool,
     pub(crate) interval: Duration,
     pub(crate) pins: PathBuf,
     /// Modification time of the object: a reload picks up a newer one.
     pub(crate) written: Option<SystemTime>,
+}
+
+/// Maps of a program.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct MapConfig {
+    exclude: Vec<String>,
+    /// LRU maps whose lookups need not count as use.
+    approximate_lru: Vec<String>,
+    twins: bool,
 }
 
 impl ProgramConfig {
@@ -84,9 +92,8 @@ impl ProgramConfig {
             mode: AttachMode::Any,
             egress: false,
             adopt: None,
-            exclude: Vec::new(),
-            approximate_lru: Vec::new(),
-            twins: true,
+            maps: MapConfig { exclude: Vec::new(), approximate_lru: Vec::new(), twins: true },
+            profile: None,
             count: true,
             keep: false,
             interval: Duration::from_secs(2),
@@ -103,16 +110,17 @@ impl ProgramConfig {
             (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
         }
         settings.pace.interval = self.interval;
-        settings.twins = self.twins;
+        settings.twins = self.maps.twins;
         settings.count = self.count;
-        settings.exclude.clone_from(&self.exclude);
-        settings.approximate = self.approximate_lru.iter().cloned().collect();
+        settings.exclude.clone_from(&self.maps.exclude);
+        settings.approximate = self.maps.approximate_lru.iter().cloned().collect();
         settings
     }
 
     /// Checks the options about maps against this object.
     pub(crate) fn check_object(&self, object: &Object) -> Result<(), ConfigError> {
-        check_maps(object, &self.exclude, &self.approximate_lru).map_err(|(message, help)| ConfigError {
+        let MapConfig { exclude, approximate_lru, .. } = &self.maps;
+        check_maps(object, exclude, approximate_lru).map_err(|(message, help)| ConfigError {
             place: self.object.display().to_string(),
             message,
             help,
@@ -134,6 +142,8 @@ struct ConfigFile {
     web: Option<SocketAddr>,
     otlp: Option<String>,
     pins: Option<PathBuf>,
+    /// Folder of the programs' profiles.
+    profiles: Option<PathBuf>,
     /// File of the key with which all bundles must be signed.
     store_key: Option<PathBuf>,
     #[serde(default)]
@@ -225,6 +235,8 @@ fn parse(text: &str, path: &Path, known: &mut ConflictChecker) -> Result<DaemonC
         let at = table.span().start;
         let mut entry = table.into_inner().entry(base, &pins);
         entry.bundles = bundles.clone();
+        let profile = format!("{}.profile", entry.name.replace('/', "_"));
+        entry.profile = file.profiles.as_ref().map(|folder| base.join(folder).join(profile));
         known.check(&entry).map_err(|(message, help)| error(at, message, help))?;
         entries.push(entry);
     }
@@ -240,10 +252,12 @@ impl ProgramTable {
         entry.mode = self.mode.unwrap_or(entry.mode);
         entry.egress = self.egress;
         entry.adopt = self.adopt;
-        entry.exclude = self.exclude;
-        entry.approximate_lru = self.approximate_lru;
         let shadow_tables = current(self.shadow_tables, self.twins, ("twins", "shadow-tables"));
-        entry.twins = shadow_tables.unwrap_or(entry.twins);
+        entry.maps = MapConfig {
+            exclude: self.exclude,
+            approximate_lru: self.approximate_lru,
+            twins: shadow_tables.unwrap_or(true),
+        };
         let count = current(self.count_packets, self.count, ("count", "count-packets"));
         entry.count = count.unwrap_or(entry.count);
         entry.keep = self.at_exit == Some(AtExit::Keep);
@@ -333,7 +347,7 @@ mod tests {
     #[test]
     fn a_configuration_is_read() {
         let config = parsed(
-            "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\n[[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
+            "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\nprofiles = 'learnt'\n[[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
              interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = 'same'\nexclude = ['stats']\n\
              approximate-lru = ['sessions']\nat-exit = 'keep'\n\
              interval-ms = 500\nshadow-tables = false\n[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\n",
@@ -351,6 +365,7 @@ mod tests {
         assert_eq!((settings.pace.interval, settings.twins), (Duration::from_millis(500), false));
         assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", DetachPolicy::Restored, None));
         assert_ne!(edge.pins, other.pins);
+        assert_eq!(edge.profile, Some("/etc/learnt/edge.profile".into()));
     }
 
     #[test]
@@ -361,7 +376,7 @@ mod tests {
         )
         .unwrap();
         let [old, both] = config.entries.as_slice() else { panic!("two: {config:?}") };
-        assert_eq!((old.twins, old.count, both.twins, both.count), (false, false, true, true));
+        assert_eq!((old.maps.twins, old.count, both.maps.twins, both.count), (false, false, true, true));
     }
 
     #[test]

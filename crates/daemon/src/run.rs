@@ -18,7 +18,9 @@ use millstream_specialize::adopt::{self, AdoptionScope};
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::pins::{DEFAULT_PINS, default_pins};
 use millstream_specialize::report::{AttachedInterface, SessionReport, VariantVerdict};
-use millstream_specialize::{DetachPolicy, LiveError, LiveSession, SessionSettings, variant_compiler};
+use millstream_specialize::{
+    DetachPolicy, LiveError, LiveSession, ProfileSettings, SessionSettings, variant_compiler,
+};
 use millstream_specializer::variant::VariantCompiler;
 
 use crate::exit::Exit;
@@ -31,12 +33,8 @@ use crate::{output, wrap};
 pub struct RunArgs {
     /// The object file, or a bundle: a tar file or a folder
     object: PathBuf,
-    /// Take a bundle only if it is signed with the key in this file, which only its owner may read
-    #[arg(long, value_name = "FILE", env = "MILLSTREAM_STORE_KEY")]
-    store_key: Option<PathBuf>,
-    /// Take the form of a signed bundle without a proof
-    #[arg(long, requires = "store_key")]
-    trust_store: bool,
+    #[command(flatten)]
+    bundle: BundleArgs,
     /// The interface; may be given several times, for one program with one set of maps on all of them
     #[arg(long, value_name = "IFACE", required = true)]
     dev: Vec<String>,
@@ -69,6 +67,9 @@ pub struct RunArgs {
     /// more than there is room for, other entries may be evicted first; may be given several times
     #[arg(long, value_name = "MAP")]
     approximate_lru: Vec<String>,
+    /// Begin with the profile of lookups in this file, if it exists, and keep the profile of this session there
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     /// Interval between two samples of the traffic, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::duration_args::milliseconds())]
     interval: u64,
@@ -77,11 +78,23 @@ pub struct RunArgs {
     json: bool,
 }
 
+/// Flags for bundles.
+#[derive(Debug, clap::Args)]
+struct BundleArgs {
+    /// Take a bundle only if it is signed with the key in this file, which only its owner may read
+    #[arg(long, value_name = "FILE", env = "MILLSTREAM_STORE_KEY")]
+    store_key: Option<PathBuf>,
+    /// Take the form of a signed bundle without a proof
+    #[arg(long, requires = "store_key")]
+    trust_store: bool,
+}
+
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
-    let policy = BundlePolicy { key: args.store_key.clone(), trust: args.trust_store };
-    let ProgramObject { mut object, form } = program_object::read(&args.object, &policy)?;
+    let policy = BundlePolicy { key: args.bundle.store_key.clone(), trust: args.bundle.trust_store };
+    let ProgramObject { mut object, form, profile } = program_object::read(&args.object, &policy)?;
+    let profile = program_object::profile_settings(args.profile.as_deref(), profile)?;
     if let Some(form) = form {
         errln!("bundle: {form}");
     }
@@ -98,7 +111,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, miette::Report> {
     check_maps(&object, &args.exclude, &args.approximate_lru)
         .map_err(|(message, help)| miette!(help = help, "{path}: {message}"))?;
     os::catch_interrupts();
-    match session(args, &compiler, &interfaces) {
+    match session(args, &compiler, &interfaces, profile) {
         Ok(()) => Ok(Exit::Done.into()),
         Err(error) => Ok(ended(args, &error).into()),
     }
@@ -166,11 +179,17 @@ pub(crate) fn index(dev: &str) -> Result<u32, miette::Report> {
         .map_err(|e| miette!(help = e.hint().unwrap_or("`ip link` lists the interfaces"), "{e}"))
 }
 
-fn session(args: &RunArgs, compiler: &VariantCompiler, interfaces: &[u32]) -> Result<(), LiveError> {
+fn session(
+    args: &RunArgs,
+    compiler: &VariantCompiler,
+    interfaces: &[u32],
+    profile: ProfileSettings,
+) -> Result<(), LiveError> {
     let mut settings = SessionSettings::new(pins(args));
     settings.pace.interval = Duration::from_millis(args.interval.max(10));
     settings.mode = args.mode.into();
     settings.egress = args.egress;
+    settings.profile = profile;
     settings.exclude.clone_from(&args.exclude);
     settings.approximate = args.approximate_lru.iter().cloned().collect();
     if let Some(which) = args.adopt {
@@ -316,6 +335,12 @@ pub(crate) fn text(report: &SessionReport) -> String {
         }
         SessionReport::Moved { interfaces } if interfaces.is_empty() => "attached to no interface".to_owned(),
         SessionReport::Moved { interfaces } => format!("attached to {} now", interfaces_text(interfaces)),
+        SessionReport::ProfileLoaded { program, age_s, lookups, known } => {
+            format!("profile of {program}, {} old, for {known} of {lookups} lookups", duration_text(*age_s))
+        }
+        SessionReport::ProfileFit { share } => {
+            format!("the profile has the keys of {:.0} % of the lookups", 100.0 * share)
+        }
         SessionReport::Specialised { .. } => specialised(report),
         SessionReport::StandsBy { generation, compile_us, load_us, slots } => format!(
             "standby generation {generation} is ready, without inlined tables: {slots} slots; \
@@ -374,6 +399,16 @@ pub(crate) fn text(report: &SessionReport) -> String {
 }
 
 /// A new generation as text.
+/// A duration in its largest unit.
+fn duration_text(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 fn specialised(report: &SessionReport) -> String {
     let SessionReport::Specialised {
         generation,

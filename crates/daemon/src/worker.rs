@@ -4,13 +4,18 @@
 //! the program that it had adopted); the status reports the failure, and another session is tried after a
 //! while, which takes over the state that the last one has left.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::interface_index;
 use millstream_specialize::pins::PinDir;
-use millstream_specialize::{LiveError, LiveSession, SessionReport, adopt, variant_compiler};
+use millstream_specialize::{
+    LiveError, LiveSession, ProfileSettings, SessionReport, SessionSettings, adopt, variant_compiler,
+};
+use millstream_specializer::saved_profile::SavedProfile;
 
 use super::config::ProgramConfig;
 use super::protocol::ProgramState;
@@ -177,6 +182,7 @@ impl WorkerSession<'_> {
             .map_err(|e| SessionFailure::new(chain_text(&e), "give another object"))?;
         let mut object = read.object;
         self.slot.store_form(read.form);
+        let profile = self.profile(read.profile);
         entry.check_object(&object).map_err(|e| SessionFailure::new(e.to_string(), e.help))?;
         let present = match self.wait_for_interfaces() {
             Ok(present) => present,
@@ -195,8 +201,8 @@ impl WorkerSession<'_> {
             let help = "`millstream inspect` shows the object's programs; name one by `program`";
             SessionFailure::new(format!("{}: {e}", entry.object.display()), help)
         })?;
-        let mut live =
-            LiveSession::load(&compiler, entry.settings(&present)).map_err(|e| self.failure(&e))?;
+        let settings = SessionSettings { profile, ..entry.settings(&present) };
+        let mut live = LiveSession::load(&compiler, settings).map_err(|e| self.failure(&e))?;
         self.attach(&mut live, &present)?;
         loop {
             match self.step(&mut live) {
@@ -216,6 +222,19 @@ impl WorkerSession<'_> {
                 Err(error) => return Err(self.failure(&error)),
             }
         }
+    }
+
+    /// Profiles of the session. A file that cannot be used is left alone, and the program runs without it.
+    fn profile(&self, bundled: Option<SavedProfile>) -> ProfileSettings {
+        let entry = &self.slot.entry;
+        if let Some(folder) = entry.profile.as_ref().and_then(|file| file.parent()) {
+            // If it fails, the settings have no such folder, and say so.
+            let _ = DirBuilder::new().mode(0o700).recursive(true).create(folder);
+        }
+        program_object::profile_settings(entry.profile.as_deref(), bundled.clone()).unwrap_or_else(|error| {
+            tracing::warn!(program = entry.name, "{}", chain_text(&error));
+            ProfileSettings { start: bundled, file: None }
+        })
     }
 
     fn attach(&mut self, live: &mut LiveSession<'_>, interfaces: &[u32]) -> Result<(), SessionFailure> {

@@ -141,20 +141,16 @@ fn check_after(
             RunPostcondition::Map(entry) => {
                 let map = Map::from_u32(entry.map);
                 let id = interpreter.map(map).ok_or_else(|| format!("{map} does not exist"))?;
-                let what = format!("{map}[{}]", hex(&entry.key));
+                let what = format!("{map}[{}]", hex::encode(&entry.key));
                 (what, machine.maps.get(id, &entry.key), entry.value.clone())
             }
         };
         if found != expected {
-            let show = |bytes: Option<Vec<u8>>| bytes.map_or("no entry".to_string(), |b| hex(&b));
+            let show = |bytes: Option<Vec<u8>>| bytes.map_or("no entry".to_string(), hex::encode);
             return Err(format!("{what}: expected {}, found {}", show(expected), show(found)));
         }
     }
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Lowers the module and runs the function; `None` if it has no form in BPF.

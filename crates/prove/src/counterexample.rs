@@ -9,7 +9,7 @@ use millstream_object::{FuncId, Object};
 use crate::explore::InputGenerator;
 use crate::localization::{self, InsnLocation};
 use crate::program::{ContextLayout, MapSignature, ProofProgram};
-use crate::replay::{OutcomeDifference, ReplayHarness, ReplayInput, hex};
+use crate::replay::{OutcomeDifference, ReplayHarness, ReplayInput};
 
 /// A run of two programs that shows that they differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -226,13 +226,13 @@ impl fmt::Display for Counterexample {
         let zeros = self.packet.iter().rev().take_while(|b| **b == 0).count();
         let shown = self.packet.len() - if zeros > 16 { zeros } else { 0 };
         let rest = if zeros > 16 { " and zeros" } else { "" };
-        writeln!(f, "  packet ({} bytes): {}{rest}", self.packet.len(), hex(&self.packet[..shown]))?;
+        writeln!(f, "  packet ({} bytes): {}{rest}", self.packet.len(), hex::encode(&self.packet[..shown]))?;
         if !self.context.is_empty() {
             let bytes: Vec<String> = self.context.iter().map(|(at, b)| format!("{at}: {b:#04x}")).collect();
             writeln!(f, "  context: {}", bytes.join(", "))?;
         }
         for (map, (key, value)) in &self.entries {
-            writeln!(f, "  map {map:?}: {} -> {}", hex(key), hex(value))?;
+            writeln!(f, "  map {map:?}: {} -> {}", hex::encode(key), hex::encode(value))?;
         }
         if self.process != [0; 2] {
             let [thread, user] = self.process;

@@ -278,12 +278,7 @@ impl<'a> ReplayHarness<'a> {
 }
 
 fn shown(entry: Option<&MapKeyValue>) -> String {
-    entry.map_or("no such entry".to_owned(), |(k, v)| format!("{} -> {}", hex(k), hex(v)))
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    entry.map_or("no such entry".to_owned(), |(k, v)| format!("{} -> {}", hex::encode(k), hex::encode(v)))
 }
 
 fn spec(map: &MapSignature) -> MapConfig {

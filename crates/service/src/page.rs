@@ -99,7 +99,7 @@ impl PageToken {
     pub fn random() -> io::Result<PageToken> {
         let mut bytes = [0; TOKEN_BYTES];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        Ok(PageToken(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(PageToken(hex::encode(bytes)))
     }
 
     /// The first word of a file that only its owner, this user or root, may read.

@@ -30,5 +30,5 @@ pub mod watched_inner_maps;
 
 pub use attachment::{DetachPolicy, restore_hooks};
 pub use host::variant_compiler;
-pub use live::{LiveError, LiveSession, SessionPace, SessionSettings, SpeedComparison};
+pub use live::{LiveError, LiveSession, ProfileSettings, SessionPace, SessionSettings, SpeedComparison};
 pub use report::SessionReport;

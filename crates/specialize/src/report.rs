@@ -32,6 +32,22 @@ pub enum SessionReport {
         /// Interfaces that have the program now.
         interfaces: Vec<AttachedInterface>,
     },
+    /// The session begins with a profile that another one has learnt.
+    ProfileLoaded {
+        /// The program that was observed.
+        program: String,
+        /// Seconds since then.
+        age_s: u64,
+        /// Lookups of this program that may be specialised.
+        lookups: usize,
+        /// Number of these that the profile has.
+        known: usize,
+    },
+    /// The first traffic was compared with the profile that the session began with.
+    ProfileFit {
+        /// Share of its lookups whose keys are in the profile, from 0 to 1.
+        share: f64,
+    },
     /// A new generation runs.
     Specialised {
         /// Its number.
@@ -242,6 +258,8 @@ impl From<HookInfo> for AttachedInterface {
 pub enum CompileReason {
     /// The first look at the traffic.
     Start,
+    /// A profile that another session has learnt.
+    Profile,
     /// The traffic's hot keys have changed.
     Traffic,
     /// The control plane has changed contents from which the code was made.

@@ -48,7 +48,7 @@ fn block(state: [u32; 4], block: &[u8]) -> [u32; 4] {
 
 /// A digest in hexadecimal.
 pub(super) fn hex_text(bytes: &[u8]) -> String {
-    digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(digest(bytes))
 }
 
 /// A digest as 22 letters of six bits each, lowest bits first.

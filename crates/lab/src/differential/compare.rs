@@ -176,7 +176,8 @@ pub fn outputs(side: RunTriple<Option<&TestOutput>>) -> RunComparison {
 
 /// Bytes that the first has twice alike and the second otherwise; `Err` if only the first varies.
 fn bytes(side: RunTriple<&[u8]>) -> Option<Result<ByteDifference, ()>> {
-    let found = |offset| Some(Ok(ByteDifference { offset, first: hex(side.a), second: hex(side.b) }));
+    let found =
+        |offset| Some(Ok(ByteDifference { offset, first: hex::encode(side.a), second: hex::encode(side.b) }));
     if side.a.len() != side.again.len() {
         return Some(Err(()));
     }
@@ -212,10 +213,10 @@ pub fn maps(name: &str, side: RunTriple<&SortedEntries>) -> RunComparison {
         return varies();
     }
     let different = |key: &[u8], first: Option<&Vec<u8>>, second: Option<&Vec<u8>>| {
-        let (first, second) = (first.map(|v| hex(v)), second.map(|v| hex(v)));
+        let (first, second) = (first.map(hex::encode), second.map(hex::encode));
         RunComparison::Different(ObservedDifference::Map {
             map: name.to_owned(),
-            key: hex(key),
+            key: hex::encode(key),
             first,
             second,
         })
@@ -237,10 +238,6 @@ pub fn maps(name: &str, side: RunTriple<&SortedEntries>) -> RunComparison {
         }
     }
     if unstable { varies() } else { RunComparison::Same }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -248,7 +248,7 @@ impl<'a> ProgramPair<'a> {
                 }
             }
         }
-        let packet = round.packets[after].iter().map(|b| format!("{b:02x}")).collect();
+        let packet = hex::encode(&round.packets[after]);
         Ok(Some(ConfirmedDifference { observable, after, packet }))
     }
 

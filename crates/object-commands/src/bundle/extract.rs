@@ -33,6 +33,7 @@ enum RoleName {
     Rules,
     Costs,
     Plan,
+    Profile,
 }
 
 impl RoleName {
@@ -45,6 +46,7 @@ impl RoleName {
                 | (RoleName::Rules, PartRole::Rules)
                 | (RoleName::Costs, PartRole::Costs)
                 | (RoleName::Plan, PartRole::Plan)
+                | (RoleName::Profile, PartRole::Profile)
         )
     }
 }

@@ -9,6 +9,7 @@ use millstream_isa::generation::{KernelRange, VerifierGeneration};
 use millstream_object::Object;
 use millstream_opt::{OptimizationGoal, OptimizeOptions, oldest_kernel, optimize};
 use millstream_plan::Plan;
+use millstream_specializer::saved_profile::SavedProfile;
 
 use super::forms;
 use crate::bounded_read;
@@ -38,6 +39,9 @@ pub(super) struct BundlePackArgs {
     /// Pack this plan of `millstream tune`, for `native --plan`
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// Pack this profile of lookups of `millstream run --profile`, for the first variant on other machines
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     #[command(flatten)]
     solving: SolverArgs,
     #[command(flatten)]
@@ -128,15 +132,21 @@ fn generations(args: &BundlePackArgs, object: &Object) -> Result<Vec<VerifierGen
 
 /// The files that are packed as they are.
 fn attachments(args: &BundlePackArgs) -> Result<Vec<(PartRole, String, Vec<u8>)>> {
-    let files =
-        [(PartRole::Rules, &args.rules), (PartRole::Costs, &args.costs), (PartRole::Plan, &args.plan)];
+    let files = [
+        (PartRole::Rules, &args.rules),
+        (PartRole::Costs, &args.costs),
+        (PartRole::Plan, &args.plan),
+        (PartRole::Profile, &args.profile),
+    ];
     let mut parts = Vec::new();
     for (role, file) in files {
         let Some(file) = file else { continue };
         let named = || format!("in {}", file.display());
         let text = bounded_read::text(file).into_diagnostic().wrap_err_with(named)?;
-        if role == PartRole::Plan {
-            text.parse::<Plan>().into_diagnostic().wrap_err_with(named)?;
+        match role {
+            PartRole::Plan => drop(text.parse::<Plan>().into_diagnostic().wrap_err_with(named)?),
+            PartRole::Profile => drop(SavedProfile::parse(&text).into_diagnostic().wrap_err_with(named)?),
+            _ => {}
         }
         parts.push((role, file_name(file), text.into_bytes()));
     }

@@ -291,7 +291,7 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
                         .sent
                         .iter()
                         .filter(|(_, packets)| !packets.is_empty())
-                        .map(|(port, packets)| format!("{port}: {}", hex(&packets[0])))
+                        .map(|(port, packets)| format!("{port}: {}", hex::encode(&packets[0])))
                         .collect();
                     let others = if others.is_empty() { "none elsewhere".into() } else { others.join(", ") };
                     return fail(format!("no packet left by port {port} ({others})"));
@@ -299,13 +299,14 @@ impl<E: SwitchExecutor> StfRun<'_, E> {
                 if let Some(data) = data
                     && !fits(data, &packet)
                 {
-                    return fail(format!("port {port} sent {}", hex(&packet)));
+                    return fail(format!("port {port} sent {}", hex::encode(&packet)));
                 }
             }
         }
         for (port, packets) in &self.sent {
             if let Some(packet) = packets.front() {
-                let message = format!("port {port} sent a packet that was not expected: {}", hex(packet));
+                let message =
+                    format!("port {port} sent a packet that was not expected: {}", hex::encode(packet));
                 return Err(StfFailure { line: None, message });
             }
         }
@@ -323,10 +324,6 @@ fn rate_of(text: &str) -> Result<(u64, u64), String> {
         true => Ok(((rate * 1e6).round() as u64, burst)),
         false => Err(error()),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn fits(expected: &ExpectedData, packet: &[u8]) -> bool {

@@ -156,10 +156,6 @@ fn read(switch: &mut ControlledSwitch, entity: entity::Entity) -> Result<Vec<ent
     Ok(found.into_iter().filter_map(|entity| entity.entity).collect())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn show_actions(switch: &mut ControlledSwitch, arguments: &[&str]) -> CommandResult {
     let [] = exactly(arguments)?;
     let program = switch.program();

@@ -273,7 +273,7 @@ pub(super) fn info(switch: &mut ControlledSwitch, arguments: &[&str]) -> Command
 fn condition_text(bits: i32, value: Option<&FieldMatch>) -> String {
     use field_match::FieldMatchType::{Exact, Lpm, Optional, Range, Ternary};
     let digits = (bits.unsigned_abs() as usize).div_ceil(8) * 2;
-    let padded = |bytes: &[u8]| format!("{:0>digits$}", hex(bytes));
+    let padded = |bytes: &[u8]| format!("{:0>digits$}", hex::encode(bytes));
     match value.and_then(|value| value.field_match_type.as_ref()) {
         None => "*".to_owned(),
         Some(Exact(exact)) => padded(&exact.value),
@@ -307,7 +307,7 @@ pub(super) fn plain_action_text(info: &P4Info, action: &Action) -> String {
         .iter()
         .zip(widths.unwrap_or_default())
         .map(|(param, bits)| {
-            format!("{:0>digits$}", hex(&param.value), digits = (bits as usize).div_ceil(8) * 2)
+            format!("{:0>digits$}", hex::encode(&param.value), digits = (bits as usize).div_ceil(8) * 2)
         })
         .collect();
     format!("{} - {}", own.map_or("?", name_of), arguments.join(", "))

@@ -121,7 +121,7 @@ impl StoreKey {
 
     /// Tag of a text, as hexadecimal digits. The text must begin with its purpose.
     pub fn tag(&self, text: &str) -> String {
-        self.mac(text).finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect()
+        hex::encode(self.mac(text).finalize().into_bytes())
     }
 
     /// Returns true if a tag is the text's, in a time that does not depend on the tag.

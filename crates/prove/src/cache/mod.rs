@@ -40,7 +40,7 @@ pub struct QueryDigest(pub [u8; 32]);
 
 impl fmt::Display for QueryDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0.iter().map(|b| format!("{b:02x}")).collect::<String>())
+        f.pad(&hex::encode(self.0))
     }
 }
 
@@ -55,12 +55,7 @@ impl std::str::FromStr for QueryDigest {
 
     fn from_str(s: &str) -> Result<QueryDigest, ()> {
         let mut out = [0; 32];
-        if s.len() != 64 || !s.is_ascii() {
-            return Err(());
-        }
-        for (at, byte) in out.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&s[2 * at..2 * at + 2], 16).map_err(|_| ())?;
-        }
+        hex::decode_to_slice(s, &mut out).map_err(|_| ())?;
         Ok(QueryDigest(out))
     }
 }

@@ -124,6 +124,5 @@ impl CacheRecord {
 
 /// Half a SHA-256.
 pub(super) fn checksum(text: &str) -> String {
-    let sum = Sha256::digest(text.as_bytes());
-    sum.iter().take(16).map(|b| format!("{b:02x}")).collect()
+    hex::encode(&Sha256::digest(text.as_bytes())[..16])
 }

@@ -134,7 +134,7 @@ impl GuardedProgram<'_> {
         // Its own arrays are emptied only now that no packet begins there any more.
         drop(gone);
         self.load_beside_active()?;
-        if matches!(cause.reason, CompileReason::Start | CompileReason::Traffic) {
+        if matches!(cause.reason, CompileReason::Start | CompileReason::Profile | CompileReason::Traffic) {
             self.schedule.fruitless = 0;
         }
         let is_last = tier == Tier::Thorough && !self.generations.needs_fallback(&self.tables);

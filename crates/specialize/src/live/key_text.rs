@@ -36,7 +36,7 @@ const ADDRESS_WORDS: [&str; 21] = [
 pub(super) fn key_text(object: &Object, (name, spec): (&str, &MapDefinition), key: &[u8]) -> String {
     let typed = object.btf.as_ref().zip(spec.key_type);
     let Some((btf, ty)) = typed else {
-        return key.iter().fold("0x".to_owned(), |text, b| text + &format!("{b:02x}"));
+        return format!("0x{}", hex::encode(key));
     };
     if spec.map_type == MapType::LPM_TRIE
         && let Some((length, address)) = key.split_first_chunk::<4>()

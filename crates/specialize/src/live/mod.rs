@@ -37,6 +37,7 @@ mod load;
 mod loaded_programs;
 mod make;
 mod packet_counters;
+mod profile_keeper;
 mod schedule;
 mod session_hook;
 mod session_tables;
@@ -71,7 +72,7 @@ pub use error::LiveError;
 use generations::LoadedVariant;
 use guarded_program::GuardedProgram;
 use inspection::ProgramInspection;
-pub use settings::{SessionPace, SessionSettings};
+pub use settings::{ProfileSettings, SessionPace, SessionSettings};
 pub use speed::SpeedComparison;
 use state_machine::{SessionEvent, SessionResponse, responses};
 use traffic::TrafficProfile;
@@ -237,6 +238,9 @@ impl<'c> LiveSession<'c> {
         let now = Instant::now();
         let mut next_look = self.guarded.schedule.next_look.unwrap_or(now + self.guarded.settings.pace.first);
         let mut next_status = now + self.guarded.settings.pace.status;
+        if let Some(profile) = self.guarded.settings.profile.start.take() {
+            self.start_from(&profile, tell)?;
+        }
         if self.guarded.settings.measure
             && self.guarded.generations.active.is_none()
             && self.guarded.times.before_ns.is_none()
@@ -395,6 +399,7 @@ impl<'c> LiveSession<'c> {
     /// If the original cannot be put back; the attached program and its guard then stay.
     pub fn finish(mut self, leave: DetachPolicy) -> Result<SessionReport, LiveError> {
         let left = self.guarded.end(leave)?;
+        self.traffic.profile.save_rest(&self.guarded.settings.profile);
         Ok(SessionReport::Stopped { left: left.unwrap_or_else(|| "what was there".to_owned()) })
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use millstream_kernel::XdpMode;
+use millstream_specializer::saved_profile::SavedProfile;
 
 use super::step::StepCallback;
 use crate::adopt::AdoptionScope;
@@ -40,6 +41,16 @@ impl Default for SessionPace {
     }
 }
 
+/// Profiles that a session begins with, and leaves.
+#[derive(Clone, Debug, Default)]
+pub struct ProfileSettings {
+    /// Profile for which the first variant is made, before there are packets.
+    pub start: Option<SavedProfile>,
+    /// File in which the session keeps its own profile: from the first look at the traffic on, and at most once a
+    /// minute, and at its end.
+    pub file: Option<PathBuf>,
+}
+
 /// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
@@ -72,6 +83,8 @@ pub struct SessionSettings {
     /// Count the packets that take the original code while a variant is on the hook (an atomic addition for
     /// each).
     pub count: bool,
+    /// Profiles of other sessions, and for them.
+    pub profile: ProfileSettings,
     /// Callback at the points where the session can be held: for tests alone.
     pub steps: StepCallback,
 }
@@ -93,6 +106,7 @@ impl SessionSettings {
             exclude: Vec::new(),
             approximate: BTreeSet::new(),
             count: false,
+            profile: ProfileSettings::default(),
             steps: StepCallback::default(),
         }
     }

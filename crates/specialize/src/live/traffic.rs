@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use millstream_kernel::KernelMap;
 use millstream_specializer::policy::{self, LookupStrategy, Tier};
 use millstream_specializer::profile::SiteProfile;
+use millstream_specializer::saved_profile::SavedProfile;
 use millstream_specializer::transform::{LookupSite, SiteId};
 
 use super::generations::LoadedVariant;
 use super::guarded_program::MEASURE;
 use super::loaded_programs::ProfilingVariant;
+use super::profile_keeper::{self, ProfileKeeper};
 use super::state_machine::SessionEvent;
 use super::step::SessionStep;
 use super::traffic_shift::HotKeyMisses;
@@ -70,6 +72,8 @@ pub(super) struct TrafficProfile {
     pub(super) packets: u64,
     /// Lookups that hot keys do not answer.
     pub(super) misses: HotKeyMisses,
+    /// Profiles of other sessions, and for them.
+    pub(super) profile: ProfileKeeper,
 }
 
 impl LiveSession<'_> {
@@ -100,6 +104,10 @@ impl LiveSession<'_> {
             return Ok(());
         }
         self.traffic.packets = packets;
+        if let Some(share) = self.traffic.profile.fit(&profiles) {
+            tell(&SessionReport::ProfileFit { share });
+        }
+        self.keep_profile(&profiles, packets, tell)?;
         let reason = match &self.guarded.generations.active {
             None => CompileReason::Start,
             Some(active) if tries_again || changed(active, &profiles, |site| self.has_hot_keys(site)) => {
@@ -113,6 +121,51 @@ impl LiveSession<'_> {
             }
         };
         self.respecialise(profiles, Tier::Quick, reason, None, tell)
+    }
+
+    /// Makes the first variant for the traffic that another session has seen.
+    pub(super) fn start_from(
+        &mut self,
+        saved: &SavedProfile,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<(), LiveError> {
+        if self.guarded.generations.active.is_some() {
+            return Ok(());
+        }
+        let held = self.guarded.programs.arrays.read()?;
+        self.guarded.programs.note_reached(&held);
+        let (profiles, known) = saved.profiles(self.guarded.programs.compiler, self.eligible());
+        tell(&SessionReport::ProfileLoaded {
+            program: saved.program.clone(),
+            age_s: profile_keeper::now().saturating_sub(saved.learnt_at),
+            lookups: profiles.len(),
+            known,
+        });
+        if known == 0 {
+            return Ok(());
+        }
+        self.traffic.profile.expect(profiles.clone());
+        self.respecialise(profiles, Tier::Quick, CompileReason::Profile, None, tell)
+    }
+
+    /// Keeps a profile for other sessions, if it is to be kept.
+    fn keep_profile(
+        &mut self,
+        profiles: &[SiteProfile],
+        packets: u64,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<(), LiveError> {
+        let Some(file) = self.guarded.settings.profile.file.clone() else { return Ok(()) };
+        let (compiler, program) = (self.guarded.programs.compiler, self.guarded.programs.original.name());
+        let saved = SavedProfile::of(compiler, program, profiles, (packets, profile_keeper::now()));
+        if let Some(due) = self.traffic.profile.take_if_due(saved) {
+            self.guarded.run_in_background(
+                WriteHandling::Follow,
+                || profile_keeper::save(&due, &file),
+                tell,
+            )?;
+        }
+        Ok(())
     }
 
     /// Lookups whose keys are profiled: not those that a twin answers for all keys alike, and not those that

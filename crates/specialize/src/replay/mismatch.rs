@@ -67,14 +67,17 @@ impl ReplayMismatch {
             }
         }
         let skipped = packets.len().saturating_sub(PACKETS);
-        let packet = |s: &PacketSample| MismatchPacket { packet: hex(&s.packet), context: hex(&s.context) };
+        let packet = |s: &PacketSample| MismatchPacket {
+            packet: hex::encode(&s.packet),
+            context: hex::encode(&s.context),
+        };
         ReplayMismatch {
             schema: SCHEMA,
             program: case.compiler.described().name.clone(),
             observable,
             packets: packets[skipped..].iter().map(packet).collect(),
             maps,
-            candidate: case.candidate.insns.iter().map(|i| hex(&i.to_bytes())).collect(),
+            candidate: case.candidate.insns.iter().map(|i| hex::encode(&i.to_bytes())).collect(),
         }
     }
 
@@ -101,10 +104,6 @@ impl ReplayMismatch {
 }
 
 fn table(name: String, contents: &SortedEntries) -> MismatchMap {
-    let shown = contents.iter().take(ENTRIES).map(|(k, v)| (hex(k), hex(v))).collect();
+    let shown = contents.iter().take(ENTRIES).map(|(k, v)| (hex::encode(k), hex::encode(v))).collect();
     MismatchMap { name, entries: contents.len(), contents: shown }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -57,8 +57,7 @@ impl CopiedMap {
     /// Name of the map, for reports.
     pub(super) fn name(&self, object: &object::Object) -> String {
         let name = &object.maps[self.map.index()].name;
-        let slot = |key: &Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        self.slot.as_ref().map_or_else(|| name.clone(), |key| format!("{name}[{}]", slot(key)))
+        self.slot.as_ref().map_or_else(|| name.clone(), |key| format!("{name}[{}]", hex::encode(key)))
     }
 
     /// Bytes of all entries for which there is room.

@@ -1,8 +1,6 @@
 //! Answer of a running program to a request for samples: what was copied since the request before. Each request asks
 //! for the next window, so that the rate is that of the requests.
 
-use std::fmt::Write as _;
-
 use millstream_native::PacketSampler;
 use serde::{Deserialize, Serialize};
 
@@ -22,29 +20,15 @@ pub(crate) struct SampleAnswer {
 impl SampleAnswer {
     /// Takes the last window, and asks for the next one.
     pub(crate) fn take(sampler: &PacketSampler) -> SampleAnswer {
-        let packets = sampler.take().iter().map(|packet| digits(&packet.bytes)).collect();
+        let packets = sampler.take().iter().map(|packet| hex::encode(&packet.bytes)).collect();
         sampler.request(WINDOW);
         SampleAnswer { schema: 1, packets }
     }
 
     /// The bytes of the packets; `None` if a packet is not written in pairs of digits.
     pub(crate) fn frames(&self) -> Option<Vec<Vec<u8>>> {
-        self.packets.iter().map(|text| bytes(text)).collect()
+        self.packets.iter().map(|text| hex::decode(text).ok()).collect()
     }
-}
-
-fn digits(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-fn bytes(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 #[cfg(test)]
@@ -53,7 +37,7 @@ mod tests {
 
     #[test]
     fn packets_are_read_as_they_were_written() {
-        let packets = vec![digits(&[0, 1, 0xfe, 0xff]), digits(&[])];
+        let packets = vec![hex::encode([0, 1, 0xfe, 0xff]), String::new()];
         let answer = SampleAnswer { schema: 1, packets };
         assert_eq!(answer.frames(), Some(vec![vec![0, 1, 0xfe, 0xff], Vec::new()]));
         let wrong = SampleAnswer { schema: 1, packets: vec!["0g".to_owned()] };
