@@ -142,6 +142,8 @@ fn spans(ids: &TraceIds, record: &HistoryRecord) -> Vec<TelemetrySpan> {
         }
         SessionReport::Attached { .. }
         | SessionReport::Moved { .. }
+        | SessionReport::ProfileLoaded { .. }
+        | SessionReport::ProfileFit { .. }
         | SessionReport::Refreshed { .. }
         | SessionReport::Shifted { .. }
         | SessionReport::Dropped { .. }

@@ -5,7 +5,7 @@ use millstream_p4runtime::proto::v1::{
     Action, FieldMatch, TableAction, TableEntry, action, entity, field_match, table_action, update,
 };
 
-use super::{CommandResult, USAGE, at_least, exactly, hex, number, read, write, write_all};
+use super::{CommandResult, USAGE, at_least, exactly, number, read, write, write_all};
 use crate::controlled::ControlledSwitch;
 use crate::names::{find, find_action, id_of, name_of};
 use crate::runtime_file::update_of;

@@ -34,6 +34,7 @@ mod snapshot;
 mod sparse;
 mod steps;
 mod values;
+mod warm;
 mod writers;
 
 #[path = "../../../object/tests/objects/common.rs"]

@@ -14,7 +14,9 @@ use millstream_programs::{Ipv4Prefix, ROUTER};
 use millstream_specialize::live::step::StepCallback;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
-use millstream_specialize::{DetachPolicy, LiveSession, SessionReport, SessionSettings, variant_compiler};
+use millstream_specialize::{
+    DetachPolicy, LiveSession, ProfileSettings, SessionReport, SessionSettings, variant_compiler,
+};
 use millstream_specializer::guard_state::{DeoptMask, LOOK, REVOKED, TOKEN};
 
 /// Returns true if specialised code may run by this token, with no map behind.
@@ -47,6 +49,8 @@ pub(crate) struct Wanted {
     pub(crate) twins: bool,
     /// True if variants that are not faster are taken back.
     pub(crate) measure: bool,
+    /// Profiles that it begins with, and keeps.
+    pub(crate) profile: ProfileSettings,
     /// Steps at which the session is held.
     pub(crate) steps: StepCallback,
 }
@@ -67,6 +71,7 @@ impl Wanted {
             twins: true,
             // Other tests would be disturbed by the kernel's clock around programs.
             measure: false,
+            profile: ProfileSettings::default(),
             steps: StepCallback::default(),
         }
     }
@@ -101,6 +106,7 @@ impl Wanted {
         settings.pace.calm = self.calm;
         settings.twins = self.twins;
         settings.measure = self.measure;
+        settings.profile = self.profile.clone();
         settings.steps = self.steps.clone();
         settings
     }
