@@ -30,7 +30,7 @@ use files::Files;
 use process::{Apart, Consumer, Ended, Run};
 
 /// Default number of runs of a test.
-const RUNS: u64 = 400;
+const RUNS: u64 = 300;
 /// Time limit of a run; a longer one is killed, and counts as neither.
 const LIMIT: Duration = Duration::from_secs(3);
 /// SIGPIPE ends commands that only print, as is usual for filters.

@@ -70,7 +70,8 @@ fn a_profile_of_other_traffic_is_found_out() {
     }
     let mut other = learnt("learns_other");
     for key in other.lookups.iter_mut().flat_map(|lookup| &mut lookup.keys) {
-        key.key.iter_mut().skip(key.key.len() / 2).for_each(|byte| *byte ^= 0xff);
+        let half = key.key.len() / 2;
+        key.key[half..].iter_mut().for_each(|byte| *byte ^= 0xff);
     }
     let wrong = wanted("warm_wrong", ProfileSettings { start: Some(other), file: None });
     let ran = routed(

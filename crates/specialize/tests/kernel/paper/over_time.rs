@@ -19,8 +19,9 @@ use super::{plane, seconds};
 use crate::bars::keep;
 use crate::data_planes::Placed;
 
-/// Parts that a capture is sent in, each as long as it takes to look at it.
+/// Parts that a capture is sent in, each as long as it takes to look at it; and those of the plane's own packets.
 const PARTS: usize = 6;
+const OWN_PARTS: usize = 3;
 /// Frames of a capture at most.
 const MOST_FRAMES: usize = 1 << 17;
 
@@ -68,7 +69,8 @@ fn throughput_on_a_capture() {
         // Without one, packets of the plane's own flows as if they had been captured.
         let frames = capture.clone().unwrap_or_else(|| placed.sample(placed.order.len()));
         let all: Vec<u32> = (0..frames.len() as u32).collect();
-        let orders = all.chunks_exact(frames.len() / PARTS).map(<[u32]>::to_vec).collect();
+        let parts = if capture.is_some() { PARTS } else { OWN_PARTS };
+        let orders = all.chunks_exact(frames.len() / parts).map(<[u32]>::to_vec).collect();
         Course { frames, orders }
     });
 }

@@ -21,11 +21,12 @@ use millstream_specialize::SessionReport;
 use millstream_specialize::report::{CompileReason, VariantVerdict};
 use serde::Serialize;
 
-use super::{SETTLE, plane, planes};
+use super::{plane, planes, settling};
 use crate::bars::{asked, keep};
 
-/// Number of times to wait for a stand-by variant.
+/// Number of times to wait for a standby variant, and the time of each.
 const PATIENCE: u32 = 3;
+const STANDBY: Duration = Duration::from_secs(3);
 /// Writes between two times at which the running variant is taken back.
 const ROUND: u64 = 24;
 /// Milliseconds from one write to the next, for most. One in four comes after a longer pause, in which work
@@ -196,13 +197,13 @@ fn responses(builtin: BuiltinWorkload, writes: u64) -> Responses {
             let mut found = Responses { program, size, writes, ..Responses::default() };
             let mut watch = Watch::default();
             // Until it has found its form, and something stands by if there is anything to stand by for.
-            placed.send(Some(live), 2 * SETTLE, &mut |r| found.take(r, &mut watch), || ());
+            placed.send(Some(live), 2 * settling(), &mut |r| found.take(r, &mut watch), || ());
             for _ in 0..PATIENCE {
                 if found.standby_ms.is_empty() {
-                    placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut watch), || ());
+                    placed.send(Some(live), STANDBY, &mut |r| found.take(r, &mut watch), || ());
                 }
             }
-            placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut watch), || ());
+            placed.send(Some(live), settling(), &mut |r| found.take(r, &mut watch), || ());
             let mut tables: BTreeMap<&str, Vec<&MapEntry>> = BTreeMap::new();
             for entry in &placed.load.entries {
                 tables.entry(entry.map).or_default().push(entry);
@@ -233,7 +234,7 @@ fn responses(builtin: BuiltinWorkload, writes: u64) -> Responses {
                 let count = left.min(ROUND);
                 left -= count;
                 live.roll_back("to be made anew", &mut |r| found.take(r, &mut watch)).expect("taken back");
-                placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut watch), || write(count));
+                placed.send(Some(live), settling(), &mut |r| found.take(r, &mut watch), || write(count));
             }
             found.sum_up(&watch);
             found

@@ -19,7 +19,7 @@ use millstream_specialize::report::VariantVerdict;
 use millstream_specialize::{LiveSession, SessionReport, SpeedComparison};
 use serde::Serialize;
 
-use super::{LOCALITIES, SETTLE, plane, planes, seconds};
+use super::{LOCALITIES, plane, planes, seconds, settling};
 use crate::bars::keep;
 use crate::data_planes::{Placed, patiently};
 
@@ -129,7 +129,7 @@ fn point(builtin: BuiltinWorkload, name: &'static str, locality: FlowLocality, k
                 }
                 _ => {}
             };
-            placed.send(Some(live), SETTLE, &mut tell, || ());
+            placed.send(Some(live), settling(), &mut tell, || ());
             let (original, specialised) = codes(placed, live);
             let times = specialised.is_some().then(|| times(placed, live));
             let (program, size) = (builtin.program.name, builtin.size);
