@@ -364,7 +364,12 @@ impl Daemon {
     fn answer(&self, command: DaemonCommand) -> ReplyBody {
         match command {
             DaemonCommand::Status => ReplyBody::Status(self.status()),
-            DaemonCommand::Details { program } => self.details(&program),
+            DaemonCommand::Details { program } => {
+                self.look(&program, |slot| slot.details().map(|details| ReplyBody::Details { details }))
+            }
+            DaemonCommand::Code { program } => {
+                self.look(&program, |slot| slot.code().map(|code| ReplyBody::Code { code }))
+            }
             DaemonCommand::History { program, last } => {
                 self.history(program.as_deref(), last.unwrap_or(LAST))
             }
@@ -429,15 +434,14 @@ impl Daemon {
         ReplyBody::Refused { message: failed.join("; "), help }
     }
 
-    fn details(&self, name: &str) -> ReplyBody {
+    /// Looks at the program of this name.
+    fn look(&self, name: &str, look: impl FnOnce(&ManagedProgram) -> Result<ReplyBody, String>) -> ReplyBody {
         let slots = match self.named(Some(name)) {
             Ok(slots) => slots,
             Err(refused) => return refused,
         };
-        match slots.first().map_or(Err("it has gone".to_owned()), |slot| slot.details()) {
-            Ok(details) => ReplyBody::Details { details },
-            Err(message) => ReplyBody::Refused { message, help: None },
-        }
+        let found = slots.first().map_or(Err("it has gone".to_owned()), |slot| look(slot));
+        found.unwrap_or_else(|message| ReplyBody::Refused { message, help: None })
     }
 
     fn history(&self, name: Option<&str>, last: usize) -> ReplyBody {

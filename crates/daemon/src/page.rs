@@ -156,6 +156,15 @@ impl PageSource for DaemonPage {
         }
         events
     }
+
+    fn document(&self, path: &str, value: &str) -> Option<String> {
+        let command = match path {
+            "code" => DaemonCommand::Code { program: value.to_owned() },
+            _ => return None,
+        };
+        let data = self.daemon.answer(command);
+        serde_json::to_string(&PageData { schema: SCHEMA, data: &data }).ok()
+    }
 }
 
 #[cfg(test)]

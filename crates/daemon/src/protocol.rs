@@ -3,6 +3,7 @@
 //! A connection may ask any number of times; each question gets one line. `docs/daemon.md` has the fields.
 
 use millstream_specialize::SessionReport;
+use millstream_specialize::live::code_listing::CodeListing;
 use millstream_specialize::live::details::{SessionDetails, SlotDetails};
 use millstream_specialize::report::{AttachedInterface, GuardState};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,11 @@ pub enum DaemonCommand {
     Status,
     /// Implementation of each lookup of a program, and its hot keys.
     Details {
+        /// The program.
+        program: String,
+    },
+    /// Instructions of a program and of its specialized form, by source line.
+    Code {
         /// The program.
         program: String,
     },
@@ -84,6 +90,11 @@ pub enum ReplyBody {
     Details {
         /// The details.
         details: SessionDetails,
+    },
+    /// Code of a program.
+    Code {
+        /// The code.
+        code: CodeListing,
     },
     /// Records, oldest first.
     History {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millstream_kernel::interface_index;
 use millstream_specialize::SessionReport;
+use millstream_specialize::live::code_listing::CodeListing;
 use millstream_specialize::live::details::SessionDetails;
 use millstream_specialize::report::AttachedInterface;
 
@@ -23,6 +24,8 @@ const KEPT: usize = 1000;
 const QUEUE: usize = 16;
 /// Time limit for the answer to an order. Code that is being compiled is finished first.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Answer to a client whose result another one has taken.
+const ASKED_AT_ONCE: &str = "another client asked at the same time; try again";
 
 /// Order to a program's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +33,28 @@ pub(super) enum WorkerCommand {
     Pause,
     RollBack,
     Resume,
-    /// Inspect how each lookup is answered, and store the result in the slot.
-    Look,
+    /// Inspect the program, and store the result in the slot.
+    Look(ProgramAspect),
     /// Give the interfaces back.
     Stop,
     /// Give the interfaces back, and end.
     End,
+}
+
+/// Part of a program that is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ProgramAspect {
+    /// How each lookup is answered.
+    Lookups,
+    /// Its instructions.
+    Code,
+}
+
+/// Result of a look at a program.
+#[derive(Debug)]
+pub(super) enum ProgramView {
+    Lookups(SessionDetails),
+    Code(CodeListing),
 }
 
 /// An order, and the channel for its outcome.
@@ -75,7 +94,8 @@ pub(super) struct ManagedProgram {
     pub(super) interrupt: AtomicBool,
     orders: SyncSender<PendingCommand>,
     status: Mutex<ProgramStatus>,
-    details: Mutex<Option<SessionDetails>>,
+    /// Result of the last look, until the client that asked takes it.
+    view: Mutex<Option<ProgramView>>,
     history: Mutex<VecDeque<HistoryRecord>>,
     /// Takes each record, too, if it has room.
     records: Option<SyncSender<HistoryRecord>>,
@@ -100,7 +120,7 @@ impl ManagedProgram {
             interrupt: AtomicBool::new(false),
             orders,
             status: Mutex::new(status),
-            details: Mutex::default(),
+            view: Mutex::default(),
             history: Mutex::default(),
             records,
         };
@@ -119,14 +139,29 @@ impl ManagedProgram {
 
     /// Implementation of each lookup at present.
     pub(super) fn details(&self) -> Result<SessionDetails, String> {
-        self.order(WorkerCommand::Look)?;
-        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
-        details.take().ok_or_else(|| "another client asked at the same time; try again".to_owned())
+        match self.look(ProgramAspect::Lookups)? {
+            ProgramView::Lookups(details) => Ok(details),
+            ProgramView::Code(_) => Err(ASKED_AT_ONCE.to_owned()),
+        }
     }
 
-    /// Stores the implementation of each lookup, for the client that gave the order to look.
-    pub(super) fn store_details(&self, details: SessionDetails) {
-        *self.details.lock().unwrap_or_else(PoisonError::into_inner) = Some(details);
+    /// Instructions at present.
+    pub(super) fn code(&self) -> Result<CodeListing, String> {
+        match self.look(ProgramAspect::Code)? {
+            ProgramView::Code(code) => Ok(code),
+            ProgramView::Lookups(_) => Err(ASKED_AT_ONCE.to_owned()),
+        }
+    }
+
+    fn look(&self, aspect: ProgramAspect) -> Result<ProgramView, String> {
+        self.order(WorkerCommand::Look(aspect))?;
+        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        view.take().ok_or_else(|| ASKED_AT_ONCE.to_owned())
+    }
+
+    /// Stores the result of a look, for the client that gave the order.
+    pub(super) fn store_view(&self, view: ProgramView) {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
     }
 
     /// Stores which form of a bundle runs, if it is one.

@@ -19,7 +19,9 @@ use millstream_specializer::saved_profile::SavedProfile;
 
 use super::config::ProgramConfig;
 use super::protocol::ProgramState;
-use super::slot::{CommandReceiver, ManagedProgram, PendingCommand, WorkerCommand};
+use super::slot::{
+    CommandReceiver, ManagedProgram, PendingCommand, ProgramAspect, ProgramView, WorkerCommand,
+};
 use crate::run::advice;
 use crate::{internal, program_object};
 
@@ -91,7 +93,7 @@ fn stay_stopped(orders: &CommandReceiver) -> bool {
         let Some(given) = orders.next(Duration::from_secs(3600)) else { continue };
         let order = given.order;
         match order {
-            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => {
+            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look(_) => {
                 given.complete(Err("it is stopped".into()))
             }
             WorkerCommand::Stop | WorkerCommand::End | WorkerCommand::Resume => given.complete(Ok(())),
@@ -114,7 +116,7 @@ fn stay_failed(slot: &ManagedProgram, orders: &CommandReceiver, time: Duration) 
         let Some(given) = orders.next(left) else { return false };
         let order = given.order;
         match order {
-            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => {
+            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look(_) => {
                 given.complete(Err("it has failed; `millstream status` says why".into()));
             }
             WorkerCommand::Resume => {
@@ -263,7 +265,7 @@ impl WorkerSession<'_> {
                 WorkerCommand::Stop => return Err(SessionEnd::Stopped(given)),
                 WorkerCommand::End => return Err(SessionEnd::ForGood(given)),
                 WorkerCommand::Resume => given.complete(Ok(())),
-                WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => {
+                WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look(_) => {
                     given.complete(Err("its interface is not there".into()));
                 }
             }
@@ -304,9 +306,12 @@ impl WorkerSession<'_> {
     ) -> Result<Option<PendingCommand>, LiveError> {
         match given.order {
             WorkerCommand::Stop | WorkerCommand::End => return Ok(Some(given)),
-            WorkerCommand::Look => {
-                let found = live.details().map(|details| self.slot.store_details(details));
-                given.complete(found.map_err(|e| e.to_string()));
+            WorkerCommand::Look(aspect) => {
+                let found = match aspect {
+                    ProgramAspect::Lookups => live.details().map(ProgramView::Lookups),
+                    ProgramAspect::Code => live.code().map(ProgramView::Code),
+                };
+                given.complete(found.map(|view| self.slot.store_view(view)).map_err(|e| e.to_string()));
                 return Ok(None);
             }
             WorkerCommand::Pause if self.state == ProgramState::RolledBack => {}

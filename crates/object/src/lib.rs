@@ -59,6 +59,7 @@ mod image;
 mod isa_version;
 mod kinds;
 mod link;
+mod listing;
 mod loaded;
 mod model;
 mod raw_form;

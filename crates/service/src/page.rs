@@ -22,6 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use percent_encoding::percent_decode_str;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -40,6 +41,8 @@ const CONNECTIONS: usize = 64;
 const PENDING: usize = 16;
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 16;
+/// Paths of documents that are made when they are asked for.
+const DATA: &str = "/data/";
 
 /// A file of a page.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,8 @@ pub trait PageSource: Send + Sync {
     fn all(&self) -> Vec<PageEvent>;
     /// Everything that is new since the last call.
     fn changes(&self) -> Vec<PageEvent>;
+    /// The JSON at a path below `/data/` that was asked for with this value; `None` if there is nothing.
+    fn document(&self, path: &str, value: &str) -> Option<String>;
 }
 
 /// Secret that data are given for: 32 hexadecimal digits, or the contents of a file.
@@ -241,6 +246,21 @@ impl PageServer {
     }
 }
 
+impl PageServer {
+    /// A document by its name and the query, which is the value that it is asked for with, percent-encoded.
+    async fn document(&self, name: &str, query: &str) -> Result<Response<Body>, Infallible> {
+        let (source, name) = (Arc::clone(&self.source), name.to_owned());
+        let value = percent_decode_str(query).decode_utf8_lossy().into_owned();
+        let made = tokio::task::spawn_blocking(move || source.document(&name, &value)).await;
+        Ok(match made.ok().flatten() {
+            Some(text) => {
+                response(StatusCode::OK, "application/json", BodyExt::boxed(Full::new(text.into())))
+            }
+            None => said(StatusCode::NOT_FOUND, "text/plain", "there is no such document\n"),
+        })
+    }
+}
+
 async fn answer(
     request: Request<Incoming>,
     server: Arc<PageServer>,
@@ -254,12 +274,16 @@ async fn answer(
         return said(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood\n");
     }
     let path = request.uri().path();
-    if path == "/events" {
+    let document = path.strip_prefix(DATA);
+    if path == "/events" || document.is_some() {
         let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = given.and_then(|value| value.strip_prefix("Bearer "));
-        return match token.is_some_and(|token| server.token.is(token)) {
-            true => server.view(connection).await,
-            false => said(StatusCode::UNAUTHORIZED, "the token is in the address that was printed\n"),
+        if !token.is_some_and(|token| server.token.is(token)) {
+            return said(StatusCode::UNAUTHORIZED, "the token is in the address that was printed\n");
+        }
+        return match document {
+            Some(name) => server.document(name, request.uri().query().unwrap_or_default()).await,
+            None => server.view(connection).await,
         };
     }
     match server.files.iter().find(|file| file.path == path) {
@@ -323,6 +347,10 @@ mod tests {
             let n = self.asked.fetch_add(1, Ordering::SeqCst);
             vec![PageEvent { name: "next", data: format!("{n}{}", "x".repeat(self.bytes)) }]
         }
+
+        fn document(&self, path: &str, value: &str) -> Option<String> {
+            (path == "echo").then(|| format!("{value:?}"))
+        }
     }
 
     fn server(source: &Arc<Numbers>) -> (SocketAddr, PageToken) {
@@ -362,12 +390,22 @@ mod tests {
             (format!("GET /events?token={token} HTTP/1.1\r\nHost: 127.0.0.1"), "401"),
             (format!("GET /events HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {token}"), "421"),
             ("GET / HTTP/1.1\r\nHost: evil.example:80".to_owned(), "421"),
+            ("GET /data/echo?a HTTP/1.1\r\nHost: 127.0.0.1".to_owned(), "401"),
+            (format!("GET /data/none HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}"), "404"),
             ("GET /../secret HTTP/1.1\r\nHost: [::1]:80".to_owned(), "404"),
             ("DELETE / HTTP/1.1\r\nHost: 127.0.0.1".to_owned(), "405"),
         ] {
             let text = answered(address, &head);
             assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{head}: {text}");
         }
+    }
+
+    #[test]
+    fn documents_are_made_for_a_value() {
+        let (address, token) = server(&Arc::default());
+        let head = "GET /data/echo?a%20%26b HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer";
+        let text = answered(address, &format!("{head} {token}"));
+        assert!(text.contains("application/json") && text.ends_with("\"a &b\""), "{text}");
     }
 
     #[test]

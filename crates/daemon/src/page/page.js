@@ -5,7 +5,7 @@ const SCHEMA = 2;
 // Seconds of the charts, and events that are kept for a program.
 const WINDOW_S = 300, EVENTS = 300;
 
-const state = { status: null, details: new Map(), samples: new Map(), events: [], last: 0, chosen: null };
+const state = { status: null, details: new Map(), samples: new Map(), events: [], last: 0, chosen: null, code: null };
 const at = (id) => document.getElementById(id);
 
 // ---- words and numbers
@@ -32,7 +32,7 @@ const saved = (program) =>
   program.original_ns > 0 && program.current_ns !== null && program.current_ns !== undefined
     ? 1 - program.current_ns / program.original_ns : null;
 
-const REASONS = { start: "first look at the traffic", traffic: "the traffic has changed", write: "a table was written",
+const REASONS = { start: "first look at the traffic", profile: "the profile of another session", traffic: "the traffic has changed", write: "a table was written",
   quiet: "no write came for a while" };
 const OUTCOMES = { faster: "faster than the original", same: "as the original; live traffic will tell",
   trial: "slower when replayed; on trial on live traffic", not_faster: "not faster", different: "DIFFERENT from the original",
@@ -53,6 +53,8 @@ function sentence(record) {
   switch (r && r.event) {
     case "attached": return { kind: "state", text: (r.took_over ? "took over on " : "attached to ") + r.interfaces.map((i) => i.interface).join(", ") };
     case "interfaces_changed": return { kind: "state", text: "interfaces: " + r.interfaces.map((i) => i.interface).join(", ") };
+    case "profile_loaded": return { kind: "traffic", text: `begins with the profile of ${r.program}, ${span(r.age_s)} old, for ${r.known} of ${r.lookups} lookups` };
+    case "profile_fit": return { kind: "traffic", text: `the profile has the keys of ${percent(r.share)} of the lookups` };
     case "specialised": return { kind: "installed", generation: r.generation,
       text: `generation ${r.generation} runs: ${REASONS[r.reason] || r.reason}; ${number(r.slots)} instructions, ${number(r.entries)} entries in code; ` +
         (r.compile_us + r.load_us ? `compiled in ${duration(r.compile_us)}, loaded in ${duration(r.load_us)}` : "it stood by") +
@@ -125,7 +127,9 @@ function showPrograms() {
 }
 
 function choose(name) {
+  const isOther = name !== state.chosen;
   state.chosen = name;
+  if (isOther) readCode();
   showPrograms();
   showChosen();
 }
@@ -169,6 +173,41 @@ function showLookups(program) {
   const slots = details && details.chain ? details.chain : [];
   at("slots-title").hidden = slots.length === 0;
   at("slots").replaceChildren(...slots.map((s) => make("li", { text: `${s.array}[${s.slot}]: ${s.program}, ${s.target}` })));
+}
+
+// Instructions without their slots, which differ if anything before them does, and without distances of jumps.
+const operations = (instructions) => instructions.map((text) => text.replace(/^\d+: /, "").replace(/ goto .*/, " goto")).join("\n");
+
+function showCode() {
+  const { code } = state, body = at("code-lines").tBodies[0];
+  if (!code) return body.replaceChildren();
+  const isChanged = (line) => operations(line.original) !== operations(line.variant);
+  const lines = code.generation && at("code-changed").checked ? code.lines.filter(isChanged) : code.lines;
+  at("code-note").textContent = !code.generation ? "No specialized code runs." :
+    `Generation ${code.generation}: ${lines.length} of ${code.lines.length} lines are shown.`;
+  const list = (instructions) => make("td", {}, make("pre", { text: instructions.join("\n") }));
+  body.replaceChildren(...lines.map((line) => make("tr", { class: isChanged(line) ? "" : "soft" },
+    make("th", { text: line.source || "", attributes: { scope: "row" } }), make("td", {}, make("code", { text: line.text })),
+    list(line.original), list(line.variant))));
+}
+
+async function readCode() {
+  const program = state.chosen;
+  state.code = null;
+  showCode();
+  if (!at("code").open || !program) return;
+  at("code-note").textContent = "reading";
+  let answer;
+  try {
+    const response = await fetch("/data/code?" + encodeURIComponent(program), { headers: { Authorization: `Bearer ${token()}` }, cache: "no-store" });
+    answer = await response.json();
+  } catch (error) {
+    answer = { message: "the daemon does not answer" };
+  }
+  if (program !== state.chosen) return;
+  state.code = answer.code || null;
+  showCode();
+  if (!answer.code) at("code-note").textContent = answer.message || "there is no code";
 }
 
 // Lines over the last minutes. `series`: names of sample fields with their classes.
@@ -347,5 +386,8 @@ at("ask").addEventListener("submit", (event) => {
   connection("connecting", false);
   follow();
 });
+at("code").addEventListener("toggle", readCode);
+at("code-again").addEventListener("click", readCode);
+at("code-changed").addEventListener("change", showCode);
 window.addEventListener("resize", () => { if (state.status) showChosen(); });
 follow();

@@ -9,7 +9,6 @@ use millstream_passes::registry;
 use serde::Serialize;
 
 use super::align::align;
-use crate::inspect::disasm;
 
 /// An instruction of one side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -164,7 +163,7 @@ pub(super) fn compare(
 }
 
 fn side(object: &Object, f: &ObjectFunction, lines: &mut Vec<SourceLine>) -> Result<DiffSide, DecodeError> {
-    let text = disasm::instructions(object, f)?;
+    let text = object.listing(&f.insns, &f.relocs)?;
     let ends = text.iter().skip(1).map(|t| t.0).chain([f.insns.len()]);
     let sizes: Vec<usize> = text.iter().zip(ends).map(|((at, _), end)| end - at).collect();
     let shapes = text.iter().map(|(at, _)| shape(object, f, *at)).collect();

@@ -3,42 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use millstream_isa::disasm::{Symbols, disasm};
-use millstream_isa::{Callee, DecodeError, Insn, Pseudo, RawInsn, decode_all};
-use millstream_object::{Object, ObjectFunction, RelocKind};
-
-struct ObjectSymbols<'a> {
-    object: &'a Object,
-    relocs: BTreeMap<usize, RelocKind>,
-}
-
-impl ObjectSymbols<'_> {
-    fn name(&self, slot: usize) -> Option<String> {
-        Some(match *self.relocs.get(&slot)? {
-            RelocKind::Map(map) => format!("map[{}]", self.object.maps.get(map.index())?.name),
-            RelocKind::MapValue { map, offset } => {
-                let map = self.object.maps.get(map.index())?;
-                let variable =
-                    map.variables.iter().find(|v| v.offset <= offset && offset < v.offset + v.size);
-                match variable {
-                    Some(v) if v.offset == offset => format!("&{}", v.name),
-                    Some(v) => format!("&{}+{}", v.name, offset - v.offset),
-                    None => format!("&{}+{offset}", map.name),
-                }
-            }
-            RelocKind::Call(func) | RelocKind::FuncAddr(func) => {
-                self.object.functions.get(func.index())?.name.clone()
-            }
-            RelocKind::Extern(ext) => self.object.externs.get(ext.index())?.name.clone(),
-        })
-    }
-}
-
-impl Symbols for ObjectSymbols<'_> {
-    fn constant(&self, at: usize, _: Pseudo, _: u64) -> Option<String> {
-        self.name(at)
-    }
-}
+use millstream_object::{Object, ObjectFunction};
 
 /// The instructions of a function, each source line before its first instruction.
 pub(super) fn text(object: &Object, function: &ObjectFunction) -> String {
@@ -48,7 +13,7 @@ pub(super) fn text(object: &Object, function: &ObjectFunction) -> String {
         }
         None => BTreeMap::new(),
     };
-    let insns = match instructions(object, function) {
+    let insns = match object.listing(&function.insns, &function.relocs) {
         Ok(insns) => insns,
         Err(error) => return format!("; {error}\n"),
     };
@@ -60,23 +25,4 @@ pub(super) fn text(object: &Object, function: &ObjectFunction) -> String {
         let _ = writeln!(out, "{at:5}: {insn}");
     }
     out
-}
-
-/// The instructions of a function, each with its slot.
-pub(crate) fn instructions(
-    object: &Object,
-    function: &ObjectFunction,
-) -> Result<Vec<(usize, String)>, DecodeError> {
-    let relocs = function.relocs.iter().map(|r| (r.insn as usize, r.kind)).collect();
-    let names = ObjectSymbols { object, relocs };
-    let text = |(at, insn): &(usize, Insn)| {
-        let callee = match insn {
-            Insn::Call(Callee::Local(_) | Callee::Kfunc { .. } | Callee::Helper(_)) => names.name(*at),
-            _ => None,
-        };
-        (*at, callee.map_or_else(|| disasm(insn, *at, &names), |callee| format!("call {callee}")))
-    };
-    let order = object.byte_order();
-    let insns: Vec<RawInsn> = function.insns.iter().map(|insn| insn.with_host(order)).collect();
-    Ok(decode_all(&insns)?.iter().map(text).collect())
 }

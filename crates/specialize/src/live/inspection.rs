@@ -8,6 +8,7 @@ use millstream_specializer::profile::SiteProfile;
 use millstream_specializer::transform::{LookupSite, SiteId};
 
 use super::LiveError;
+use super::code_listing::CodeListing;
 use super::details::{KeyDetails, LookupDetails, LookupMethod, SessionDetails, SlotDetails, SlotTarget};
 use super::guarded_program::GuardedProgram;
 use super::key_text::key_text;
@@ -40,6 +41,18 @@ impl ProgramInspection<'_, '_> {
             variant_slots: self.0.generations.active.as_ref().map(|a| a.linked.insns.len()),
             twin_bytes: twins.map(|(_, map)| u64::from(map.info().value_size)).sum(),
         })
+    }
+
+    /// Lists the instructions of the original and of the active variant.
+    ///
+    /// # Errors
+    /// If the program cannot be linked.
+    pub(super) fn code(&self) -> Result<CodeListing, LiveError> {
+        let compiler = self.0.programs.compiler;
+        let original = compiler.object().link(compiler.program()).map_err(millstream_loader::Error::from)?;
+        let variant = self.0.generations.active.as_ref().map(|active| (active.generation, &active.linked));
+        CodeListing::of(compiler.object(), &original, variant)
+            .map_err(|error| LiveError::Unsuited(error.to_string()))
     }
 
     /// Describes the filled slots of program arrays.

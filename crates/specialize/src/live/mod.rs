@@ -23,6 +23,7 @@ mod background;
 mod candidate;
 mod candidate_replay;
 mod churn;
+pub mod code_listing;
 mod compile_job;
 mod compile_limits;
 mod deopt_maps;
@@ -65,6 +66,7 @@ use crate::attachment::{AttachRequest, AttachTarget, DetachPolicy, HookAttachmen
 use crate::guard::Guard;
 use crate::report::{CompileReason, GuardState, SessionReport};
 use admission::VariantJudge;
+use code_listing::CodeListing;
 use compile_limits::CompileLimits;
 use deopt_maps::DeoptMaps;
 use details::SessionDetails;
@@ -148,6 +150,14 @@ impl<'c> LiveSession<'c> {
     /// Errors of the kernel.
     pub fn details(&self) -> Result<SessionDetails, LiveError> {
         ProgramInspection(&self.guarded).details()
+    }
+
+    /// The instructions of the original and of the active variant, by source line.
+    ///
+    /// # Errors
+    /// If the program cannot be linked.
+    pub fn code(&self) -> Result<CodeListing, LiveError> {
+        ProgramInspection(&self.guarded).code()
     }
 
     /// Puts the unchanged program onto interfaces of this thread's namespace, into the places of an earlier

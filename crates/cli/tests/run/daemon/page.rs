@@ -1,6 +1,6 @@
 //! The page of `daemon --web`: its data as any client gets them, and what Chromium shows, where it is installed.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
@@ -75,6 +75,38 @@ fn events_have_status_lookups_and_history() {
         // Orders by the socket are seen.
         says(&daemon.ask(&["pause"]), 0, &[]);
         event(namespace, "status", |status| status["programs"][0]["state"] == "paused");
+    });
+}
+
+/// A document of the page.
+fn document(namespace: &Namespace, path: &str) -> Value {
+    let read = || {
+        let mut stream = TcpStream::connect(ADDRESS).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n")
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.contains("application/json"), "{head}");
+        serde_json::from_str(body).expect("JSON")
+    };
+    namespace.enter(read).unwrap()
+}
+
+#[test]
+fn the_code_of_a_program_is_a_document() {
+    if !testing::require() {
+        return;
+    }
+    with_page("page_code", "pgc", |namespace, _, _| {
+        let code = document(namespace, "/data/code?core");
+        assert_eq!((&code["schema"], &code["code"]["generation"]), (&json!(2), &json!(0)));
+        let lines = code["code"]["lines"].as_array().expect("lines");
+        assert!(lines.iter().any(|line| line["source"].as_str().is_some_and(|s| s.starts_with("router.bpf.c:"))));
+        let calls_map = |text: &Value| text.as_str().is_some_and(|text| text.contains("map[routes]"));
+        assert!(lines.iter().any(|line| line["original"].as_array().unwrap().iter().any(calls_map)), "{code}");
+        assert!(lines.iter().all(|line| line["variant"].as_array().unwrap().is_empty()), "{code}");
+        assert_eq!(document(namespace, "/data/code?co%20re")["answer"], "refused");
     });
 }
 
@@ -172,6 +204,10 @@ fn traffic_is_shown_with_generations_and_specialized_lookups() {
             browser.until("document.querySelectorAll('#lookups td.good').length > 0");
             browser.until("document.querySelectorAll('#time-line circle.installed').length > 0");
             browser.until("document.querySelectorAll('#rate polyline').length > 0");
+            browser.value("document.querySelector('#code summary').click() ?? true");
+            browser.until("/^Generation [0-9]+: [1-9]/.test(document.getElementById('code-note').textContent)");
+            browser.until("document.querySelectorAll('#code-lines tbody tr').length > 0");
+            browser.until(&shows("#code-lines", "router.bpf.c:"));
         });
     });
 }
