@@ -77,7 +77,7 @@ impl ReplayMismatch {
             observable,
             packets: packets[skipped..].iter().map(packet).collect(),
             maps,
-            candidate: case.candidate.insns.iter().map(|i| hex::encode(&i.to_bytes())).collect(),
+            candidate: case.candidate.insns.iter().map(|i| hex::encode(i.to_bytes())).collect(),
         }
     }
 
