@@ -39,15 +39,17 @@ impl std::str::FromStr for BuiltinWorkload {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        // The usual size, and the largest for which the maps have room.
         let known = [
-            (programs::ROUTER, 2_592),
-            (programs::SWITCH, 1_024),
-            (programs::FIREWALL, 1_000),
-            (programs::NAT, 10_000),
-            (programs::BALANCER, 100),
+            (programs::ROUTER, 2_592, router::MAX_ROUTES),
+            (programs::SWITCH, 1_024, switch::MAX_STATIONS),
+            (programs::FIREWALL, 1_000, firewall::MAX_RULES),
+            // A connection has an entry for each direction.
+            (programs::NAT, 10_000, nat::MAX_CONNECTION_ENTRIES / 2),
+            (programs::BALANCER, 100, balancer::MAX_REALS / SERVICES),
         ];
         let unusable = || {
-            let names: Vec<&str> = known.iter().map(|(p, _)| p.name).collect();
+            let names: Vec<&str> = known.iter().map(|(p, ..)| p.name).collect();
             Error::Unusable(format!(
                 "{text:?} is not builtin:NAME[:SIZE] with a NAME of {}",
                 names.join(", ")
@@ -55,11 +57,16 @@ impl std::str::FromStr for BuiltinWorkload {
         };
         let mut parts = text.strip_prefix("builtin:").ok_or_else(unusable)?.split(':');
         let name = parts.next().ok_or_else(unusable)?;
-        let (program, usual) = known.into_iter().find(|(p, _)| p.name == name).ok_or_else(unusable)?;
+        let (program, usual, most) = known.into_iter().find(|(p, ..)| p.name == name).ok_or_else(unusable)?;
         let size = match parts.next() {
             None => usual,
             Some(size) => size.parse().map_err(|_| unusable())?,
         };
+        if size > most {
+            return Err(Error::Unusable(format!(
+                "{text:?}: the maps of {name} have room for a size of {most}"
+            )));
+        }
         match parts.next() {
             None => Ok(BuiltinWorkload::generated(program, size)),
             Some(_) => Err(unusable()),
@@ -184,6 +191,13 @@ mod tests {
         assert_eq!("builtin:nat".parse::<BuiltinWorkload>().unwrap().size, 10_000);
         for bad in ["router", "builtin:", "builtin:x", "builtin:router:x", "builtin:router:1:2"] {
             assert!(bad.parse::<BuiltinWorkload>().is_err(), "{bad}");
+        }
+        for name in ["router", "switch", "firewall", "nat", "balancer"] {
+            let builtin = |size: u64| format!("builtin:{name}:{size}").parse::<BuiltinWorkload>();
+            for size in [u64::MAX, u64::MAX / 2, 1 << 32, 1 << 21] {
+                let refused = builtin(size).unwrap_err().to_string();
+                assert!(refused.contains("room for a size of"), "{refused}");
+            }
         }
         assert_eq!(locality("zipf:1.5").unwrap(), FlowLocality::Zipf { exponent: 1.5 });
         assert!(["zipf:", "zipf:nan", "zipf:-1", "middle"].iter().all(|t| locality(t).is_err()));

@@ -102,9 +102,14 @@ fn the_code_of_a_program_is_a_document() {
         let code = document(namespace, "/data/code?core");
         assert_eq!((&code["schema"], &code["code"]["generation"]), (&json!(2), &json!(0)));
         let lines = code["code"]["lines"].as_array().expect("lines");
-        assert!(lines.iter().any(|line| line["source"].as_str().is_some_and(|s| s.starts_with("router.bpf.c:"))));
+        assert!(
+            lines.iter().any(|line| line["source"].as_str().is_some_and(|s| s.starts_with("router.bpf.c:")))
+        );
         let calls_map = |text: &Value| text.as_str().is_some_and(|text| text.contains("map[routes]"));
-        assert!(lines.iter().any(|line| line["original"].as_array().unwrap().iter().any(calls_map)), "{code}");
+        assert!(
+            lines.iter().any(|line| line["original"].as_array().unwrap().iter().any(calls_map)),
+            "{code}"
+        );
         assert!(lines.iter().all(|line| line["variant"].as_array().unwrap().is_empty()), "{code}");
         assert_eq!(document(namespace, "/data/code?co%20re")["answer"], "refused");
     });
@@ -205,7 +210,8 @@ fn traffic_is_shown_with_generations_and_specialized_lookups() {
             browser.until("document.querySelectorAll('#time-line circle.installed').length > 0");
             browser.until("document.querySelectorAll('#rate polyline').length > 0");
             browser.value("document.querySelector('#code summary').click() ?? true");
-            browser.until("/^Generation [0-9]+: [1-9]/.test(document.getElementById('code-note').textContent)");
+            browser
+                .until("/^Generation [0-9]+: [1-9]/.test(document.getElementById('code-note').textContent)");
             browser.until("document.querySelectorAll('#code-lines tbody tr').length > 0");
             browser.until(&shows("#code-lines", "router.bpf.c:"));
         });
