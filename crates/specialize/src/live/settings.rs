@@ -8,6 +8,7 @@ use millstream_kernel::XdpMode;
 
 use super::step::StepCallback;
 use crate::adopt::AdoptionScope;
+use crate::chain::FusedChain;
 
 /// Times and intervals of a session.
 #[derive(Clone, Debug)]
@@ -53,6 +54,8 @@ pub struct SessionSettings {
     pub adopt: Vec<u32>,
     /// Programs that may be adopted.
     pub which: AdoptionScope,
+    /// The chain that the program was made of: it takes the place of the chain's dispatcher, which stays attached.
+    pub chain: Option<FusedChain>,
     /// Times and intervals.
     pub pace: SessionPace,
     /// Maps whose lookups are not to be profiled, by name: nothing that depends on traffic is done for them.
@@ -85,6 +88,7 @@ impl SessionSettings {
             egress: false,
             adopt: Vec::new(),
             which: AdoptionScope::Same,
+            chain: None,
             pace: SessionPace::default(),
             unprofiled: BTreeSet::new(),
             measure: true,
