@@ -33,14 +33,8 @@ use crate::{output, wrap};
 pub struct RunArgs {
     /// The object file, or a bundle: a tar file or a folder
     object: PathBuf,
-    /// With --fuse: further objects, in any order
-    #[arg(value_name = "OBJECT", requires = "fuse")]
-    more: Vec<PathBuf>,
-    /// Make one program of the chain on the interface: the dispatcher of libxdp or bpfman and the programs that it
-    /// calls, which must be in the objects; the dispatcher stays attached, and runs again when a program of the
-    /// chain comes or goes, and at the end
-    #[arg(long, conflicts_with_all = ["adopt", "egress", "keep", "mode", "prog"])]
-    fuse: bool,
+    #[command(flatten)]
+    chain: ChainArgs,
     /// Take a bundle only if it is signed with the key in this file, which only its owner may read
     #[arg(long, value_name = "FILE", env = "MILLSTREAM_STORE_KEY")]
     store_key: Option<PathBuf>,
@@ -87,11 +81,24 @@ pub struct RunArgs {
     json: bool,
 }
 
+/// Flags for the chain of an interface.
+#[derive(Debug, clap::Args)]
+struct ChainArgs {
+    /// With --fuse: further objects, in any order
+    #[arg(value_name = "OBJECT", requires = "fuse")]
+    more: Vec<PathBuf>,
+    /// Make one program of the chain on the interface: the dispatcher of libxdp or bpfman and the programs that it
+    /// calls, which must be in the objects; the dispatcher stays attached, and runs again when a program of the
+    /// chain comes or goes, and at the end
+    #[arg(long, conflicts_with_all = ["adopt", "egress", "keep", "mode", "prog"])]
+    fuse: bool,
+}
+
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
     let policy = BundlePolicy { key: args.store_key.clone(), trust: args.trust_store };
-    if args.fuse {
+    if args.chain.fuse {
         return fused::run(args, &policy);
     }
     let ProgramObject { mut object, form } = program_object::read(&args.object, &policy)?;

@@ -38,7 +38,7 @@ pub(super) fn run(args: &RunArgs, policy: &BundlePolicy) -> Result<ExitCode, mie
         return Err(miette!(help = "start one for each", "--fuse is for the chain of one interface"));
     };
     let mut objects = Vec::new();
-    for path in std::iter::once(&args.object).chain(&args.more) {
+    for path in std::iter::once(&args.object).chain(&args.chain.more) {
         let object = program_object::read(path, policy)?.object;
         objects.push(NamedObject { name: path.display().to_string(), object });
     }
