@@ -1,6 +1,7 @@
 //! `millstream run`: a program on an interface, profiled and specialised while it runs.
 
 pub(crate) mod advice;
+mod fused;
 
 pub use advice::session_ended;
 
@@ -15,6 +16,7 @@ use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
 use millstream_object::{Object, ObjectMap};
 use millstream_specialize::adopt::{self, AdoptionScope};
+use millstream_specialize::chain::ChainProgram;
 use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::pins::{DEFAULT_PINS, default_pins};
 use millstream_specialize::report::{AttachedInterface, SessionReport, VariantVerdict};
@@ -33,6 +35,8 @@ use crate::{output, wrap};
 pub struct RunArgs {
     /// The object file, or a bundle: a tar file or a folder
     object: PathBuf,
+    #[command(flatten)]
+    chain: ChainArgs,
     #[command(flatten)]
     bundle: BundleArgs,
     /// The interface; may be given several times, for one program with one set of maps on all of them
@@ -89,10 +93,26 @@ struct BundleArgs {
     trust_store: bool,
 }
 
+/// Flags for the chain of an interface.
+#[derive(Debug, clap::Args)]
+struct ChainArgs {
+    /// With --fuse: further objects, in any order
+    #[arg(value_name = "OBJECT", requires = "fuse")]
+    more: Vec<PathBuf>,
+    /// Make one program of the chain on the interface: the dispatcher of libxdp or bpfman and the programs that it
+    /// calls, which must be in the objects; the dispatcher stays attached, and runs again when a program of the
+    /// chain comes or goes, and at the end
+    #[arg(long, conflicts_with_all = ["adopt", "egress", "keep", "mode", "profile", "prog"])]
+    fuse: bool,
+}
+
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
     let policy = BundlePolicy { key: args.bundle.store_key.clone(), trust: args.bundle.trust_store };
+    if args.chain.fuse {
+        return fused::run(args, &policy);
+    }
     let ProgramObject { mut object, form, profile } = program_object::read(&args.object, &policy)?;
     let profile = program_object::profile_settings(args.profile.as_deref(), profile)?;
     if let Some(form) = form {
@@ -179,35 +199,41 @@ pub(crate) fn index(dev: &str) -> Result<u32, miette::Report> {
         .map_err(|e| miette!(help = e.hint().unwrap_or("`ip link` lists the interfaces"), "{e}"))
 }
 
+fn settings(args: &RunArgs) -> SessionSettings {
+    let mut settings = SessionSettings::new(pins(args));
+    settings.pace.interval = Duration::from_millis(args.interval.max(10));
+    settings.mode = args.mode.into();
+    settings.egress = args.egress;
+    settings.exclude.clone_from(&args.exclude);
+    settings.approximate = args.approximate_lru.iter().cloned().collect();
+    settings
+}
+
 fn session(
     args: &RunArgs,
     compiler: &VariantCompiler,
     interfaces: &[u32],
     profile: ProfileSettings,
 ) -> Result<(), LiveError> {
-    let mut settings = SessionSettings::new(pins(args));
-    settings.pace.interval = Duration::from_millis(args.interval.max(10));
-    settings.mode = args.mode.into();
-    settings.egress = args.egress;
+    let mut settings = settings(args);
     settings.profile = profile;
-    settings.exclude.clone_from(&args.exclude);
-    settings.approximate = args.approximate_lru.iter().cloned().collect();
     if let Some(which) = args.adopt {
         (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
     }
-    let live = output::is_error_terminal();
-    let mut printer = ReportPrinter { json: args.json, live, open: false, story: EventLog::new() };
+    let mut printer = ReportPrinter::new(args.json);
     let mut live = LiveSession::load(compiler, settings)?;
     printer.print(&live.attach(interfaces)?);
-    for (dev, ifindex) in args.dev.iter().zip(interfaces) {
-        if interface(*ifindex).is_ok_and(|i| !i.up) {
-            errln!("{dev} is down: no packet will come; `ip link set dev {dev} up`");
-        }
-    }
+    args.dev.iter().zip(interfaces).for_each(|(dev, ifindex)| warn_if_down(dev, *ifindex));
     live.run(os::interruption(), &mut |report| printer.print(report))?;
     let report = live.finish(if args.keep { DetachPolicy::Original } else { DetachPolicy::Restored })?;
     printer.print(&report);
     Ok(())
+}
+
+fn warn_if_down(dev: &str, ifindex: u32) {
+    if interface(ifindex).is_ok_and(|i| !i.up) {
+        errln!("{dev} is down: no packet will come; `ip link set dev {dev} up`");
+    }
 }
 
 fn pins(args: &RunArgs) -> PathBuf {
@@ -280,6 +306,10 @@ impl EventLog {
 }
 
 impl ReportPrinter {
+    fn new(json: bool) -> ReportPrinter {
+        ReportPrinter { json, live: output::is_error_terminal(), open: false, story: EventLog::new() }
+    }
+
     fn print(&mut self, report: &SessionReport) {
         if self.json {
             outln!("{}", report.json());
@@ -333,6 +363,15 @@ pub(crate) fn text(report: &SessionReport) -> String {
             }
             text
         }
+        SessionReport::Fused { dispatcher, components } => {
+            let part = |p: &ChainProgram| format!("\n  {} (id {}) of {}", p.name, p.id, p.object);
+            let parts: String = components.iter().map(part).collect();
+            format!(
+                "one program of {} (id {}) of {} and:{parts}",
+                dispatcher.name, dispatcher.id, dispatcher.object
+            )
+        }
+        SessionReport::Unfused { reason } => format!("the dispatcher runs: {reason}"),
         SessionReport::Moved { interfaces } if interfaces.is_empty() => "attached to no interface".to_owned(),
         SessionReport::Moved { interfaces } => format!("attached to {} now", interfaces_text(interfaces)),
         SessionReport::ProfileLoaded { program, age_s, lookups, known } => {

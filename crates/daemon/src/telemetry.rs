@@ -141,6 +141,8 @@ fn spans(ids: &TraceIds, record: &HistoryRecord) -> Vec<TelemetrySpan> {
             ]
         }
         SessionReport::Attached { .. }
+        | SessionReport::Fused { .. }
+        | SessionReport::Unfused { .. }
         | SessionReport::Moved { .. }
         | SessionReport::ProfileLoaded { .. }
         | SessionReport::ProfileFit { .. }

@@ -1,6 +1,9 @@
 //! The hooks of an interface, in our hands: whose program is there, and taking its place.
 
+use std::sync::Arc;
+
 use crate::error::Result;
+use crate::extension::ExtensionPlace;
 use crate::link::{Link, XdpMode};
 use crate::program::KernelProgram;
 use crate::tc::{self, TcFilter};
@@ -28,6 +31,8 @@ pub enum Hook {
     },
     /// On TC, by a filter of rtnetlink's.
     Filter(TcFilter),
+    /// On the entry of the program that is attached, which stays attached.
+    Extension(Arc<ExtensionPlace>),
 }
 
 impl Hook {
@@ -93,6 +98,7 @@ impl Hook {
                 Ok(all.iter().any(|s| s.program_id == id).then_some(id))
             }
             Hook::Filter(filter) => filter.program(),
+            Hook::Extension(place) => place.program(),
         }
     }
 
@@ -109,6 +115,8 @@ impl Hook {
             }
             Hook::Tcx { ifindex, attach } => tc::replace_tcx(*ifindex, *attach, new, expected),
             Hook::Filter(filter) => filter.replace(new, expected),
+            // Nobody else has this place.
+            Hook::Extension(place) => place.replace(new),
         }
     }
 }

@@ -104,6 +104,8 @@ pub enum LinkDetail {
     Tracing {
         /// Attach type.
         attach: AttachType,
+        /// Id of the program in which the target is (`freplace`, `fentry` of a program), otherwise of the BTF object.
+        target_id: u32,
         /// BTF id of the target.
         target_btf_id: u32,
     },
@@ -233,6 +235,20 @@ pub(crate) fn jited_functions(fd: BorrowedFd<'_>) -> Result<Vec<(u64, u32)>> {
     Ok(addresses.into_iter().zip(lengths).collect())
 }
 
+/// Records of `struct bpf_func_info`; the kernel may know a longer form.
+const FUNC_INFO: usize = 8;
+
+pub(crate) fn function_types(fd: BorrowedFd<'_>) -> Result<Vec<u32>> {
+    let count = program_raw(fd)?.nr_func_info as usize;
+    let mut records = vec![0u8; FUNC_INFO * count];
+    let mut raw = uapi::bpf_prog_info::zeroed();
+    (raw.nr_func_info, raw.func_info_rec_size) = (count as u32, FUNC_INFO as u32);
+    raw.func_info = addr_mut(&mut records);
+    get(fd, &mut raw, "program")?;
+    let records = records.chunks_exact(FUNC_INFO).filter_map(|r| r.last_chunk::<4>());
+    Ok(records.map(|id| u32::from_ne_bytes(*id)).collect())
+}
+
 /// Records of `struct bpf_line_info`; the kernel may know a longer form.
 const LINE_INFO: usize = 16;
 
@@ -276,7 +292,9 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>) -> Result<LinkInfo> {
     let detail = match link_type {
         LinkType::XDP => LinkDetail::Xdp { ifindex: words[0] },
         LinkType::TCX => LinkDetail::Tcx { ifindex: words[0], attach: AttachType(words[1]) },
-        LinkType::TRACING => LinkDetail::Tracing { attach: AttachType(words[0]), target_btf_id: words[2] },
+        LinkType::TRACING => {
+            LinkDetail::Tracing { attach: AttachType(words[0]), target_id: words[1], target_btf_id: words[2] }
+        }
         // A pointer to a name and its length come first.
         LinkType::ITER => LinkDetail::Iter { map_id: words[3] },
         _ => LinkDetail::Other,

@@ -19,6 +19,7 @@
 mod btf;
 mod cpus;
 mod error;
+mod extension;
 mod foreign_load;
 mod grace;
 mod hook;
@@ -48,6 +49,7 @@ mod xdp;
 pub use btf::KernelBtf;
 pub use cpus::{cpu_numbers, possible_cpus};
 pub use error::{KernelError, Result, errno_name};
+pub use extension::ExtensionPlace;
 pub use foreign_load::{ForeignCode, ForeignLoad, ForeignLoadError, PROGRAM_LOAD, ReadMemory};
 pub use grace::grace_period;
 pub use hook::Hook;

@@ -127,6 +127,19 @@ impl Link {
         Ok(Link { fd })
     }
 
+    /// Puts an extension into the place of a function of a program, which has this id in the program's BTF.
+    ///
+    /// # Errors
+    /// `EBUSY` if another extension is there, `EINVAL` if it does not fit.
+    pub fn attach_extension(extension: &KernelProgram, host: &KernelProgram, function: u32) -> Result<Self> {
+        let mut attr = LinkCreate::zeroed();
+        attr.__bindgen_anon_2.target_fd = host.raw();
+        attr.__bindgen_anon_3.target_btf_id = function;
+        Self::create(extension, attr, || {
+            format!("replacing a function of {:?} by program {:?}", host.name(), extension.name())
+        })
+    }
+
     /// Attaches a raw tracepoint program to the tracepoint of this name.
     ///
     /// # Errors

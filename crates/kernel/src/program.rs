@@ -15,11 +15,12 @@ pub struct KernelProgram {
     fd: OwnedFd,
     name: String,
     stats: Option<VerifierStats>,
+    extension: Option<Box<KernelProgram>>,
 }
 
 impl KernelProgram {
     pub(crate) fn new(fd: OwnedFd, spec: &ProgramSpec<'_>, stats: Option<VerifierStats>) -> Self {
-        KernelProgram { fd, name: spec.name.to_owned(), stats }
+        KernelProgram { fd, name: spec.name.to_owned(), stats, extension: None }
     }
 
     /// Takes a descriptor that is a program's.
@@ -28,7 +29,7 @@ impl KernelProgram {
     /// If it is not a program's.
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let name = info::program_info(fd.as_fd())?.name;
-        Ok(KernelProgram { fd, name, stats: None })
+        Ok(KernelProgram { fd, name, stats: None, extension: None })
     }
 
     /// Opens the program with this id.
@@ -64,7 +65,29 @@ impl KernelProgram {
             let errno = e.raw_os_error().unwrap_or(libc::EIO);
             KernelError::call("fcntl(F_DUPFD_CLOEXEC)", self.doing("duplicating"), errno)
         })?;
-        Ok(KernelProgram { fd, name: self.name.clone(), stats: self.stats })
+        let extension = self.extension.as_ref().map(|e| e.try_clone().map(Box::new)).transpose()?;
+        Ok(KernelProgram { fd, name: self.name.clone(), stats: self.stats, extension })
+    }
+
+    /// Adds the form of this program that can replace a function of another program: the same instructions,
+    /// loaded as an extension. Extensions cannot be test-run, so that both forms are needed.
+    #[must_use]
+    pub fn with_extension(mut self, extension: KernelProgram) -> Self {
+        self.extension = Some(Box::new(extension));
+        self
+    }
+
+    /// The form that can replace a function of another program ([`KernelProgram::with_extension`]).
+    pub fn extension(&self) -> Option<&KernelProgram> {
+        self.extension.as_deref()
+    }
+
+    /// The kernel's ids of the program and its extension.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn ids(&self) -> Result<Vec<u32>> {
+        [Some(self), self.extension()].into_iter().flatten().map(KernelProgram::id).collect()
     }
 
     /// The name that it was loaded with, or the kernel's 15 bytes of it.
@@ -108,6 +131,14 @@ impl KernelProgram {
     /// If the kernel does not answer.
     pub fn jited_functions(&self) -> Result<Vec<(u64, u32)>> {
         info::jited_functions(self.fd.as_fd())
+    }
+
+    /// The type of each function, the entry first, as ids of the program's BTF; empty for a program without BTF.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn function_types(&self) -> Result<Vec<u32>> {
+        info::function_types(self.fd.as_fd())
     }
 
     /// For each record of line information that outlived the kernel's rewrites, in the order of the code: its

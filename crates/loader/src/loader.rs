@@ -1,9 +1,10 @@
 //! Loader options, and the way from an object to loaded programs.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use millstream_isa::ByteOrder;
-use millstream_kernel::{self as kernel, AttachType, KernelMap, ProgramType};
+use millstream_kernel::{self as kernel, AttachType, ExtensionPlace, KernelMap, ProgramType};
 use millstream_object::{FuncId, InitialValue, MapId, MapOrigin, Object};
 use rustc_hash::FxHashMap;
 
@@ -11,7 +12,7 @@ use crate::btf_fixup;
 use crate::error::Error;
 use crate::kernel_types::KernelTypes;
 use crate::maps::{self, MapOverrides};
-use crate::session::Session;
+use crate::session::{ExtendedProgram, Session};
 
 /// Loads an object, with options.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub struct ObjectLoader<'a> {
     only: Option<Vec<FuncId>>,
     core_types: Option<KernelTypes>,
     without_impossible_maps: bool,
+    extends: Option<ExtendedProgram>,
 }
 
 impl<'a> ObjectLoader<'a> {
@@ -36,6 +38,7 @@ impl<'a> ObjectLoader<'a> {
             only: None,
             core_types: None,
             without_impossible_maps: false,
+            extends: None,
         }
     }
 
@@ -168,6 +171,16 @@ impl<'a> ObjectLoader<'a> {
         self
     }
 
+    /// Loads this program, and each variant of it, as an extension of another program too
+    /// ([`kernel::KernelProgram::extension`]), which can take the place's function.
+    ///
+    /// # Errors
+    /// If the object has no such program.
+    pub fn extending(mut self, name: &str, place: Arc<ExtensionPlace>) -> Result<Self, Error> {
+        self.extends = Some(ExtendedProgram { program: self.func(name)?, place });
+        Ok(self)
+    }
+
     /// The programs that [`ObjectLoader::load`] loads.
     pub fn chosen(&self) -> Vec<FuncId> {
         let wanted = |func: FuncId, autoload: bool| match &self.only {
@@ -193,7 +206,8 @@ impl<'a> ObjectLoader<'a> {
             &mut notes,
             self.without_impossible_maps,
         )?;
-        Ok(Session::new(self.object, made, btf, notes, self.types, self.core_types))
+        let session = Session::new(self.object, made, btf, notes, self.types, self.core_types);
+        Ok(session.extending(self.extends))
     }
 
     /// Refuses objects for machines of the other byte order.

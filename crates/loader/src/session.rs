@@ -46,6 +46,14 @@ pub struct Session<'a> {
     /// Answers of CO-RE are the same for every variant.
     answers: RefCell<FxHashMap<(u32, u32, u32), ResolvedRelo>>,
     targets: RefCell<FxHashMap<FuncId, Option<TypeId>>>,
+    extends: Option<ExtendedProgram>,
+}
+
+/// A program of the object, and the place that its extensions take.
+#[derive(Clone, Debug)]
+pub(crate) struct ExtendedProgram {
+    pub(crate) program: FuncId,
+    pub(crate) place: Arc<kernel::ExtensionPlace>,
 }
 
 impl<'a> Session<'a> {
@@ -60,7 +68,12 @@ impl<'a> Session<'a> {
         let (answers, targets) = (RefCell::default(), RefCell::default());
         let btf = btf.map(Arc::new);
         let MadeMaps { maps, impossible } = made;
-        Session { object, maps, impossible, btf, notes, types, core_types, answers, targets }
+        Session { object, maps, impossible, btf, notes, types, core_types, answers, targets, extends: None }
+    }
+
+    /// Loads one of the programs as an extension, too.
+    pub(crate) fn extending(self, extends: Option<ExtendedProgram>) -> Self {
+        Session { extends, ..self }
     }
 
     /// Clones the session for another thread, with the same maps and types: maps that are replaced there are
@@ -80,6 +93,7 @@ impl<'a> Session<'a> {
             core_types: self.core_types.clone(),
             answers: self.answers.clone(),
             targets: self.targets.clone(),
+            extends: self.extends.clone(),
         })
     }
 
@@ -174,7 +188,13 @@ impl<'a> Session<'a> {
     pub fn load(&self, func: FuncId, linked: &LinkedProgram) -> Result<kernel::KernelProgram, ProgramError> {
         let program = self.program(func)?;
         let (slots, _) = self.slots(linked)?;
-        self.load_slots(program, &slots, linked)
+        let loaded = self.load_slots(program, &slots, linked, None)?;
+        match self.extends.as_ref().filter(|extended| extended.program == func) {
+            None => Ok(loaded),
+            Some(ExtendedProgram { place, .. }) => {
+                Ok(loaded.with_extension(self.load_slots(program, &slots, linked, Some(place))?))
+            }
+        }
     }
 
     /// Loads slots that are final already, with the name, type and target of program `func`, without line or
@@ -183,7 +203,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As for [`Session::load`].
     pub fn load_raw(&self, func: FuncId, slots: &[u64]) -> Result<kernel::KernelProgram, ProgramError> {
-        self.load_slots(self.program(func)?, slots, &LinkedProgram::default())
+        self.load_slots(self.program(func)?, slots, &LinkedProgram::default(), None)
     }
 
     /// Loads slots that are final already, with the function information of the program from which they were
@@ -207,7 +227,7 @@ impl<'a> Session<'a> {
             known.func_info.clone_from(&from.func_info);
             known.func_info.extend(appended.iter().filter_map(|start| Some((*start, like?))));
         }
-        self.load_slots(self.program(func)?, slots, &known)
+        self.load_slots(self.program(func)?, slots, &known, None)
     }
 
     /// The type of a static function of a program.
@@ -224,6 +244,7 @@ impl<'a> Session<'a> {
         program: &ObjectProgram,
         slots: &[u64],
         linked: &LinkedProgram,
+        place: Option<&kernel::ExtensionPlace>,
     ) -> Result<kernel::KernelProgram, ProgramError> {
         let (func_info, line_info) = records(linked);
         let mut slots = slots.to_vec();
@@ -242,6 +263,16 @@ impl<'a> Session<'a> {
             attach_btf_id: self.target(program)?.map_or(0, |t| t.0),
             kernel_version: self.object.kernel_version.unwrap_or(0),
             ..ProgramSpec::default()
+        };
+        let spec = match place {
+            None => spec,
+            Some(place) => ProgramSpec {
+                program_type: ProgramType::EXT,
+                expected_attach: AttachType(0),
+                attach_btf_id: place.function(),
+                attach_program: Some(place.host().as_fd()),
+                ..spec
+            },
         };
         Ok(kernel::KernelProgram::load(&spec)?)
     }

@@ -108,6 +108,11 @@ impl AttachedProgram {
     ) -> Result<AttachedProgram, LiveError> {
         let (_, there) = side.find(ifindex, name, pins)?.ok_or(LiveError::NothingToAdopt)?;
         let program = pins.replaced_program(&side.label(&interface(ifindex)?.name), &there)?.unwrap_or(there);
+        Ok(AttachedProgram::new(program)?)
+    }
+
+    /// Opens the maps of a program.
+    pub(crate) fn new(program: KernelProgram) -> Result<AttachedProgram, millstream_kernel::KernelError> {
         let ids = program.info()?.map_ids;
         let mut maps = ids.into_iter().map(KernelMap::from_id).collect::<Result<Vec<_>, _>>()?;
         add_called(&mut maps)?;
@@ -205,8 +210,8 @@ pub fn fit(
 }
 
 /// As [`order`], for a program of the object.
-pub(crate) fn order_of(object: &Object, func: FuncId) -> Result<Vec<MapId>, LiveError> {
-    Ok(order(&object.link(func).map_err(millstream_loader::Error::from)?))
+pub(crate) fn order_of(object: &Object, func: FuncId) -> Result<Vec<MapId>, millstream_loader::Error> {
+    Ok(order(&object.link(func)?))
 }
 
 /// Refuses a program that is not the object's.
@@ -237,6 +242,6 @@ fn is_called(map: &KernelMap, name: &str) -> bool {
 }
 
 /// Cuts a name to the length that the kernel keeps.
-fn cut(name: &str) -> &str {
+pub(crate) fn cut(name: &str) -> &str {
     name.get(..15).unwrap_or(name)
 }

@@ -16,9 +16,11 @@
 //! Invariant: the program on the hook is exchanged by compare and swap with the one that we put there. If
 //! somebody else has taken the hook, nothing is changed there any more.
 
+use std::sync::Arc;
+
 use millstream_kernel::{
-    AttachType, Hook, KernelMap, KernelProgram, Link, TcFilter, XdpMode, add_clsact, filters, has_tcx,
-    interface, query_xdp, remove_empty_clsact,
+    AttachType, ExtensionPlace, Hook, KernelMap, KernelProgram, Link, TcFilter, XdpMode, add_clsact, filters,
+    has_tcx, interface, query_xdp, remove_empty_clsact,
 };
 
 use crate::adopt::HookKind;
@@ -39,7 +41,7 @@ pub enum DetachPolicy {
 }
 
 /// Hook for a program, and the way to attach it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AttachTarget {
     pub(crate) ifindex: u32,
     pub(crate) mode: XdpMode,
@@ -47,6 +49,8 @@ pub(crate) struct AttachTarget {
     pub(crate) egress: bool,
     /// Take the place of the program there, and give it back at the end.
     pub(crate) adopt: bool,
+    /// Take the place of the entry of the program there, which stays.
+    pub(crate) extends: Option<Arc<ExtensionPlace>>,
 }
 
 /// Program to put there, and the objects that are kept for it.
@@ -180,7 +184,7 @@ impl HookAttachments {
     ) -> Result<HookAttachments, LiveError> {
         let mut places = Vec::new();
         for target in targets {
-            places.push((*target, interface(target.ifindex)?.name));
+            places.push((target.clone(), interface(target.ifindex)?.name));
         }
         let links = known_links(pins, targets)?;
         let mut found = find_all(pins, tenant.original, links, &places)?;
@@ -225,7 +229,7 @@ impl HookAttachments {
         let label = side(original, target)?.label(&name);
         self.pins.remove_before(&label);
         self.pins.remove_filter(&label);
-        let there = [(*target, name.clone())];
+        let there = [(target.clone(), name.clone())];
         let found = find_all(&self.pins, original, Vec::new(), &there)?.pop().flatten();
         let at = self.attach_one(original, target, name, found)?;
         let current = self.current.try_clone()?;
@@ -253,6 +257,14 @@ impl HookAttachments {
     /// The program on the hooks now.
     pub(crate) fn current(&self) -> &KernelProgram {
         &self.current
+    }
+
+    /// The program to which the kernel accounts the runs of the one on the hooks.
+    pub(crate) fn accounted(&self) -> &KernelProgram {
+        match self.seats.first().map(|seat| &seat.title) {
+            Some(HookOwnership::Adopted { hook: Hook::Extension(place), .. }) => place.host(),
+            _ => &self.current,
+        }
     }
 
     /// The hooks.
@@ -567,6 +579,13 @@ fn adopted(
 ) -> Result<Option<OccupiedHook>, LiveError> {
     let side = side(original, target)?;
     let label = side.label(name);
+    if let Some(place) = &target.extends {
+        let host = place.host();
+        let (before, present) = (host.try_clone()?, Some(host.try_clone()?));
+        let hook = Hook::Extension(Arc::clone(place));
+        let title = HookOwnership::Adopted { hook, before, label };
+        return Ok(Some(OccupiedHook { title, present, ours: false }));
+    }
     if let Some((own, present)) = OwnFilter::find(pins, target.ifindex, side, name)? {
         let own_clsact = pins.owns_clsact(&label);
         pins.pin_filter(&label, original, own_clsact)?;
@@ -608,7 +627,10 @@ fn enter(
 ) -> Result<HookOwnership, LiveError> {
     if let Some(OccupiedHook { title, present, .. }) = found {
         if let HookOwnership::Adopted { before, label, .. } = &title {
-            pins.pin_before(label, before)?;
+            // An extension ends with this process, and its host stays attached.
+            if target.extends.is_none() {
+                pins.pin_before(label, before)?;
+            }
             title.replace_by(original, present.as_ref()).inspect_err(|_| pins.remove_before(label))?;
         }
         return Ok(title);

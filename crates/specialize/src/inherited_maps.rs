@@ -39,14 +39,18 @@ impl InheritedMaps {
         let ids = (0..object.maps.len() as u32).map(MapId).filter(|id| !compiler.is_own(*id));
         for id in ids {
             let map = &object.maps[id.index()];
-            let found = match pins.map(&map.name)? {
+            let of_chain = settings.chain.as_ref().and_then(|chain| chain.maps.get(&map.name));
+            let pinned = if settings.chain.is_none() { pins.map(&map.name)? } else { None };
+            let found = match pinned {
                 Some(pinned) => Some(pinned),
+                None if of_chain.is_some() => of_chain.copied().map(KernelMap::from_id).transpose()?,
                 None => shared(&adopted, object, &order, id)?.map(KernelMap::try_clone).transpose()?,
             };
             if let Some(found) = &found {
                 of_size(found, &map.name, map.spec.max_entries)?;
             }
-            if found.is_some() || outlives(map.origin) {
+            // A chain's maps are kept by its programs, which stay loaded.
+            if settings.chain.is_none() && (found.is_some() || outlives(map.origin)) {
                 lent.keep.insert(map.name.clone());
             }
             lent.maps.extend(found.map(|m| (map.name.clone(), m)));

@@ -11,6 +11,7 @@ pub mod adopt;
 mod attachment;
 mod bpf_callers;
 pub mod caches;
+pub mod chain;
 pub mod guard;
 mod hook_search;
 mod host;

@@ -102,7 +102,7 @@ impl OwnPrograms {
     /// # Errors
     /// If the kernel does not answer.
     pub fn insert(&mut self, program: &KernelProgram) -> Result<(), millstream_kernel::KernelError> {
-        self.ids.insert(program.id()?);
+        self.ids.extend(program.ids()?);
         Ok(())
     }
 
@@ -117,9 +117,15 @@ impl OwnPrograms {
     /// If the kernel does not answer.
     pub fn insert_original(&mut self, program: &KernelProgram) -> Result<(), millstream_kernel::KernelError> {
         let info = program.info()?;
-        self.ids.insert(info.id);
+        self.insert(program)?;
         self.originals.push((info.tag, info.map_ids));
         Ok(())
+    }
+
+    /// Adds a program that somebody else has loaded, and whose code is that of one of the object's programs: by
+    /// the hash of its code, and its maps.
+    pub fn insert_copied(&mut self, tag: [u8; 8], maps: Vec<u32>) {
+        self.originals.push((tag, maps));
     }
 
     /// Returns true if a program is known. Loaders tie the maps of constants to programs that do not use

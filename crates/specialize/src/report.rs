@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::HookInfo;
+use crate::chain::ChainProgram;
 use crate::live::details::SlotDetails;
 
 /// The version of the JSON lines.
@@ -25,6 +26,18 @@ pub enum SessionReport {
         watched: Vec<String>,
         /// Maps that may not, with the reasons.
         refused: Vec<(String, String)>,
+    },
+    /// A chain was made one program, which is to run in its place.
+    Fused {
+        /// The dispatcher.
+        dispatcher: ChainProgram,
+        /// The programs that it calls, in this order.
+        components: Vec<ChainProgram>,
+    },
+    /// The dispatcher of a chain runs in place of the program that was made of it.
+    Unfused {
+        /// Reason.
+        reason: String,
     },
     /// An interface of several has gone, or has come back.
     #[serde(rename = "interfaces_changed")]

@@ -13,6 +13,7 @@ use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::{self, LowerError, LoweringStrategy};
 use millstream_bpf::module::{self, LiftedModule, lift_object, new_function};
 use millstream_ir as ir;
+use millstream_isa::RawInsn;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, ObjectError};
 use millstream_passes::{PassError, PassSession, widen_types};
 use rustc_hash::FxHashMap;
@@ -79,6 +80,10 @@ pub struct Variant {
     pub time: Duration,
 }
 
+/// Codes of `r0 = 0` and `exit`.
+const MOV_IMMEDIATE: u8 = 0xb7;
+const EXIT: u8 = 0x95;
+
 /// Maps that are added to the program, or that code names in their place.
 #[derive(Debug)]
 pub struct VariantPlaceholders {
@@ -115,6 +120,8 @@ pub struct VariantCompiler {
     host: VariantHost,
     /// The same program with calls of the callbacks that are loops here.
     calling: Option<Box<VariantCompiler>>,
+    /// False if no packets are to be passed to the standby variant.
+    has_standby_slot: bool,
 }
 
 /// Inputs of a variant.
@@ -152,6 +159,11 @@ impl VariantCompiler {
     ) -> Result<VariantCompiler, VariantError> {
         let mut object = object.clone();
         let described = choose(&object, program)?.clone();
+        // Nothing calls functions that were removed, so that any code will do.
+        for function in object.functions.iter_mut().filter(|f| f.removed) {
+            let slot = |code| RawInsn { code, dst: 0, src: 0, off: 0, imm: 0 };
+            function.insns = vec![slot(MOV_IMMEDIATE), slot(EXIT)];
+        }
         let added = AuxiliaryMaps::to(&mut object, host.possible_cpus);
         // All of them: a program that is not understood might write any map.
         let lifted = lift_object(&object)?;
@@ -238,6 +250,7 @@ impl VariantCompiler {
             isa,
             host,
             calling: None,
+            has_standby_slot: true,
         })
     }
 
@@ -307,7 +320,17 @@ impl VariantCompiler {
     pub fn standby(&self) -> Option<MapId> {
         let calls = !self.placeholders.arrays.is_empty()
             || transform::may_call_more(&self.prepared.module, module::func(self.program));
-        (!calls && self.packet_kind().is_some()).then_some(self.placeholders.standby)
+        let may_pass = self.has_standby_slot && !calls && self.packet_kind().is_some();
+        may_pass.then_some(self.placeholders.standby)
+    }
+
+    /// Makes variants that pass no packets to the standby variant, which takes a tail call: since Linux 6.12,
+    /// tail calls count as changes of the packet, which extensions of some programs may not make.
+    #[must_use]
+    pub fn without_standby_slot(mut self) -> VariantCompiler {
+        self.has_standby_slot = false;
+        self.calling = self.calling.map(|calling| Box::new(calling.without_standby_slot()));
+        self
     }
 
     /// Kind of the program's input; `None` if it is no packet that could be kept.
@@ -815,6 +838,18 @@ mod tests {
         object.functions.push(function);
         object.programs.push(program);
         assert!(matches!(VariantCompiler::new(&object, Some(known.name), HOST), Err(VariantError::Lift(_))));
+    }
+
+    /// The dispatcher's functions that components replace, in a fused chain.
+    #[test]
+    fn functions_that_were_removed_are_in_nobodys_way() {
+        let known = millstream_programs::ROUTER;
+        let mut object = Object::parse(known.name, known.object).expect("our own");
+        let mut function = object.functions[0].clone();
+        function.removed = true;
+        (function.insns, function.relocs, function.line_info) = Default::default();
+        object.functions.push(function);
+        assert!(VariantCompiler::new(&object, Some(known.name), HOST).is_ok());
     }
 
     #[test]

@@ -97,6 +97,25 @@ fn a_program_of_somebody_else_stays() {
 }
 
 #[test]
+fn what_is_no_chain_is_not_fused_and_stays() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("fused");
+    let fused = |more: &[&str]| ended(&namespace, place.run(DEV).arg("--fuse").args(more));
+    says(&fused(&[]), 2, &["no XDP program is on the interface", "xdp-loader load", "nothing was changed"]);
+    says(&fused(&["--dev", "run1"]), 1, &["chain of one interface", "start one for each"]);
+    says(&fused(&["--adopt"]), 2, &["--adopt", "cannot be used"]);
+    let theirs = probe::constant_xdp(2).unwrap();
+    let link = namespace.enter(|| Link::attach_xdp(&theirs, index, XdpMode::Native).unwrap()).unwrap();
+    let id = theirs.id().unwrap();
+    says(&fused(&[]), 2, &[&format!("(id {id})"), "is no dispatcher", "nothing was changed"]);
+    assert_eq!((on_hook(&namespace, index), place.pins.exists()), (Some(id), false));
+    drop(link);
+}
+
+#[test]
 fn an_adopted_program_is_given_back_also_after_a_kill() {
     if !testing::require() {
         return;

@@ -5,6 +5,7 @@ use std::path::Path;
 use millstream_kernel::{KernelError, LoadError, MOUNT, PinDirError};
 use millstream_loader::{Error as LoaderError, ProgramError};
 use millstream_specialize::LiveError;
+use millstream_specialize::chain::ChainError;
 use millstream_specialize::guard::GuardError;
 use millstream_specialize::pins::PinError;
 
@@ -35,8 +36,7 @@ pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
         LiveError::Other { name, .. } if name == "xdp_dispatcher" => {
             let what =
                 "that is libxdp's, which calls the programs that are attached to it (`xdp-loader status`)";
-            let how =
-                "attach the object's program to the interface itself (`ip link`, or libxdp's single mode)";
+            let how = "run --fuse with the objects of dispatcher and programs makes one program of them";
             (vec![what.to_owned(), format!("{how}; {UNCHANGED}")], Exit::Input)
         }
         LiveError::Other { .. } => {
@@ -59,6 +59,29 @@ pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
             (vec!["the guard needs the kernel's BTF".into(), DOCTOR.into()], Exit::NotPermitted)
         }
         _ => of_kernel(dev, error),
+    }
+}
+
+/// Advice for a chain that cannot be one program.
+pub(super) fn on_chain(dev: &str, error: &ChainError) -> Advice {
+    match error {
+        ChainError::Kernel(e) | ChainError::Load(LoaderError::Kernel(e)) => {
+            by_number(dev, e.errno(), Some(e))
+        }
+        ChainError::Empty | ChainError::NoComponents { .. } => {
+            let how =
+                format!("`xdp-loader load {dev} OBJECT...` attaches a chain; without one, leave --fuse out");
+            (vec![format!("{how}; {UNCHANGED}")], Exit::Input)
+        }
+        ChainError::Untold => (vec![UNCHANGED.to_owned()], Exit::NotPermitted),
+        ChainError::Unknown { .. } | ChainError::NoFunction(_) => {
+            let which =
+                "name the objects of the dispatcher and of each program that `xdp-loader status` shows";
+            let built = "the very files, or ones built from the same sources by the same compiler";
+            (vec![which.to_owned(), format!("{built}; {UNCHANGED}")], Exit::Input)
+        }
+        ChainError::Load(_) | ChainError::Types(_) => (vec![UNCHANGED.to_owned()], Exit::Input),
+        ChainError::Apart(_) | ChainError::Fuse(_) => (vec![UNCHANGED.to_owned()], Exit::Negative),
     }
 }
 

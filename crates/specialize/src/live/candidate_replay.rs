@@ -42,7 +42,7 @@ impl CompileJob<'_> {
         if judged.gained().is_some() {
             judged.predicted = Some(self.predicted(&candidate.plan, &order.profiles, &mut ours));
         }
-        ids.into_iter().for_each(|id| self.note_loaded(id));
+        self.learnt.loaded.extend(ids);
         judged.time = start.elapsed();
         judged
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
 use millstream_isa::MapType;
-use millstream_kernel::{KernelMap, KernelProgram, MapSpec};
+use millstream_kernel::{KernelError, KernelMap, KernelProgram, MapSpec};
 use millstream_loader::{ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId};
 use millstream_specializer::policy::{self, PlanInputs, PlanResult, Tier};
@@ -177,8 +177,9 @@ impl CompileJob<'_> {
     }
 
     /// Records a program as one of the session's own.
-    pub(super) fn note_loaded(&mut self, id: u32) {
-        self.learnt.loaded.insert(id);
+    pub(super) fn note_loaded(&mut self, program: &KernelProgram) -> Result<(), KernelError> {
+        self.learnt.loaded.extend(program.ids()?);
+        Ok(())
     }
 
     /// Makes the code of a variant from the current maps. `None` if there is nothing to specialise.
@@ -355,14 +356,14 @@ impl CompileJob<'_> {
         for (func, linked) in variant.callees {
             match self.session.load(func, &linked) {
                 Ok(program) => {
-                    self.note_loaded(program.id().map_err(refused)?);
+                    self.note_loaded(&program).map_err(refused)?;
                     chain.add(func, program, linked);
                 }
                 Err(e) => tracing::debug!("a program that is called stays as it is: {}", explain(&e)),
             }
         }
         let program = self.session.load(function, &variant.linked)?;
-        self.note_loaded(program.id().map_err(refused)?);
+        self.note_loaded(&program).map_err(refused)?;
         chain.begin_with(function, program.try_clone().map_err(refused)?);
         chain.fill(self.held.clone()).map_err(refused)?;
         Ok((program, variant.linked, chain))

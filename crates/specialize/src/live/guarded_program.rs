@@ -79,6 +79,11 @@ impl GuardedProgram<'_> {
         self.hook.attachments.as_ref().map_or(&self.programs.original, HookAttachments::current)
     }
 
+    /// The program to which the kernel accounts the runs of the one on the hook.
+    pub(super) fn accounted(&self) -> &KernelProgram {
+        self.hook.attachments.as_ref().map_or(&self.programs.original, HookAttachments::accounted)
+    }
+
     /// Packets received since the program was attached, and of these, those that specialised code took (which
     /// needs [`SessionSettings::count`]).
     pub(super) fn packets(&self) -> (u64, u64) {
@@ -167,7 +172,7 @@ impl GuardedProgram<'_> {
         &mut self,
         tell: &mut dyn FnMut(&SessionReport),
     ) -> Result<Option<f64>, LiveError> {
-        let (clock, program) = (self.times.clock, self.current().try_clone()?);
+        let (clock, program) = (self.times.clock, self.accounted().try_clone()?);
         clock.measure(&program, MEASURE, |time| self.pass(time, tell))
     }
 

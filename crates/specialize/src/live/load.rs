@@ -23,6 +23,7 @@ use super::settings::SessionSettings;
 use super::tail_calls::{self, ProgArrays};
 use super::write_tracker::WriteTracker;
 use crate::adopt::{self, AdoptionScope};
+use crate::chain::FusedChain;
 use crate::guard::Guard;
 use crate::inherited_maps::InheritedMaps;
 use crate::map_users::OwnPrograms;
@@ -42,7 +43,7 @@ pub(super) fn load(
     let pins = PinDir::new(&settings.pins);
     let claim = pins.claim()?;
     let lent = InheritedMaps::find(compiler, &pins, &settings)?;
-    let mut programs = load_programs(compiler, &lent, &guard)?;
+    let mut programs = load_programs(compiler, &lent, &guard, settings.chain.as_ref())?;
     check(&programs.original, &settings)?;
     if settings.which == AdoptionScope::Same {
         lent.adopted
@@ -68,6 +69,7 @@ fn load_programs<'c>(
     compiler: &'c VariantCompiler,
     lent: &InheritedMaps,
     guard: &Guard,
+    chain: Option<&FusedChain>,
 ) -> Result<LoadedPrograms<'c>, LiveError> {
     let mut loader = ObjectLoader::new(compiler.object());
     for (name, map) in &lent.maps {
@@ -76,7 +78,10 @@ fn load_programs<'c>(
     // The object's other programs may be for other kernels; those that can be called are loaded, too.
     let name = &compiler.object().functions[compiler.program().index()].name;
     let loader = loader.reuse_map(compiler.guard_name(), guard.state().try_clone()?)?;
-    let loader = loader.only(name)?.with_program_arrays();
+    let mut loader = loader.only(name)?.with_program_arrays();
+    if let Some(chain) = chain {
+        loader = loader.extending(name, Arc::clone(&chain.place))?;
+    }
     let (chosen, session) = (loader.chosen(), loader.prepare()?);
     let mut others = load_all(compiler, &session, &chosen)?;
     // Arrays that existed before belong to their owner, so they are not filled.
@@ -86,6 +91,9 @@ fn load_programs<'c>(
     let mut ours = OwnPrograms::new(guard.programs());
     for (_, program) in &others {
         ours.insert_original(program)?;
+    }
+    for (tag, maps) in chain.iter().flat_map(|chain| &chain.programs) {
+        ours.insert_copied(*tag, maps.clone());
     }
     Ok(LoadedPrograms {
         compiler,

@@ -53,6 +53,7 @@ mod write_handling;
 mod write_response;
 mod write_tracker;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -205,8 +206,9 @@ impl<'c> LiveSession<'c> {
     }
 
     fn target(&self, ifindex: u32) -> AttachTarget {
-        let SessionSettings { mode, egress, ref adopt, .. } = self.guarded.settings;
-        AttachTarget { ifindex, mode, egress, adopt: adopt.contains(&ifindex) }
+        let SessionSettings { mode, egress, ref adopt, ref chain, .. } = self.guarded.settings;
+        let extends = chain.as_ref().map(|chain| Arc::clone(&chain.place));
+        AttachTarget { ifindex, mode, egress, adopt: adopt.contains(&ifindex), extends }
     }
 
     /// Takes the program off the interface, for now: the specialised code comes back with the next

@@ -9,6 +9,7 @@ use millstream_specializer::saved_profile::SavedProfile;
 
 use super::step::StepCallback;
 use crate::adopt::AdoptionScope;
+use crate::chain::FusedChain;
 
 /// Times and intervals of a session.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub struct SessionSettings {
     pub adopt: Vec<u32>,
     /// Programs that may be adopted.
     pub which: AdoptionScope,
+    /// The chain that the program was made of: it takes the place of the chain's dispatcher, which stays attached.
+    pub chain: Option<FusedChain>,
     /// Times and intervals.
     pub pace: SessionPace,
     /// Maps whose lookups are not to be profiled, by name: nothing that depends on traffic is done for them.
@@ -98,6 +101,7 @@ impl SessionSettings {
             egress: false,
             adopt: Vec::new(),
             which: AdoptionScope::Same,
+            chain: None,
             pace: SessionPace::default(),
             unprofiled: BTreeSet::new(),
             measure: true,

@@ -373,7 +373,7 @@ impl LiveSession<'_> {
         // A write ends it, but not for ever: a slower variant must be found out even if writes never cease.
         let is_patient = self.judge.disturbed >= DISTURBED;
         let mut wrote = false;
-        let before = self.guarded.times.clock.measure(self.guarded.current(), MEASURE, |time| {
+        let before = self.guarded.times.clock.measure(self.guarded.accounted(), MEASURE, |time| {
             if is_patient {
                 std::thread::sleep(time);
             } else {
