@@ -134,7 +134,8 @@ impl BundleStore {
     /// Keeps the bundle that is there before the first is installed.
     fn keep_initial(&self, program: &str) -> Result<(), StoreError> {
         let (current, initial) = (self.path(program, "tar"), self.path(program, "initial"));
-        if self.path(program, "reference").exists() || !current.exists() {
+        // With an initial bundle the last installation was cut off: the current one may be the new one.
+        if self.path(program, "reference").exists() || initial.exists() || !current.exists() {
             return Ok(());
         }
         copy(&current, &initial)
@@ -146,8 +147,10 @@ impl BundleStore {
             return Err(StoreError::NoInitial(program.to_owned()));
         }
         self.replace(program, &initial)?;
-        let reference = self.path(program, "reference");
-        fs::remove_file(&reference).map_err(|source| StoreError::File { path: reference, source })
+        for path in [self.path(program, "reference"), initial] {
+            fs::remove_file(&path).map_err(|source| StoreError::File { path, source })?;
+        }
+        Ok(())
     }
 
     fn replace(&self, program: &str, by: &Path) -> Result<(), StoreError> {
@@ -234,6 +237,13 @@ mod tests {
         assert!(!store.pulled_path(&target("2")).unwrap().exists());
         assert!(store.install(&NodeSpec::default()).unwrap());
         assert_eq!((read().as_str(), store.installed().unwrap()), ("initial", Vec::new()));
+        // An installation that was cut off behind the exchange of the bundle.
+        fs::write(folder.path().join("router.initial"), "initial").unwrap();
+        fs::write(folder.path().join("router.tar"), "1").unwrap();
+        fs::write(store.pulled_path(&target("1")).unwrap(), "1").unwrap();
+        assert!(store.install(&spec(&[target("1")])).unwrap());
+        assert!(store.install(&NodeSpec::default()).unwrap());
+        assert_eq!(read(), "initial");
     }
 
     #[test]

@@ -58,9 +58,14 @@ impl HealthGate {
         if let Some(reason) = status.programs.iter().find_map(|program| self.slowness(program, before)) {
             return NodeVerdict::Slower(reason);
         }
+        // A program that was measured before is measured again, as soon as packets come.
+        let is_unmeasured = |program: &ProgramReport| {
+            let earlier = before.0.get(&program.name).and_then(|program| program.current_ns);
+            earlier.is_some() && program.current_ns.is_none() && program.packets_per_second > 0.0
+        };
         match status.health {
-            NodeHealth::Healthy => NodeVerdict::Good,
-            NodeHealth::Progressing | NodeHealth::Failing => NodeVerdict::Pending,
+            NodeHealth::Healthy if !status.programs.iter().any(is_unmeasured) => NodeVerdict::Good,
+            _ => NodeVerdict::Pending,
         }
     }
 
@@ -116,6 +121,10 @@ mod tests {
         assert!(matches!(judge(NodeHealth::Healthy, program(84.1, 1)), NodeVerdict::Slower(_)));
         assert!(matches!(judge(NodeHealth::Healthy, program(80.0, 2)), NodeVerdict::Failing(_)));
         assert!(matches!(judge(NodeHealth::Failing, program(80.0, 1)), NodeVerdict::Failing(_)));
+        let unmeasured = ProgramReport { current_ns: None, gain: None, ..program(80.0, 1) };
+        assert_eq!(judge(NodeHealth::Healthy, unmeasured.clone()), NodeVerdict::Good);
+        let unmeasured = ProgramReport { packets_per_second: 1.0, ..unmeasured };
+        assert_eq!(judge(NodeHealth::Healthy, unmeasured), NodeVerdict::Pending);
         let lossy = HealthGate { min_gain: 0.3, ..GATE };
         let verdict = lossy.judge(&node(NodeHealth::Healthy, program(80.0, 1)), &before);
         assert_eq!(verdict, NodeVerdict::Slower("router: gain 20.0 %, less than 30.0 %".into()));

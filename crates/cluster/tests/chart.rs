@@ -5,6 +5,7 @@ use std::process::Command;
 
 use clap::Parser;
 use millstream_cluster::ClusterArgs;
+use millstream_daemon::DaemonArgs;
 use serde::Deserialize as _;
 use serde_yaml_ng::{Deserializer, Value};
 
@@ -81,6 +82,13 @@ fn the_daemon_has_two_capabilities_and_the_agent_none() {
 }
 
 #[test]
+fn the_chart_has_the_version_of_the_command() {
+    let chart = std::fs::read_to_string(dist("millstream/Chart.yaml")).unwrap();
+    let chart: Value = serde_yaml_ng::from_str(&chart).unwrap();
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
 fn agents_write_no_wanted_state() {
     let objects = file();
     let rules = kind(&objects, "ClusterRole", "millstream-agent")["rules"].as_sequence().unwrap();
@@ -98,14 +106,21 @@ fn the_command_takes_the_arguments_of_the_containers() {
         #[command(flatten)]
         cluster: ClusterArgs,
     }
+    #[derive(Debug, Parser)]
+    struct DaemonWords {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+    }
     let digest = "0".repeat(64);
     let flags = format!(
         "bundles[0].program=router,bundles[0].reference=r/n@sha256:{digest},registry.plainHttp=true,\
-         registry.credentialsSecret=login,storeKeySecret=key"
+         registry.credentialsSecret=login,storeKeySecret=key,webTokenSecret=web"
     );
     let manifests = std::iter::once(file());
     let manifests = manifests.chain(rendered(&["--set", &flags]).map(|manifest| objects(&manifest)));
     for objects in manifests {
+        let daemon = words(&container(&objects, "containers", "daemon")["args"]);
+        DaemonWords::try_parse_from(&daemon).unwrap_or_else(|error| panic!("{daemon:?}: {error}"));
         for (list, name) in [("containers", "agent"), ("initContainers", "prepare")] {
             let args = words(&container(&objects, list, name)["args"]);
             assert_eq!(args[0], "cluster");
