@@ -47,14 +47,9 @@ pub struct BundleStore {
 }
 
 impl BundleStore {
-    /// A store in a folder that only its owner may write to.
-    ///
-    /// # Errors
-    /// If the folder cannot be made.
-    pub fn open(folder: &Path, registry: RegistryAccess) -> Result<BundleStore, StoreError> {
-        let pulled = folder.join("pulled");
-        fs::create_dir_all(&pulled).map_err(|source| StoreError::File { path: pulled, source })?;
-        Ok(BundleStore { folder: folder.to_owned(), registry })
+    /// A store in a folder that only its owner may write to. The folder is made for the first bundle.
+    pub fn new(folder: &Path, registry: RegistryAccess) -> BundleStore {
+        BundleStore { folder: folder.to_owned(), registry }
     }
 
     /// Bundles that are installed, by program.
@@ -64,7 +59,11 @@ impl BundleStore {
     pub fn installed(&self) -> Result<Vec<BundleTarget>, StoreError> {
         let failed = |source| StoreError::File { path: self.folder.clone(), source };
         let mut targets = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(targets),
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
             let path = entry.map_err(failed)?.path();
             let is_reference = path.extension().is_some_and(|ending| ending == "reference");
             let Some(program) = path.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_reference)
@@ -118,6 +117,8 @@ impl BundleStore {
         if path.exists() {
             return Ok(path);
         }
+        let folder = self.folder.join("pulled");
+        fs::create_dir_all(&folder).map_err(|source| StoreError::File { path: folder, source })?;
         let reference: RegistryReference = target.reference.parse().map_err(|_| wrong())?;
         let failed =
             |source| StoreError::Bundle { reference: target.reference.clone(), source: Box::new(source) };
@@ -200,7 +201,7 @@ mod tests {
 
     fn store(folder: &Path) -> BundleStore {
         let registry = RegistryAccess { time: Duration::from_secs(1), plain_http: true, credentials: None };
-        BundleStore::open(folder, registry).unwrap()
+        BundleStore::new(folder, registry)
     }
 
     fn target(digit: &str) -> BundleTarget {
@@ -218,6 +219,7 @@ mod tests {
     fn a_return_needs_no_registry_and_ends_with_the_first_bundle() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
+        fs::create_dir(folder.path().join("pulled")).unwrap();
         let read = || fs::read_to_string(folder.path().join("router.tar")).unwrap();
         fs::write(folder.path().join("router.tar"), "initial").unwrap();
         assert!(!store.install(&NodeSpec::default()).unwrap());

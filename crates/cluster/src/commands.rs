@@ -294,7 +294,7 @@ fn agent(args: &AgentArgs) -> Result<Exit> {
     let credentials = args.credentials.as_ref().map(|path| bounded_read::text(path)).transpose();
     let credentials = credentials.into_diagnostic()?.map(|text| text.trim().to_owned());
     let registry = RegistryAccess { time: Duration::from_secs(60), plain_http: args.plain_http, credentials };
-    let store = BundleStore::open(&args.bundles, registry).into_diagnostic()?;
+    let store = BundleStore::new(&args.bundles, registry);
     let settings = AgentSettings {
         node: args.node.clone(),
         socket: args.socket.clone(),

@@ -91,7 +91,7 @@ impl Fleet {
                 report: Duration::from_millis(500),
                 bundles: Vec::new(),
             };
-            let store = BundleStore::open(&home.join("bundles"), access.clone()).unwrap();
+            let store = BundleStore::new(&home.join("bundles"), access.clone());
             let agent = NodeAgent::new(settings, client.clone(), store);
             let until = Arc::clone(&end);
             std::thread::spawn(move || agent.run(&until));
