@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use millstream_cluster as cluster;
 use millstream_console::command_line::{parse, report_error};
 use millstream_console::exit::Exit;
 use millstream_console::privileges::RequiredPrivileges;
@@ -104,6 +105,8 @@ enum CliCommand {
     Stop(daemon::client::ProgramArgs),
     /// Make the daemon read its configuration again
     Reload(daemon::client::ReloadArgs),
+    /// Many nodes under Kubernetes: agents of nodes, staged rollouts, one switch for all originals
+    Cluster(cluster::ClusterArgs),
     /// Attach a built-in data plane to interfaces, change its tables, maintain it
     Control(control::ControlArgs),
     /// Run an XDP program in userspace, as native code: packets from memory or a capture file
@@ -283,6 +286,7 @@ impl CliCommand {
             CliCommand::Resume(args) => daemon::client::resume(&args),
             CliCommand::Stop(args) => daemon::client::stop(&args),
             CliCommand::Reload(args) => daemon::client::reload(&args),
+            CliCommand::Cluster(args) => cluster::run(&args),
             CliCommand::Control(args) => control::run(&args),
             CliCommand::Native(args) => native::run(&args),
             CliCommand::Map(args) => native::client::map(&args),

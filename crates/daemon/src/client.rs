@@ -314,11 +314,11 @@ fn line_of(record: &HistoryRecord) -> String {
             format!("{}{why}", state.name())
         }
     };
-    format!("{}  {}: {what}", clock(record.time_ms), record.program)
+    format!("{}  {}: {what}", utc_text(record.time_ms), record.program)
 }
 
 /// A moment in UTC as text.
-fn clock(ms: u64) -> String {
+pub fn utc_text(ms: u64) -> String {
     let (days, of_day) = ((ms / 86_400_000) as i64, ms % 86_400_000);
     let (year, month, day) = date(days);
     let (s, ms) = (of_day / 1000, of_day % 1000);
@@ -358,10 +358,10 @@ mod tests {
 
     #[test]
     fn moments_and_lengths_of_time() {
-        assert_eq!(clock(0), "1970-01-01 00:00:00.000Z");
+        assert_eq!(utc_text(0), "1970-01-01 00:00:00.000Z");
         // 2024-02-29 is a leap day; by `date -u -d @1709251199`.
-        assert_eq!(clock(1_709_251_199_042), "2024-02-29 23:59:59.042Z");
-        assert_eq!(clock(1_709_251_200_000), "2024-03-01 00:00:00.000Z");
+        assert_eq!(utc_text(1_709_251_199_042), "2024-02-29 23:59:59.042Z");
+        assert_eq!(utc_text(1_709_251_200_000), "2024-03-01 00:00:00.000Z");
         assert_eq!(duration(59.9), "59 s");
         assert_eq!(duration(3_661.0), "1 h 1 min");
         assert_eq!(duration(200_000.0), "2 d 7 h");

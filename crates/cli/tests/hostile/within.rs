@@ -29,7 +29,7 @@ const EACH: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Commands that do not end by themselves, use the whole machine, or copy their executable, which is this
 /// test here.
-const LEFT_OUT: [&str; 8] = ["daemon", "run", "top", "demo", "learn", "lab", "build", "tune"];
+const LEFT_OUT: [&str; 9] = ["daemon", "cluster", "run", "top", "demo", "learn", "lab", "build", "tune"];
 /// A flag that starts the executable once more.
 const AGAIN: &str = "--supervise";
 
