@@ -197,6 +197,14 @@ int ms_dpdk_start(uint16_t port, uint16_t queues, uint16_t mtu, int is_virtual, 
 	return -error;
 }
 
+/* Gives a started port an address: 0, or an error number. */
+int ms_dpdk_set_address(uint16_t port, const uint8_t *address)
+{
+	struct rte_ether_addr own;
+	memcpy(own.addr_bytes, address, RTE_ETHER_ADDR_LEN);
+	return -rte_eth_dev_default_mac_addr_set(port, &own);
+}
+
 void ms_dpdk_stop(uint16_t port)
 {
 	rte_eth_dev_stop(port);

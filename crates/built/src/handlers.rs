@@ -12,7 +12,7 @@ use millstream_native::NativeEngine;
 
 use crate::values::setting_value;
 pub use crate::values::{number, set_setting, set_state, setting, state};
-use crate::{tables, time_range};
+use crate::{samples, tables, time_range};
 
 /// Reasons why a handler cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -163,6 +163,9 @@ pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Re
         }
         HandlerAccess::Times(range, part) => {
             time_range::read(engine, range, *part).ok_or_else(|| HandlerError::Unreadable(name.to_owned()))?
+        }
+        HandlerAccess::Samples(series, statistic) => {
+            samples::read(engine, series, *statistic, argument).map_err(unfit)?
         }
         HandlerAccess::Estimate(sketch) => {
             let takes = "it takes a flow like `10.0.0.1 1234 10.0.0.2 80 tcp`";

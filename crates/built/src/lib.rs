@@ -13,6 +13,7 @@ pub mod hot_swap;
 mod payload;
 pub mod printing;
 pub mod queueing;
+mod samples;
 pub mod script;
 mod tables;
 mod time_range;

@@ -54,6 +54,7 @@ fn pace(engine: &mut NativeEngine, pace: &ShapingPolicy) -> timed::PacingPolicy 
             active: handlers::setting(engine, of.active) != 0,
             limit: of.limit,
             percent: of.percent,
+            most_time: (of.most_time > 0).then_some(of.most_time),
         }),
     }
 }

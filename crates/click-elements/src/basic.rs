@@ -3,7 +3,7 @@
 use millstream_isa::{AluOp, Cond};
 
 use super::generators::limit;
-use millstream_click::arguments::{boolean, string, unsigned};
+use millstream_click::arguments::{SECOND, boolean, string, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{
@@ -56,7 +56,6 @@ const ONE_WORKER_EACH: &str = "a path is run to completion by one worker at a ti
 const NO_THREADS: &str = "workers are chosen by --workers, and packets go to them by their flows";
 const NOT_WATCHED: &str = "reading of a clock makes no difference to the time that elements see";
 const SOCKET: &str = "packets are not touched by it; `--control SOCKET` is what answers READ and WRITE";
-const ROUND_TIME: &str = "the number of rounds ends a replay";
 
 const REPLAYS: &[ArgumentSpec] = &[
     key("STOP"),
@@ -67,7 +66,7 @@ const REPLAYS: &[ArgumentSpec] = &[
     key("LIMIT"),
     key("TIMING"),
     refused_but("TIMING_FNT", &[""], "the speed of a replay does not change by a formula"),
-    refused_but("STOP_TIME", &["0", "-1"], ROUND_TIME),
+    key("STOP_TIME"),
     moot("FREEONTERMINATE", IgnoredValueKind::Truth, "memory is freed at the end of the run"),
     moot("USE_SIGNAL", IgnoredValueKind::Truth, NO_TASKS),
     moot("QUEUE", COUNT, "copies are sent at once").or_at(),
@@ -577,6 +576,7 @@ fn replay(setup: &mut ElementSetup<'_>) -> ElementResult {
     let rounds = setup.arguments.keyword_or("STOP", -1, rounds)?;
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let percent = setup.arguments.keyword_or("TIMING", 0, speed)?;
+    let most_time = setup.arguments.keyword_or("STOP_TIME", 0, round_time)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     let is_plain = rounds == 1 && limit.is_none() && percent == 0 && !setup.scripted(REPLAY_WRITES);
     match is_plain {
@@ -609,12 +609,21 @@ fn replay(setup: &mut ElementSetup<'_>) -> ElementResult {
         reset,
         limit,
         percent,
+        most_time,
         loading,
         ended,
         dropped,
     }));
     setup.require_single_worker("packets that it keeps are sent in one order");
     Ok(Box::new(PassThrough))
+}
+
+/// Nanoseconds of a number of seconds; 0 for any time.
+fn round_time(text: &SpannedText) -> Result<u64, Error> {
+    match text.text.trim().starts_with('-') {
+        true => Ok(0),
+        false => Ok(unsigned(text, i32::MAX as u64)? * SECOND),
+    }
 }
 
 /// Number of rounds; -1 for any number.

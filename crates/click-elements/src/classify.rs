@@ -13,10 +13,10 @@ use millstream_click::keyword::at;
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, words};
 
-use super::decision_program::{ProgramFormula, WordTest, program_text};
 use super::match_table::{
     MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, different, equal, parts,
 };
+use millstream_click::decision_program::{ProgramFormula, WordTest, program_text};
 
 const fn class(
     name: &'static str,

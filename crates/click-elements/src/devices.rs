@@ -6,7 +6,7 @@ use millstream_isa::{AluOp, Cond};
 use crate::capture_filter::{CaptureFilter, filter, write};
 use crate::generators::{HEADROOM, SourcePacing, data, generator, repeated};
 use crate::link_types;
-use millstream_click::arguments::{boolean, string, unsigned};
+use millstream_click::arguments::{boolean, ether, string, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{
@@ -15,7 +15,7 @@ use millstream_click::keyword::{
 use millstream_click::packet::{Annotation, BROADCAST, HOST, MULTICAST, PacketValues};
 use millstream_click::{
     CaptureOptions, Element, ElementSetup, Error, GraphSink, GraphSource, HandlerAccess, NO_INPUT,
-    SettingType, SettingValue, SpannedText,
+    SettingType, SettingValue, SpannedText, ether_number,
 };
 
 const DRIVEN: &str = "`--io` says how a device is driven, and which packets it has";
@@ -85,7 +85,7 @@ const FROM_DPDK: &[ArgumentSpec] = &[
     ACTIVE,
     moot("ALLOW_NONEXISTENT", IgnoredValueKind::Truth, DRIVEN),
     moot("NDESC", NUMBER, CARD),
-    refused("MAC", "a card keeps its address: `ip link set address` gives it another"),
+    key("MAC"),
     moot("MTU", COUNT, CARD),
     refused_but("MODE", &["none", "rss"], "no rules are given to a card, whose packets come here all"),
     refused("FLOW_RULES_FILE", "no rules are given to a card, whose packets come here all"),
@@ -395,6 +395,11 @@ fn refuse_aggregate(setup: &mut ElementSetup<'_>) -> Result<(), Error> {
 fn from_device(setup: &mut ElementSetup<'_>) -> ElementResult {
     refuse_aggregate(setup)?;
     let name = device(setup)?;
+    if let Some(text) = setup.arguments.keyword("MAC") {
+        let address = ether(&text, setup.arguments.names)?;
+        setup.card_address(&name, address);
+        setup.handler("mac", HandlerAccess::Text(SettingType::Ether.text(ether_number(address))));
+    }
     setup.source(GraphSource::Device(name));
     Ok(Box::new(DeviceSource))
 }

@@ -7,12 +7,12 @@
 use std::net::Ipv4Addr;
 
 use super::ip::HEADER as IP;
-use super::token_rates::bandwidth;
 use millstream_click::arguments::{SECOND, boolean, ether, ip, seconds, string, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, at, key, moot, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
+use millstream_click::token_rates::bandwidth;
 use millstream_click::{
     ElementSetup, Error, GraphSource, HandlerAccess, NO_INPUT, SettingType, SettingValue, SourceSchedule,
     SpannedText, unquote,

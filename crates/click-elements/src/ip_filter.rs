@@ -12,9 +12,6 @@ use millstream_ir::{Block, Prov, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::classify::outputs_are;
-use super::decision_program::{
-    IP_HEADER, LINK_HEADER, ProgramFormula, TRANSPORT_HEADER, WordTest, program_text,
-};
 use super::ip::header_length;
 use super::match_table::{
     MatchFormula, MatchRules, ReadWindow, RuleSegment, TableWord, WordConstraint, compared, different, equal,
@@ -23,6 +20,9 @@ use super::match_table::{
 use millstream_click::arguments::{boolean, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
+use millstream_click::decision_program::{
+    IP_HEADER, LINK_HEADER, ProgramFormula, TRANSPORT_HEADER, WordTest, program_text,
+};
 use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, moot};
 use millstream_click::packet::PacketValues;
 use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, words};

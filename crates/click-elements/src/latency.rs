@@ -1,6 +1,7 @@
 //! Round-trip times of packets: `NumberPacket` writes a number into each, `RecordTimestamp` records when it
 //! left, and `TimestampDiff` the time since then. Times are those of the system's fine clock, in nanoseconds;
-//! handlers give microseconds.
+//! handlers give microseconds, or with NANO nanoseconds. The latest N times of a `TimestampDiff` are kept for
+//! its percentiles; its sums are those of all.
 
 use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
@@ -8,9 +9,11 @@ use millstream_isa::{AluOp, Cond};
 use millstream_click::arguments::{boolean, unsigned};
 use millstream_click::build::{ElementBuilder, ElementHashTable};
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
-use millstream_click::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, at, key, moot, refused, refused_but};
+use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, key, moot, refused, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
-use millstream_click::{ElementSetup, Error, HandlerAccess, SpannedText, StateRatio};
+use millstream_click::{
+    ElementSetup, Error, HandlerAccess, SampleSeries, SampleStatistic, SpannedText, StateRatio,
+};
 
 const NUMBER: &[ArgumentSpec] = &[at("OFFSET"), key("NET_ORDER")];
 const RECORD: &[ArgumentSpec] = &[
@@ -19,18 +22,18 @@ const RECORD: &[ArgumentSpec] = &[
     key("OFFSET"),
     key("NET_ORDER"),
     refused_but("DYNAMIC", &["false"], "the table of times does not grow: N says how many it has"),
-    refused_but("SAMPLE", &["false", "1"], "the time of every packet is noted"),
+    key("SAMPLE"),
     refused("TXDEV", "no card is asked for times"),
     refused("TXDEV_QID", "no card is asked for times"),
 ];
 const DIFFERENCE: &[ArgumentSpec] = &[
     at("RECORDER"),
     at("OFFSET"),
-    moot("N", COUNT, "sums are kept, which have no limit, and no single times"),
+    key("N"),
     key("MAXDELAY"),
-    refused_but("SAMPLE", &["1", "0"], "the time of every packet is looked at"),
+    key("SAMPLE"),
     key("NET_ORDER"),
-    refused_but("NANO", &["false"], "times are microseconds, with three places"),
+    key("NANO"),
     moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of packets without a time"),
     refused_but("TC_OFFSET", &["-1"], "times are not told apart by class"),
     refused_but("TC_MASK", &["0xff"], "times are not told apart by class"),
@@ -64,6 +67,22 @@ const USUAL_OFFSET: u64 = 40;
 /// Times that are noted, unless said otherwise, and at most.
 const USUAL_TIMES: u64 = 65_536;
 const MOST_TIMES: u64 = 1 << 24;
+/// Times that are kept for percentiles, unless said otherwise.
+const USUAL_KEPT: u64 = 65_536;
+/// Handlers of percentiles, with what each gives.
+const PERCENTILES: &[(&str, u8)] = &[
+    ("perc00", 0),
+    ("perc01", 1),
+    ("perc05", 5),
+    ("perc10", 10),
+    ("perc25", 25),
+    ("median", 50),
+    ("perc75", 75),
+    ("perc90", 90),
+    ("perc95", 95),
+    ("perc99", 99),
+    ("perc100", 100),
+];
 /// Milliseconds after which a packet counts as one that was lost.
 const USUAL_DELAY: u64 = 1000;
 const MILLISECOND: i64 = 1_000_000;
@@ -126,10 +145,33 @@ impl ElementCodegen for NumberPacket {
     }
 }
 
+/// The distance of the numbers whose packets an element looks at: `false` and 0 are every number, as 1.
+fn sampling(text: &SpannedText) -> Result<i64, Error> {
+    match &text.text[..] {
+        "false" => Ok(1),
+        _ => Ok(unsigned(text, u64::from(u32::MAX))?.max(1) as i64),
+    }
+}
+
+/// Runs `other`, which ends, for packets whose number is not a multiple of a distance.
+fn check_sampled(
+    code: &mut ElementBuilder<'_, '_>,
+    number: Value,
+    distance: i64,
+    other: impl FnOnce(&mut ElementBuilder<'_, '_>),
+) {
+    if distance > 1 {
+        let rest = code.with(AluOp::Mod, number, distance);
+        code.check_int(Cond::Eq, rest, 0, other);
+    }
+}
+
 /// Notes the time of each packet, by the number in it or one behind the other.
 struct RecordTimestamp {
     times: ElementHashTable,
     entries: u64,
+    /// The distance of the numbers whose packets have their times noted.
+    sample: i64,
     place: Option<NumberField>,
     next: u32,
 }
@@ -142,10 +184,11 @@ fn record(setup: &mut ElementSetup<'_>) -> ElementResult {
     let offset = setup.arguments.keyword("OFFSET").filter(|text| !text.text.starts_with('-'));
     let offset = offset.map(|text| unsigned(&text, 1500)).transpose()?;
     let network = setup.arguments.keyword_or("NET_ORDER", false, boolean)?;
+    let sample = setup.arguments.keyword_or("SAMPLE", 1, sampling)?;
     let owner = setup.element.name.clone();
     let times = setup.shared_array(&owner, TIMES, &[Size::W], &[Size::Dw], entries as u32);
     let place = offset.map(|offset| NumberField { offset, network });
-    Ok(Box::new(RecordTimestamp { times, entries, place, next: setup.number() }))
+    Ok(Box::new(RecordTimestamp { times, entries, sample, place, next: setup.number() }))
 }
 
 impl ElementCodegen for RecordTimestamp {
@@ -154,7 +197,9 @@ impl ElementCodegen for RecordTimestamp {
             Some(place) => {
                 let beyond = code.at(packet.data, place.offset as i64 + BYTES);
                 code.check(Cond::Le, beyond, packet.end, |code| code.out(0, packet));
-                place.read(code, packet)
+                let number = place.read(code, packet);
+                check_sampled(code, number, self.sample, |code| code.out(0, packet));
+                if self.sample > 1 { code.with(AluOp::Div, number, self.sample) } else { number }
             }
             None => {
                 let (number, one) = (code.get(self.next), code.int(1));
@@ -173,9 +218,13 @@ impl ElementCodegen for RecordTimestamp {
 
 /// Sums up how long packets took.
 struct TimestampDiff {
-    times: ElementHashTable,
-    entries: u64,
+    recorder: TimestampTable,
     place: NumberField,
+    /// The distance of the numbers whose packets are looked at.
+    sample: i64,
+    /// The latest times, so many.
+    kept: ElementHashTable,
+    most_kept: u64,
     /// Nanoseconds beyond which a packet does not count.
     most: i64,
     count: u32,
@@ -184,31 +233,80 @@ struct TimestampDiff {
     greatest: u32,
 }
 
-/// The recorder that an argument names, and how many times it notes.
-fn recorder(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<(String, u64), Error> {
+/// The times that a recorder has noted.
+struct TimestampTable {
+    times: ElementHashTable,
+    entries: u64,
+    /// The distance of the numbers whose packets have their times noted.
+    sample: i64,
+}
+
+/// The times of the recorder that an argument names.
+fn recorder(setup: &mut ElementSetup<'_>, text: &SpannedText) -> Result<TimestampTable, Error> {
     let element = setup.needed(text, "`RecordTimestamp`", &["RecordTimestamp"])?;
     let names = setup.arguments.names;
     let mut arguments = millstream_click::arguments::ElementArguments::new(element, (RECORD, None), names);
     let entries = arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);
-    Ok((element.name.clone(), entries))
+    let sample = arguments.keyword_or("SAMPLE", 1, sampling)?;
+    let owner = element.name.clone();
+    let times = setup.shared_array(&owner, TIMES, &[Size::W], &[Size::Dw], entries as u32);
+    Ok(TimestampTable { times, entries, sample })
+}
+
+/// Handlers of the sums and of the times that are kept.
+fn declare_statistics(setup: &mut ElementSetup<'_>, [sum, least, greatest]: [u32; 3], series: &SampleSeries) {
+    let divisor = series.divisor;
+    let average = StateRatio { of: sum, by: Some(series.count), divisor };
+    setup.handler("average", HandlerAccess::Ratio(average));
+    setup.handler("avg", HandlerAccess::Ratio(average));
+    setup.handler("min", HandlerAccess::Ratio(StateRatio { of: least, by: None, divisor }));
+    setup.handler("max", HandlerAccess::Ratio(StateRatio { of: greatest, by: None, divisor }));
+    let percentiles = PERCENTILES.iter().map(|(name, of)| (*name, SampleStatistic::Percentile(*of)));
+    let others = [
+        ("perc", SampleStatistic::AnyPercentile),
+        ("stddev", SampleStatistic::Deviation),
+        ("index", SampleStatistic::Index),
+        ("last", SampleStatistic::Last),
+        ("dump", SampleStatistic::NumberedList),
+        ("dump_list", SampleStatistic::List),
+    ];
+    for (name, statistic) in percentiles.chain(others) {
+        setup.handler(name, HandlerAccess::Samples(series.clone(), statistic));
+    }
 }
 
 fn difference(setup: &mut ElementSetup<'_>) -> ElementResult {
     let text = setup.arguments.need("RECORDER")?;
-    let (owner, entries) = recorder(setup, &text)?;
+    let recorder = recorder(setup, &text)?;
     let place = place(setup)?;
     let delay = setup.arguments.keyword_or("MAXDELAY", USUAL_DELAY, |text| unsigned(text, 1 << 32))?;
-    let times = setup.shared_array(&owner, TIMES, &[Size::W], &[Size::Dw], entries as u32);
+    let sample = setup.arguments.keyword_or("SAMPLE", 1, sampling)?;
+    let most_kept = setup.arguments.keyword_or("N", 0, |text| unsigned(text, MOST_TIMES))?;
+    let most_kept = if most_kept == 0 { USUAL_KEPT } else { most_kept };
+    let nanoseconds = setup.arguments.keyword_or("NANO", false, boolean)?;
+    let kept = setup.array("delays", &[Size::W], &[Size::Dw], most_kept as u32);
     let count = setup.counter("count");
     let [sum, least, greatest] = [setup.number(), setup.number(), setup.number()];
-    setup.handler("average", HandlerAccess::Ratio(StateRatio { of: sum, by: Some(count), divisor: 1000 }));
-    setup.handler("min", HandlerAccess::Ratio(StateRatio { of: least, by: None, divisor: 1000 }));
-    setup.handler("max", HandlerAccess::Ratio(StateRatio { of: greatest, by: None, divisor: 1000 }));
+    let array = setup.map_name(&kept);
+    let divisor = if nanoseconds { 1 } else { 1000 };
+    let series = SampleSeries { array, entries: most_kept as u32, count, divisor };
+    declare_statistics(setup, [sum, least, greatest], &series);
     setup.resets("reset", vec![count, sum, least, greatest]);
     // Each worker would have its own minimum, and handlers would give their sum.
     setup.require_single_worker("the least and the largest time are no sums over workers");
     let most = delay as i64 * MILLISECOND;
-    Ok(Box::new(TimestampDiff { times, entries, place, most, count, sum, least, greatest }))
+    Ok(Box::new(TimestampDiff {
+        recorder,
+        place,
+        sample,
+        kept,
+        most_kept,
+        most,
+        count,
+        sum,
+        least,
+        greatest,
+    }))
 }
 
 impl ElementCodegen for TimestampDiff {
@@ -219,8 +317,15 @@ impl ElementCodegen for TimestampDiff {
         let beyond = code.at(packet.data, self.place.offset as i64 + BYTES);
         code.check(Cond::Le, beyond, packet.end, unknown);
         let number = self.place.read(code, packet);
-        let at = code.with(AluOp::Mod, number, self.entries as i64);
-        let noted = code.find(&self.times, &[at]);
+        check_sampled(code, number, self.sample, |code| code.out(0, packet));
+        // The recorder has noted no time for other numbers.
+        check_sampled(code, number, self.recorder.sample, unknown);
+        let noted_as = match self.recorder.sample {
+            1 => number,
+            distance => code.with(AluOp::Div, number, distance),
+        };
+        let at = code.with(AluOp::Mod, noted_as, self.recorder.entries as i64);
+        let noted = code.find(&self.recorder.times, &[at]);
         code.check_int(Cond::Ne, noted, 0, unknown);
         let then = code.wide(noted, 0);
         code.check_int(Cond::Ne, then, 0, unknown);
@@ -230,6 +335,7 @@ impl ElementCodegen for TimestampDiff {
         let (before, one) = (code.get(self.count), code.int(1));
         code.count(self.count, one);
         code.count(self.sum, took);
+        self.keep(code, before, took);
         let (zero, least, greatest) = (code.int(0), code.get(self.least), code.get(self.greatest));
         let (first, less) = (code.compare(Cond::Eq, before, zero), code.compare(Cond::Lt, took, least));
         let lower = code.select(less, took, least);
@@ -239,5 +345,17 @@ impl ElementCodegen for TimestampDiff {
         let upper = code.select(more, took, greatest);
         code.set(self.greatest, upper);
         code.out(0, packet);
+    }
+}
+
+impl TimestampDiff {
+    /// Stores a time as that of its number, in place of the oldest one that is kept.
+    fn keep(&self, code: &mut ElementBuilder<'_, '_>, number: Value, took: Value) {
+        let at = code.with(AluOp::Mod, number, self.most_kept as i64);
+        let (place, on) = (code.find(&self.kept, &[at]), code.block());
+        code.check_int(Cond::Ne, place, 0, |code| code.jump(on, &[]));
+        code.set_wide(place, 0, took);
+        code.jump(on, &[]);
+        code.switch_to_block(on);
     }
 }

@@ -14,7 +14,6 @@ mod capture_filter;
 mod classify;
 mod clipboard;
 mod counters;
-mod decision_program;
 mod devices;
 mod ether;
 mod ether_vlan;
@@ -60,12 +59,12 @@ mod switch;
 mod time_filter;
 mod timed;
 mod timestamps;
-mod token_rates;
 mod translate;
 mod translate_address;
 mod transport;
 mod unsupported;
 mod vlan;
+mod web_clients;
 mod work_package;
 
 use millstream_click::class::{ElementClass, ElementLibrary};
@@ -130,6 +129,7 @@ const TABLES: &[&[ElementClass]] = &[
     translate_address::CLASSES,
     transport::CLASSES,
     vlan::CLASSES,
+    web_clients::CLASSES,
     work_package::CLASSES,
 ];
 

@@ -6,12 +6,12 @@
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
-use super::token_rates::bandwidth;
 use millstream_click::arguments::{SECOND, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::at;
 use millstream_click::packet::PacketValues;
+use millstream_click::token_rates::bandwidth;
 use millstream_click::{ElementSetup, Error, HandlerAccess, StateRatio};
 
 const fn metering(name: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {

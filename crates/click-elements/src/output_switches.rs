@@ -5,12 +5,12 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::span_tree::SpanTreeState;
-use super::token_rates::{BURST_TWICE, bandwidth, burst_size};
 use millstream_click::arguments::{SECOND, boolean, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, IgnoredValueKind, at, key, moot};
 use millstream_click::packet::PacketValues;
+use millstream_click::token_rates::{BURST_TWICE, bandwidth, burst_size};
 use millstream_click::{ElementSetup, Error, HandlerAccess, SettingType, SettingValue};
 
 const fn switch(

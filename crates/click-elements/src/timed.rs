@@ -5,12 +5,12 @@
 use millstream_isa::AluOp;
 
 use super::output_switches::splitter;
-use super::token_rates::{BURST_TWICE, MOST_RATE, bandwidth, burst_size};
 use millstream_click::arguments::{SECOND, seconds, unsigned};
 use millstream_click::build::ElementBuilder;
 use millstream_click::class::{ElementClass, ElementCodegen, ElementResult};
 use millstream_click::keyword::{ArgumentSpec, COUNT, NUMBER, at, key, moot, refused_but};
 use millstream_click::packet::{Annotation, PacketValues};
+use millstream_click::token_rates::{BURST_TWICE, MOST_RATE, bandwidth, burst_size};
 use millstream_click::{
     ElementSetup, Error, HandlerAccess, SettingType, ShapingPolicy, SpannedText, TokenBucketSize,
 };

@@ -53,7 +53,6 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (
         &[
-            "WebGen",
             "ToyTCP",
             "TCPConn",
             "TCPDemux",

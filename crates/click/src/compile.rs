@@ -76,7 +76,7 @@ pub fn compile(
     let SharedSetup {
         module,
         state_bytes,
-        ports: PortSetup { gates, sources, targets, unframed },
+        ports: PortSetup { gates, sources, targets, devices },
         mut handlers,
         mut entries,
         warnings,
@@ -137,7 +137,7 @@ pub fn compile(
         ends,
         calls,
         copies,
-        unframed,
+        devices,
         common,
         uncloned,
         stages,

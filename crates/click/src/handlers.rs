@@ -77,12 +77,47 @@ pub enum HandlerAccess {
         /// Size of the value.
         most: u32,
     },
+    /// Something about numbers that are kept.
+    Samples(SampleSeries, SampleStatistic),
     /// A part of a range of times.
     Times(TimeRange, TimeRangePart),
     /// The handlers of the element.
     Listing,
     /// True if a source makes packets as soon as it may.
     Ready(SourceReadiness),
+}
+
+/// The latest numbers of a series: number `i` is at `i` modulo the length of an array.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SampleSeries {
+    /// Name of the array, of 64 bits each.
+    pub array: String,
+    /// Its length.
+    pub entries: u32,
+    /// Numbers of the series so far: 64 bits of the state, at this byte.
+    pub count: u32,
+    /// Divisor of each number that is given, with three places; 1 for the number itself.
+    pub divisor: u32,
+}
+
+/// A figure about the numbers of a [`SampleSeries`]. All but those of one number take the first number to
+/// look at as an argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SampleStatistic {
+    /// So many of 100 numbers are less.
+    Percentile(u8),
+    /// So many of 100 numbers are less as the argument says, with places.
+    AnyPercentile,
+    /// The standard deviation.
+    Deviation,
+    /// The number of those so far, less one.
+    Index,
+    /// The latest one.
+    Last,
+    /// All, a line each.
+    List,
+    /// All, a line each, behind their places in the series.
+    NumberedList,
 }
 
 /// A range of times, in nanoseconds.
@@ -344,7 +379,12 @@ impl HandlerAccess {
 
     /// Returns true if reading it takes an argument.
     pub fn takes_argument(&self) -> bool {
-        matches!(self, HandlerAccess::Estimate(_) | HandlerAccess::Table { verb: TableOperation::Find, .. })
+        matches!(
+            self,
+            HandlerAccess::Estimate(_)
+                | HandlerAccess::Table { verb: TableOperation::Find, .. }
+                | HandlerAccess::Samples(_, SampleStatistic::Percentile(_) | SampleStatistic::AnyPercentile)
+        )
     }
 }
 

@@ -25,6 +25,7 @@ mod compile;
 mod config;
 mod copy_bound;
 mod dead_elements;
+pub mod decision_program;
 mod default_handlers;
 mod error;
 mod flatten;
@@ -48,6 +49,7 @@ mod script;
 mod sketch;
 mod summary;
 pub mod tables;
+pub mod token_rates;
 
 pub use ablation::Ablations;
 pub use alignment::with_alignment;
@@ -60,8 +62,9 @@ pub use error::{ConfigSpan, Error, ErrorStage, driver_lines, nearest};
 pub use flatten::flatten;
 pub use graph::{CaptureInfo, Element, ElementConnection, ElementPort, Graph, HostInterface};
 pub use handlers::{
-    Handler, HandlerAccess, HandlerWriters, RangeEdge, SETTINGS, SettingBits, SettingType, SettingValue,
-    SourceReadiness, StateRatio, TableFormat, TableOperation, TimeRange, TimeRangePart, ether_number,
+    Handler, HandlerAccess, HandlerWriters, RangeEdge, SETTINGS, SampleSeries, SampleStatistic, SettingBits,
+    SettingType, SettingValue, SourceReadiness, StateRatio, TableFormat, TableOperation, TimeRange,
+    TimeRangePart, ether_number,
 };
 pub use layout::{AnnotationUsage, ContextField, MetadataUsage};
 pub use parse::parse;
@@ -69,8 +72,8 @@ pub use printing::{
     IpForm, NO_NETWORK, PRINTS, PacketPrinter, PayloadFormat, PrintForm, WORDS, chatter, printed,
 };
 pub use program::{
-    CaptureOptions, ClickCode, ClickProgram, DropCounter, ElementInfo, GraphSink, GraphSource, InitialEntry,
-    NO_INPUT, QUEUE, STATE, SourceControl, SourceEnd,
+    CaptureOptions, ClickCode, ClickProgram, DeviceProperties, DropCounter, ElementInfo, GraphSink,
+    GraphSource, InitialEntry, NO_INPUT, QUEUE, STATE, SourceControl, SourceEnd,
 };
 pub use queueing::{
     ByteRange, ElementQueue, PullScheduler, QueueProperties, QueueServer, QueueingNetwork, RESUMED,

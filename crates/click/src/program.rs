@@ -158,6 +158,15 @@ impl Default for ClickCode {
     }
 }
 
+/// Properties of devices that elements ask for.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceProperties {
+    /// Devices whose packets have no Ethernet header.
+    pub unframed: Vec<String>,
+    /// Ethernet addresses that cards get for the run, by device.
+    pub addresses: Vec<(String, [u8; 6])>,
+}
+
 /// A compiled configuration. In the form that `serde` writes, it describes a program whose code exists
 /// already: without the IR, entries of tables, and warnings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -189,8 +198,8 @@ pub struct ClickProgram {
     pub calls: Vec<ScriptCall>,
     /// Copies that a packet becomes, at most; but for packets that go round.
     pub copies: u32,
-    /// Devices whose packets have no Ethernet header.
-    pub unframed: Vec<String>,
+    /// Properties of devices.
+    pub devices: DeviceProperties,
     /// Numbers of the state that several elements have in common, by name.
     pub common: Vec<(String, u32)>,
     /// Offset of the count of copies that failed.

@@ -87,6 +87,8 @@ pub struct ReplayNumbers {
     pub limit: u64,
     /// Speed in percent of the packets' own; 0 is as fast as possible.
     pub percent: u64,
+    /// Nanoseconds after which no round begins; 0 for any time.
+    pub most_time: u64,
     /// 0 once all packets are taken: 64 bits of the state, at this byte.
     pub loading: u32,
     /// Number of ends of the last round, likewise.

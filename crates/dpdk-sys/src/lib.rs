@@ -88,6 +88,8 @@ unsafe extern "C" {
         length: usize,
         chains: *mut c_int,
     ) -> c_int;
+    /// Gives a started port this Ethernet address, of 6 bytes, until it is closed: 0, or an error number.
+    pub fn ms_dpdk_set_address(port: u16, address: *const u8) -> c_int;
     /// Stops and closes a port on which no thread receives or sends.
     pub fn ms_dpdk_stop(port: u16);
     /// Reads the numbers of packets that the driver of a port has dropped.

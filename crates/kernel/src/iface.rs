@@ -216,6 +216,16 @@ pub fn set_mtu(index: u32, mtu: u32) -> Result<()> {
     request.send(&format!("setting the MTU of interface {index}")).map(drop)
 }
 
+/// Sets the hardware address of an interface.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`, `EBUSY` if its driver changes the address only while the interface is down.
+pub fn set_address(index: u32, address: &[u8]) -> Result<()> {
+    let mut request = NetlinkRequest::link(libc::RTM_NEWLINK, 0, index, 0, 0);
+    request.attribute(IFLA_ADDRESS, address);
+    request.send(&format!("setting the address of interface {index}")).map(drop)
+}
+
 /// Sets both ends of a veth pair up, and waits until they pass packets. The one that is set up first has a
 /// carrier only with the other, which a worker of the kernel sees to; until then the kernel silently drops
 /// frames sent there.

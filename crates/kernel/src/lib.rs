@@ -55,7 +55,7 @@ pub use grace::grace_period;
 pub use hook::Hook;
 pub use iface::{
     NetInterface, addresses, create_veth, delete_interface, gateways, interface, interface_index, interfaces,
-    set_down, set_mtu, set_up, set_up_pair,
+    set_address, set_down, set_mtu, set_up, set_up_pair,
 };
 pub use info::{
     BtfInfo, LinkDetail, LinkInfo, MapInfo, ProgramInfo, btf_ids, link_ids, map_ids, program_ids,

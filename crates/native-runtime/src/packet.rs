@@ -79,7 +79,7 @@ pub struct SentDescriptor {
 
 /// Location of a packet in its buffer, of which the bytes from the beginning to the packet's end are carried:
 /// those that were stripped from it, and those that code keeps there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PacketExtent {
     /// Bytes from the buffer's beginning to the packet, and to its end.
     data: u32,

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, miette};
-use millstream_click::ClickProgram;
+use millstream_click::{ClickProgram, GraphSource};
 use millstream_native::NativeEngine;
 use millstream_native_io::dpdk::{self, DpdkError};
 use millstream_native_io::graph::{GraphPortNumbers, GraphRunStats};
@@ -138,8 +138,20 @@ pub(crate) fn of_graph(
     })?;
     let outputs = outputs.into_iter().collect::<Option<_>>();
     let outputs = outputs.ok_or_else(|| miette!("--io dpdk:...: the configuration writes files"))?;
-    let opened = flags.open(&devices, workers, 0)?;
-    Ok(opened.map(|ports| Some(DpdkDevicePorts { ports, sources, outputs })))
+    let sources: Vec<usize> = sources;
+    let mut ports = match flags.open(&devices, workers, 0)? {
+        Ok(ports) => ports,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    for (source, port) in program.sources.iter().zip(&sources) {
+        let GraphSource::Device(device) = source else { continue };
+        if let Some((_, address)) = program.devices.addresses.iter().find(|(name, _)| name == device) {
+            ports.set_address(*port, *address).map_err(|error| {
+                miette!(help = "leave out MAC of this device", "device {device:?}: {error}")
+            })?;
+        }
+    }
+    Ok(Ok(Some(DpdkDevicePorts { ports, sources, outputs })))
 }
 
 impl DpdkDevicePorts {

@@ -380,3 +380,40 @@ fn all_elements_say_what_they_are_and_unknown_names_have_a_nearest_one() {
     assert_eq!(handlers::check(&bed.program, "c.reset", true), Ok(()));
     assert!(handlers::check(&bed.program, "c.count", true).is_err());
 }
+
+#[test]
+fn the_latest_times_are_kept_for_percentiles() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> c :: Classifier(0/00, -) -> NumberPacket(8) -> r :: RecordTimestamp(N 16, OFFSET 8)
+        -> ToDump(0); c[1] -> d :: TimestampDiff(r, OFFSET 8, N 4) -> ToDump(1); d[1] -> ToDump(2)",
+    );
+    let sent = bed.sent(&vec![vec![0; 16]; 6]);
+    assert_eq!(
+        ["d.index", "d.median", "d.last", "d.dump"].map(|name| bed.read(name)),
+        ["-1", "0.000", "0.000", ""]
+    );
+    for (number, (_, packet)) in (1..).zip(sent) {
+        bed.engine.set_clock(ClockSource::Fixed(1000 * SECOND + number * 1500));
+        assert_eq!(bed.outputs(&[[&[1], &packet[1..]].concat()]), [1]);
+    }
+    let sums = ["d.count", "d.average", "d.min", "d.max"].map(|name| bed.read(name));
+    assert_eq!(sums, ["6", "5.250", "1.500", "9.000"], "of all times");
+    let kept = ["d.perc00", "d.perc 25", "d.median", "d.perc100", "d.median 4", "d.perc 0 9"];
+    assert_eq!(kept.map(|name| bed.read(name)), ["4.500", "6.000", "7.500", "9.000", "9.000", "0.000"]);
+    assert_eq!(["d.index", "d.last", "d.stddev"].map(|name| bed.read(name)), ["5", "9.000", "1.677"]);
+    assert_eq!(bed.read("d.dump_list"), "4.500\n6.000\n7.500\n9.000\n");
+    assert_eq!(bed.read("d.dump"), "2: 4.500\n3: 6.000\n4: 7.500\n5: 9.000\n");
+    for wrong in ["d.perc", "d.perc x", "d.perc 101", "d.median x"] {
+        assert!(handlers::read(&bed.program, &mut bed.engine, wrong).is_err(), "{wrong}");
+    }
+    bed.write("d.reset");
+    assert_eq!(["d.index", "d.perc99", "d.dump_list"].map(|name| bed.read(name)), ["-1", "0.000", ""]);
+}
+
+#[test]
+fn the_address_of_a_card_is_a_handler_if_the_configuration_sets_it() {
+    let mut bed =
+        Bed::new("f :: FromDPDKDevice(0, MAC 02:00:00:00:0a:77) -> Discard; FromDPDKDevice(1) -> Discard");
+    assert_eq!(bed.read("f.mac"), "02-00-00-00-0A-77");
+    assert_eq!(bed.program.devices.addresses, [("0".to_owned(), [2, 0, 0, 0, 10, 0x77])]);
+}

@@ -295,6 +295,19 @@ fn replays_take_so_many_packets_and_keep_times_by_a_factor() {
 }
 
 #[test]
+fn replays_end_after_a_time_that_packets_wait_for() {
+    let mut bed = Bed::new("FromDump(a) -> r :: ReplayUnqueue(STOP 5, STOP_TIME 2, TIMING 100) -> ToDump(o)");
+    bed.run(&[0, 400 * MS, 1500 * MS], &frames(3, 60));
+    let began = 1500 * MS;
+    let wanted = [(0, 0), (400, 1), (1500, 2), (1500, 0), (1900, 1)];
+    let rounds = wanted.map(|(at, number)| (began + at * MS, number));
+    let is_near =
+        |((time, number), (at, of)): (&(u64, u64), &(u64, u64))| number == of && time.abs_diff(*at) < MS;
+    assert!(bed.times().len() == 5 && bed.times().iter().zip(&rounds).all(is_near), "{:?}", bed.times());
+    assert_eq!(bed.read("r.stop"), "0");
+}
+
+#[test]
 fn a_replay_that_begins_again_drops_what_it_never_sent() {
     let mut bed = Bed::new("FromDump(a) -> q :: Queue -> r :: ReplayUnqueue(STOP 2, LIMIT 3) -> ToDump(o)");
     let mut is_reset = false;

@@ -111,6 +111,7 @@ const WORDS: &[&str] = &[
     "FTPPortMapper(rw, rw, 0)",
     "r :: RecordTimestamp(N 4)",
     "TimestampDiff(r, OFFSET 8)",
+    "TimestampDiff(r, OFFSET 8, SAMPLE 3, N 2, NANO true)",
     "ProtocolTranslator64",
     "ProtocolTranslator46",
     "AddressTranslator(1, 0, ::1 ::2, 1, 1, 0, ::3 5 9)",
@@ -130,6 +131,7 @@ const WORDS: &[&str] = &[
     "IPMirror",
     "UDPIPEncap(1.1.1.1, 1, 2.2.2.2, 2)",
     "ICMPPingSource(1.1.1.1, 2.2.2.2)",
+    "WebGen(10.0.0.0/8, 1.0.0.1, 3)",
     "KernelTap(1.1.1.1/24)",
     "FastUDPFlows(RATE 0, LIMIT 5, LENGTH 60, SRCETH 1:1:1:1:1:1, SRCIP 1.1.1.1, DSTETH 1:1:1:1:1:1, \
      DSTIP 1.1.1.1, FLOWS 2, FLOWSIZE 1)",

@@ -28,4 +28,5 @@ mod spread;
 mod summaries;
 mod translate;
 mod waits;
+mod web_clients;
 mod workers;

@@ -75,7 +75,8 @@ const GRAPHS: &[&str] = &[
         -> StoreData(40, \"PORT 1,2,1,4,\")
         -> f :: FTPPortMapper(rw, rw, 0) -> rw :: TCPRewriter(pattern 192.0.2.200 1024-1027# - - 0 1) \
             -> ToDump(0); rw[1] -> ToDump(1)",
-    "-> NumberPacket(20, NET_ORDER true) -> RecordTimestamp(N 8, OFFSET 22) \
+    "-> Strip(14) -> WebGen(10.0.0.0/8, 1.0.0.1, 3) -> ToDump(0)",
+    "-> NumberPacket(20, NET_ORDER true) -> RecordTimestamp(N 8, OFFSET 22, SAMPLE 3) \
         -> t :: TimestampDiff(r, OFFSET 5) -> ToDump(0);
         t[1] -> r :: RecordTimestamp(N 8) -> ToDump(1)",
     "-> Strip(14) -> k :: CheckIP6Header -> ProtocolTranslator64 -> CheckIPHeader -> ToDump(0);

@@ -145,3 +145,21 @@ fn packets_that_come_back_say_how_long_they_took() {
         "it is made longer"
     );
 }
+
+#[test]
+fn times_of_a_sample_of_numbers_are_noted_and_looked_at() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> NumberPacket(8) -> r :: RecordTimestamp(N 4, OFFSET 8, SAMPLE 2) -> ToDump(0);
+        FromDump(b) -> c :: Classifier(0/00, -) -> d :: TimestampDiff(r, OFFSET 8) -> ToDump(1); d[1] -> ToDump(2);
+        c[1] -> e :: TimestampDiff(r, OFFSET 8, SAMPLE 2) -> ToDump(3); e[1] -> ToDump(4)",
+    );
+    let sent = bed.at(1, [&vec![vec![0; 60]; 8], &[]]);
+    let back: Vec<Vec<u8>> = sent.into_iter().map(|(_, packet)| packet).collect();
+    let outputs = |sent: Vec<(usize, Vec<u8>)>| sent.into_iter().map(|(at, _)| at).collect::<Vec<_>>();
+    // Every number of a packet has a time of its own, though the table has room for half of them.
+    assert_eq!(outputs(bed.at(1, [&[], &back])), [1, 2, 1, 2, 1, 2, 1, 2]);
+    assert_eq!(bed.counter("d", "count"), 4);
+    let others: Vec<Vec<u8>> = back.into_iter().map(|packet| [&[1], &packet[1..]].concat()).collect();
+    assert_eq!(outputs(bed.at(1, [&[], &others])), [3; 8], "numbers that are not looked at pass");
+    assert_eq!(bed.counter("e", "count"), 4);
+}

@@ -16,7 +16,9 @@ use crate::graph::{CaptureInfo, Element, ElementPort, Graph};
 use crate::handlers::{Handler, HandlerAccess, HandlerWriters, SETTINGS, SettingType, SettingValue};
 use crate::hash_table::ElementHashTable;
 use crate::printing::PacketPrinter;
-use crate::program::{GraphSink, GraphSource, InitialEntry, RDONLY_PROG, SourceControl, SourceEnd};
+use crate::program::{
+    DeviceProperties, GraphSink, GraphSource, InitialEntry, RDONLY_PROG, SourceControl, SourceEnd,
+};
 use crate::queueing::{
     QueueProperties, QueueingDeclarations, ShapingPolicy, SourceSchedule, SourceTiming, TimingParameter,
 };
@@ -55,7 +57,7 @@ pub(crate) struct PortSetup {
     pub(super) gates: Vec<SourceControl>,
     pub(super) sources: Vec<(ElementPort, GraphSource)>,
     pub(super) targets: Vec<GraphSink>,
-    pub(super) unframed: Vec<String>,
+    pub(super) devices: DeviceProperties,
 }
 
 /// Data that all elements add to.
@@ -416,7 +418,12 @@ impl ElementSetup<'_> {
 
     /// Says that packets of a device have no Ethernet header.
     pub fn unframed(&mut self, device: &str) {
-        self.shared.ports.unframed.push(device.to_owned());
+        self.shared.ports.devices.unframed.push(device.to_owned());
+    }
+
+    /// Has the card of a device have an address, for the run.
+    pub fn card_address(&mut self, device: &str, address: [u8; 6]) {
+        self.shared.ports.devices.addresses.push((device.to_owned(), address));
     }
 
     /// Makes the element a source: its packets begin at input 0, which is not connected.

@@ -119,6 +119,15 @@ impl DpdkDevice {
         }
     }
 
+    /// Gives a port, by its place among all, an Ethernet address until it is closed.
+    pub(super) fn set_address(&mut self, at: usize, address: [u8; 6]) -> Result<(), String> {
+        // SAFETY: the port is open; the address has six bytes, which are read during the call.
+        match unsafe { sys::ms_dpdk_set_address(self.ports[at], address.as_ptr()) } {
+            0 => Ok(()),
+            error => Err(reason(error)),
+        }
+    }
+
     /// Packets that drivers have dropped.
     pub(super) fn lost(&self) -> DpdkDropCounts {
         let of = |port: &u16| {

@@ -57,6 +57,14 @@ pub enum DpdkError {
         /// DPDK's error message.
         reason: String,
     },
+    /// A port does not take an Ethernet address.
+    #[error("{device} takes no other Ethernet address: {reason}")]
+    Address {
+        /// The device.
+        device: String,
+        /// DPDK's error message.
+        reason: String,
+    },
     /// No memory for buffers.
     #[error("no memory for buffers: {0}")]
     Memory(io::Error),
@@ -119,6 +127,15 @@ impl DpdkPortSet {
     /// Their names.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Gives the port with this index an Ethernet address until it is closed.
+    ///
+    /// # Errors
+    /// [`DpdkError::Address`] if its driver does not.
+    pub fn set_address(&mut self, port: usize, address: [u8; 6]) -> Result<(), DpdkError> {
+        let refused = |reason| DpdkError::Address { device: self.names[port].clone(), reason };
+        self.device.set_address(port, address).map_err(refused)
     }
 
     /// Packets that their drivers have dropped.

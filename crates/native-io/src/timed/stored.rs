@@ -18,6 +18,8 @@ pub struct ReplayPolicy {
     pub limit: u64,
     /// Speed in percent of the packets' own; 0 is as fast as possible.
     pub percent: u64,
+    /// Nanoseconds after which no round begins, and none goes on that waits for the time of a packet.
+    pub most_time: Option<u64>,
 }
 
 /// Progress of an element that sends packets round after round.
@@ -45,6 +47,8 @@ pub(super) struct StoredPackets {
     next: usize,
     /// Packets of which a copy was sent.
     sent: usize,
+    /// Time of the beginning of the first round; none before it.
+    started: Option<u64>,
     /// Time of the beginning of the round, and earliest time of the next copy.
     began: u64,
     free: u64,
@@ -61,6 +65,7 @@ impl StoredPackets {
             loaded: false,
             next: 0,
             sent: 0,
+            started: None,
             began: 0,
             free: 0,
             ended: 0,
@@ -74,6 +79,7 @@ impl StoredPackets {
         if policy.active && !self.policy.active {
             // Times of the round count from its continuation.
             self.began = now.saturating_sub(self.offset(self.next));
+            self.started = self.started.or(self.loaded.then_some(now));
         }
         self.changed |= policy != self.policy;
         self.policy = policy;
@@ -117,6 +123,7 @@ impl StoredPackets {
     /// Ends the taking of packets.
     pub(super) fn finish_loading(&mut self, now: u64) {
         (self.loaded, self.began, self.free, self.changed) = (true, now, now, true);
+        self.started = self.started.or(Some(now));
     }
 
     /// Nanoseconds from the beginning of a round to a packet's copy.
@@ -136,22 +143,32 @@ impl StoredPackets {
         if !self.policy.active || !self.loaded || endless {
             return None;
         }
-        Some(self.began.saturating_add(self.offset(self.next)).max(self.free))
+        let due = self.began.saturating_add(self.offset(self.next));
+        let due = self.last_time().filter(|_| self.policy.percent > 0).map_or(due, |last| due.min(last));
+        Some(due.max(self.free))
+    }
+
+    /// Time from which on no round begins, if there is one.
+    fn last_time(&self) -> Option<u64> {
+        Some(self.started?.saturating_add(self.policy.most_time?))
     }
 
     /// The next packet to be copied, and true if it was sent before. `None` if a round or the last one has
     /// ended. Time to the next copy is at least `step`.
     pub(super) fn advance(&mut self, now: u64, step: u64) -> Option<(&QueuedPacket, bool)> {
-        let over = self.policy.rounds == Some(0);
+        let is_late = self.last_time().is_some_and(|last| now >= last);
+        let over = self.policy.rounds == Some(0) || self.policy.percent > 0 && is_late;
         if over || self.next >= self.packets.len() {
             self.changed = true;
             (self.next, self.began) = (0, now);
             // Rounds without packets take no time: all of them are over.
             let passed = if self.packets.is_empty() { u64::MAX } else { 1 };
             let left = self.policy.rounds.map(|rounds| rounds.saturating_sub(passed));
+            let left = if is_late { Some(0) } else { left };
             self.policy.rounds = left;
             if left == Some(0) {
                 self.policy.active = false;
+                self.started = None;
                 self.ended += 1;
             }
             return None;
@@ -191,8 +208,41 @@ impl StoredPackets {
                 self.packets.push(packet);
             }
         }
-        (self.loaded, self.began, self.free) = (old.loaded, old.began, old.free);
+        (self.loaded, self.started, self.began, self.free) = (old.loaded, old.started, old.began, old.free);
         (self.ended, self.dropped, self.changed) = (old.ended, old.dropped, true);
         held - self.held()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_native_runtime::packet::PacketExtent;
+
+    use super::{ReplayPolicy, StoredPackets};
+    use crate::timed::queued_packet::QueuedPacket;
+
+    /// Times of copies of three packets, each 400 behind the last one.
+    fn copies(most_time: u64) -> Vec<u64> {
+        let policy =
+            ReplayPolicy { rounds: None, active: true, limit: 3, percent: 0, most_time: Some(most_time) };
+        let mut stored = StoredPackets::new(policy);
+        for number in 0..3 {
+            let carried = PacketExtent::default();
+            stored.store(QueuedPacket { bytes: Vec::new(), carried, source: 0, number, came: 0, lane: 0 }, 0);
+        }
+        let mut times = Vec::new();
+        while let Some(now) = stored.departure_time() {
+            times.extend(stored.advance(now, 400).map(|_| now));
+        }
+        let progress = stored.take_progress().expect("progress");
+        assert_eq!((progress.rounds, progress.active, progress.ended), (Some(0), false, 1));
+        times
+    }
+
+    #[test]
+    fn a_round_that_has_begun_in_time_is_sent_to_its_end() {
+        assert_eq!(copies(1), [0, 400, 800]);
+        assert_eq!(copies(1200), [0, 400, 800]);
+        assert_eq!(copies(1201), [0, 400, 800, 1200, 1600, 2000]);
     }
 }

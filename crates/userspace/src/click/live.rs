@@ -21,6 +21,7 @@ use millstream_native_io::timed::{TimedQueues, TimedQueuesConfig, serve_graph_ti
 use millstream_ports::PortDropCounts;
 
 use super::ClickRunArgs;
+use super::card_addresses::CardAddresses;
 use super::device_ports::{DevicePortSpec, DevicePorts, assign_ports, device_of, devices};
 use super::gates::SourceGates;
 use super::io::{SourcePackets, form, of_ports, send_schedule, source_packets};
@@ -96,6 +97,8 @@ pub(super) struct GraphPorts {
     described: Vec<String>,
     /// True if the configuration was compiled in stages.
     stages: bool,
+    /// Addresses that interfaces have for the run.
+    addresses: CardAddresses,
 }
 
 /// Distribution of interfaces and files over workers.
@@ -126,7 +129,8 @@ fn said<'s>(specs: &'s [String], program: &ClickProgram) -> Result<Vec<DevicePor
         // Devices are named after their interfaces.
         let names = if names.is_empty() { wanted.clone() } else { names.split(',').collect() };
         let port = |(at, name): (usize, &str)| {
-            let unframed = wanted.get(at).is_some_and(|device| program.unframed.iter().any(|d| d == device));
+            let unframed =
+                wanted.get(at).is_some_and(|device| program.devices.unframed.iter().any(|d| d == device));
             (
                 if way == PacketTransport::Tap && unframed { PacketTransport::Tun } else { way },
                 name.to_owned(),
@@ -145,17 +149,36 @@ pub(super) fn of_graph(
     engine: &NativeEngine,
     gates: &SourceGates,
 ) -> Result<Result<Option<GraphPorts>, ExitCode>> {
-    let (specs, packets) = (&args.io(Some(program)), args.packets);
-    let said = said(specs, program)?;
+    let specs = args.io(Some(program));
+    let said = said(&specs, program)?;
     if said.is_empty() {
         return Ok(Ok(None));
     }
-    let DevicePorts { ports, sources, outputs } = assign_ports(said, program, "interfaces")?;
+    let assigned = assign_ports(said, program, "interfaces")?;
+    let interface = |source: usize| {
+        let (way, name) = &assigned.ports[assigned.sources[source]?];
+        // A TAP or TUN interface is the other end: the host's.
+        matches!(way, PacketTransport::Raw | PacketTransport::Xdp).then_some(name.as_str())
+    };
+    let addresses = CardAddresses::set(program, interface)?;
+    let opened = open_assigned(args, program, engine, gates, assigned)?;
+    Ok(opened.map(|ports| Some(GraphPorts { addresses, ..ports })))
+}
+
+/// Opens the interfaces and files of a configuration.
+fn open_assigned(
+    args: &ClickRunArgs,
+    program: &ClickProgram,
+    engine: &NativeEngine,
+    gates: &SourceGates,
+    DevicePorts { ports, sources, outputs }: DevicePorts<InterfaceSpec>,
+) -> Result<Result<GraphPorts, ExitCode>> {
+    let packets = args.packets;
     let (timed, stages) = (!program.waits.servers.is_empty(), program.stages > 1);
     if let Some(ends) = only_queues(&ports, &sources, &outputs).filter(|_| !timed && !stages) {
         let names: Vec<&str> = ports.iter().map(|(_, name)| name.as_str()).collect();
         let queues = WorkerQueues::open(&names, engine.workers(), engine.batch(), &args.taking)?;
-        return Ok(queues.map(|queues| Some(GraphPorts::of_queues(queues, ends))));
+        return Ok(queues.map(|queues| GraphPorts::of_queues(queues, ends)));
     }
     args.taking
         .of_copies("files, generated packets and interfaces without AF_XDP beside others, or stages")?;
@@ -164,11 +187,11 @@ pub(super) fn of_graph(
             return Err(miette!(
                 "--io {}: files, generated packets, and interfaces by AF_XDP beside others are served \
                  by one worker: leave --workers out",
-                specs[0]
+                args.io(Some(program))[0]
             ));
         };
         return match open_all(ports.iter().map(|(way, name)| (*way, name.as_str())), engine.workers()) {
-            Ok(wires) => Ok(Ok(Some(GraphPorts::of_wires(wires, ends)))),
+            Ok(wires) => Ok(Ok(GraphPorts::of_wires(wires, ends))),
             Err(refused) => refused.exit().map(Err),
         };
     }
@@ -205,13 +228,14 @@ pub(super) fn of_graph(
         places.push(place);
     }
     let outputs = written(program, outputs, &mut ends)?;
-    Ok(Ok(Some(GraphPorts {
+    Ok(Ok(GraphPorts {
         by: PortAssignment::Ends(ends, finite),
         sources: places,
         outputs,
         described,
         stages,
-    })))
+        addresses: CardAddresses::default(),
+    }))
 }
 
 /// Indices of sources and outputs, if all are AF_XDP interfaces, and no two sources share one.
@@ -272,12 +296,14 @@ impl GraphPorts {
     fn of_queues(queues: WorkerQueues, (sources, outputs): (Vec<usize>, Vec<usize>)) -> GraphPorts {
         let taken = queues.open_ports();
         let described = sources.iter().map(|&at| taken.interfaces[at].text()).collect();
-        GraphPorts { by: PortAssignment::Queues(queues), sources, outputs, described, stages: false }
+        let (by, addresses) = (PortAssignment::Queues(queues), CardAddresses::default());
+        GraphPorts { by, sources, outputs, described, stages: false, addresses }
     }
 
     fn of_wires(wires: Vec<Vec<InterfacePort>>, (sources, outputs): (Vec<usize>, Vec<usize>)) -> GraphPorts {
         let described = sources.iter().map(|&at| wires[0][at].description()).collect();
-        GraphPorts { by: PortAssignment::Wires(wires), sources, outputs, described, stages: false }
+        let (by, addresses) = (PortAssignment::Wires(wires), CardAddresses::default());
+        GraphPorts { by, sources, outputs, described, stages: false, addresses }
     }
 
     /// Properties of the interfaces that were opened by AF_XDP.
@@ -311,6 +337,7 @@ impl GraphPorts {
     ) -> Result<(GraphRunStats, LostBefore)> {
         let ends = GraphPortNumbers { sources: &self.sources, outputs: &self.outputs };
         let until = StopCondition::begin(packets, None);
+        let _restored_at_the_end = self.addresses;
         let timed = !room.is_empty();
         let mut between = between;
         let mut none = TimedQueues::new(&TimedQueuesConfig::default());

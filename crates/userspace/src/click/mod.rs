@@ -3,6 +3,7 @@
 //! The configuration is read and compiled by `millstream_click`, run by `millstream_native`; this module maps
 //! devices and files to packets, reads and writes handlers, and prints. docs/click.md.
 
+mod card_addresses;
 mod config_input;
 mod control;
 pub(crate) mod device_ports;

@@ -1,12 +1,12 @@
 //! Rates and bursts in arguments, of elements that have a token bucket.
 
-use millstream_click::{ElementSetup, Error, SpannedText};
+use crate::{ElementSetup, Error, SpannedText};
 
 /// Two arguments that say the same.
-pub(super) const BURST_TWICE: &str = "what a bucket holds is said by a duration or by a size, not by both";
+pub const BURST_TWICE: &str = "what a bucket holds is said by a duration or by a size, not by both";
 
 /// Packets or bytes per second, at most.
-pub(super) const MOST_RATE: u64 = 1 << 40;
+pub const MOST_RATE: u64 = 1 << 40;
 /// Units of bandwidth, by their names, in bytes per second, the first that fits; and the prefixes in front of
 /// them.
 const UNITS: &[(&str, f64)] =
@@ -14,7 +14,10 @@ const UNITS: &[(&str, f64)] =
 const PREFIXES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
 
 /// A rate in bytes per second: a number of these, or with a unit.
-pub(super) fn bandwidth(text: &SpannedText) -> Result<u64, Error> {
+///
+/// # Errors
+/// If the text is no such number.
+pub fn bandwidth(text: &SpannedText) -> Result<u64, Error> {
     let read = || {
         let (text, unit) =
             UNITS.iter().find_map(|(name, unit)| Some((text.text.strip_suffix(name)?, *unit)))?;
@@ -33,7 +36,7 @@ pub(super) fn bandwidth(text: &SpannedText) -> Result<u64, Error> {
 }
 
 /// Size of a bucket, if it is given in tokens.
-pub(super) fn burst_size(setup: &mut ElementSetup<'_>, bytes: bool) -> Option<SpannedText> {
+pub fn burst_size(setup: &mut ElementSetup<'_>, bytes: bool) -> Option<SpannedText> {
     let bytes = if bytes { setup.arguments.keyword("BURST_BYTES") } else { None };
     bytes.or_else(|| setup.arguments.keyword("BURST_SIZE"))
 }
@@ -41,8 +44,7 @@ pub(super) fn burst_size(setup: &mut ElementSetup<'_>, bytes: bool) -> Option<Sp
 #[cfg(test)]
 mod tests {
     use super::bandwidth;
-    use millstream_click::ConfigSpan;
-    use millstream_click::SpannedText;
+    use crate::{ConfigSpan, SpannedText};
 
     #[test]
     fn bandwidths_have_units() {

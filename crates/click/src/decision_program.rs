@@ -5,23 +5,28 @@
 
 use std::fmt::Write as _;
 
-/// Offsets of the Ethernet header, the IP header and the one behind it, in the numbers of steps.
-pub(super) const LINK_HEADER: u32 = 2;
-pub(super) const IP_HEADER: u32 = 256;
-pub(super) const TRANSPORT_HEADER: u32 = 512;
+/// Offset of the Ethernet header in the numbers of steps.
+pub const LINK_HEADER: u32 = 2;
+/// Offset of the IP header, likewise.
+pub const IP_HEADER: u32 = 256;
+/// Offset of the header behind that, likewise.
+pub const TRANSPORT_HEADER: u32 = 512;
 
 /// Comparison of four bytes at a multiple of four.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct WordTest {
-    pub(super) offset: u32,
-    pub(super) mask: u32,
-    pub(super) value: u32,
+pub struct WordTest {
+    /// Offset of the bytes.
+    pub offset: u32,
+    /// Bits that are compared.
+    pub mask: u32,
+    /// Wanted value of these bits.
+    pub value: u32,
 }
 
 impl WordTest {
     /// The comparison of so many bytes at an offset, if they lie in one word. The offset and the first word
     /// begin at a multiple of four.
-    pub(super) fn of_bytes(offset: u32, bytes: u32, mask: u32, value: u32) -> Option<WordTest> {
+    pub fn of_bytes(offset: u32, bytes: u32, mask: u32, value: u32) -> Option<WordTest> {
         let behind = 4u32.checked_sub(offset % 4 + bytes)?;
         let all = u32::MAX.checked_shr(32 - 8 * bytes)?;
         let shifted = |bits: u32| (bits & all) << (8 * behind);
@@ -36,17 +41,22 @@ impl WordTest {
 
 /// Condition of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum ProgramFormula {
+pub enum ProgramFormula {
+    /// Always or never.
     Constant(bool),
+    /// A comparison.
     Test(WordTest),
+    /// The contrary.
     Not(Box<ProgramFormula>),
+    /// All of these.
     All(Vec<ProgramFormula>),
+    /// One of these, at least.
     Any(Vec<ProgramFormula>),
 }
 
 impl ProgramFormula {
     /// All of some conditions. A comparison that holds whenever an earlier one does is left out.
-    pub(super) fn all(parts: Vec<ProgramFormula>) -> ProgramFormula {
+    pub fn all(parts: Vec<ProgramFormula>) -> ProgramFormula {
         let mut known: Vec<WordTest> = Vec::new();
         let mut kept = Vec::new();
         for part in parts {
@@ -118,7 +128,7 @@ impl DecisionSteps {
 
 /// The text of rules, each with its output, or none for packets that are dropped. Packets of no rule are
 /// dropped.
-pub(super) fn program_text(rules: &[(Option<u32>, ProgramFormula)]) -> String {
+pub fn program_text(rules: &[(Option<u32>, ProgramFormula)]) -> String {
     let mut steps = DecisionSteps::default();
     let target = |output: &Option<u32>| output.map_or(StepTarget::Drop, StepTarget::Output);
     let first = rules
