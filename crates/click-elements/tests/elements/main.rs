@@ -27,5 +27,6 @@ mod span_tree;
 mod spread;
 mod summaries;
 mod translate;
+mod traversals;
 mod waits;
 mod workers;

@@ -16,6 +16,8 @@ pub(super) struct ProgramChoices {
     pub(super) templates: Vec<TemplateFacts>,
     /// Tables whose look-ups can be fetched for.
     pub(super) fetchable: Vec<String>,
+    /// True if results of its look-ups can be kept.
+    pub(super) has_traversals: bool,
     /// Workers, at most.
     pub(super) workers: u32,
     /// Stages, at most; 1 for no pipeline.
@@ -62,6 +64,10 @@ pub(super) fn space(program: &ProgramChoices) -> SearchSpace {
         knobs.push(TuningKnob::new("sub-batch", ["2", "4", "8", "16", "32", "all"], "8"));
         knobs.push(TuningKnob::new("fetch", fetch, "large"));
         knobs.push(TuningKnob::new("trials", ["on", "off"], "on"));
+    }
+    if program.has_traversals {
+        knobs.push(TuningKnob::new("traversals", ["off", "whole", "split"], usual.traversals.name()));
+        knobs.push(numbers("flows", &[256, 1024, 4096, 16384, 65536], usual.flows));
     }
     for (name, most) in [("workers", program.workers), ("stages", program.stages)] {
         if most > 1 {
