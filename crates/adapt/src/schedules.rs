@@ -71,7 +71,7 @@ pub(crate) fn promising(
         demand.predict(curves, schedule.batch, in_flight).ns
     };
     // The model knows nothing of the flows on which caches depend.
-    let (mut chosen, others): (VecDeque<Schedule>, Vec<Schedule>) =
+    let (mut chosen, others): (VecDeque<Schedule>, VecDeque<Schedule>) =
         schedules.into_iter().partition(|schedule| schedule.traversals != own);
     let mut others: Vec<(f64, Schedule)> =
         others.into_iter().map(|schedule| (time(&schedule), schedule)).collect();

@@ -124,7 +124,7 @@ struct LookupPlace {
     at: usize,
 }
 
-/// What the search knows of a function.
+/// Facts about a function that the search for groups needs.
 struct TraversalSearch<'m> {
     module: &'m Module,
     func: &'m Function,

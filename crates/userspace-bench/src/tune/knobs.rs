@@ -94,6 +94,7 @@ mod tests {
         let program = ProgramChoices {
             templates: vec![facts("flows", "open"), facts("routes", "multibit"), facts("acl", "tree")],
             fetchable: vec!["flows".to_owned(), "routes".to_owned()],
+            has_traversals: true,
             workers: 3,
             stages: 2,
         };
