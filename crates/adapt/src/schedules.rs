@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use millstream_native::{CompiledSchedule, PrefetchPolicy, Schedule, SchedulePattern, VariantCode};
+use millstream_native::{
+    CompiledSchedule, PrefetchPolicy, Schedule, SchedulePattern, TraversalCaching, VariantCode,
+};
 use millstream_tune::{MachineCurves, ProgramDemand};
 
 /// Sub-batches to try.
@@ -19,11 +21,23 @@ const PROMISING: usize = 3;
 /// Smallest batch to try.
 const LEAST_BATCH: u32 = 16;
 
-/// The schedules to try for a program with this one: none if it has no look-ups that can be prefetched for.
-pub(crate) fn candidates(current: &CompiledSchedule) -> VecDeque<Schedule> {
-    if current.tables.is_empty() {
-        return VecDeque::new();
+/// The schedules to try for a program with this one: none if it has no look-ups that can be prefetched for, or whose
+/// results can be kept.
+pub(crate) fn candidates(current: &CompiledSchedule, has_traversals: bool) -> VecDeque<Schedule> {
+    let mut all = VecDeque::new();
+    if has_traversals && !current.lookups.cached.is_empty() {
+        let kinds = [TraversalCaching::Off, TraversalCaching::Whole, TraversalCaching::Split];
+        let other = kinds.into_iter().filter(|traversals| *traversals != current.schedule.traversals);
+        all.extend(other.map(|traversals| Schedule { traversals, ..current.schedule.clone() }));
     }
+    if !current.tables.is_empty() {
+        all.extend(prefetching(current));
+    }
+    all
+}
+
+/// Schedules that prefetch in another way.
+fn prefetching(current: &CompiledSchedule) -> Vec<Schedule> {
     let own = &current.schedule;
     let without =
         Schedule { pattern: SchedulePattern::Packets, fetch: PrefetchPolicy::Nothing, ..own.clone() };
@@ -40,9 +54,11 @@ pub(crate) fn candidates(current: &CompiledSchedule) -> VecDeque<Schedule> {
     all.filter(|schedule| schedule != own && schedule.batch <= own.batch).collect()
 }
 
-/// The schedules that the model predicts to be the fastest ones, in this order.
+/// The schedules with other caches than a program's own, and those that the model predicts to be the fastest ones, in
+/// this order.
 pub(crate) fn promising(
     schedules: VecDeque<Schedule>,
+    own: TraversalCaching,
     demand: &ProgramDemand,
     curves: &MachineCurves,
 ) -> VecDeque<Schedule> {
@@ -54,10 +70,14 @@ pub(crate) fn promising(
         };
         demand.predict(curves, schedule.batch, in_flight).ns
     };
-    let mut schedules: Vec<(f64, Schedule)> =
-        schedules.into_iter().map(|schedule| (time(&schedule), schedule)).collect();
-    schedules.sort_by(|a, b| a.0.total_cmp(&b.0));
-    schedules.into_iter().take(PROMISING).map(|(_, schedule)| schedule).collect()
+    // The model knows nothing of the flows on which caches depend.
+    let (mut chosen, others): (VecDeque<Schedule>, VecDeque<Schedule>) =
+        schedules.into_iter().partition(|schedule| schedule.traversals != own);
+    let mut others: Vec<(f64, Schedule)> =
+        others.into_iter().map(|schedule| (time(&schedule), schedule)).collect();
+    others.sort_by(|a, b| a.0.total_cmp(&b.0));
+    chosen.extend(others.into_iter().take(PROMISING).map(|(_, schedule)| schedule));
+    chosen
 }
 
 /// A schedule's code, and its time on live packets as a share of the program's.
@@ -73,6 +93,8 @@ pub(crate) struct TimedSchedule {
 pub(crate) struct ScheduleTrials {
     /// Those that were not tried yet.
     pub(crate) left: VecDeque<Schedule>,
+    /// Caches that the program has by itself.
+    own: TraversalCaching,
     /// The one that runs, and the time when it began.
     pub(crate) running: Option<(Schedule, Arc<VariantCode>, Instant)>,
     pub(crate) best: Option<TimedSchedule>,
@@ -80,13 +102,14 @@ pub(crate) struct ScheduleTrials {
 
 impl ScheduleTrials {
     /// Trials of all schedules of a program.
-    pub(crate) fn new(current: &CompiledSchedule) -> ScheduleTrials {
-        ScheduleTrials { left: candidates(current), running: None, best: None }
+    pub(crate) fn new(current: &CompiledSchedule, has_traversals: bool) -> ScheduleTrials {
+        let (left, own) = (candidates(current, has_traversals), current.schedule.traversals);
+        ScheduleTrials { left, own, running: None, best: None }
     }
 
     /// Leaves out the schedules that the model predicts to be slow.
     pub(crate) fn choose(&mut self, demand: &ProgramDemand, curves: &MachineCurves) {
-        self.left = promising(std::mem::take(&mut self.left), demand, curves);
+        self.left = promising(std::mem::take(&mut self.left), self.own, demand, curves);
     }
 
     /// Returns true if all were tried.
@@ -119,10 +142,10 @@ mod tests {
     #[test]
     fn only_programs_with_lookups_that_can_be_prefetched_for_have_schedules_to_try() {
         let mut current = CompiledSchedule::default();
-        assert!(candidates(&current).is_empty());
+        assert!(candidates(&current, true).is_empty());
         let (table, why) = ("t".to_owned(), String::new());
         current.tables.push(PrefetchDecision { table, fetched: false, why });
-        let tried = candidates(&current);
+        let tried = candidates(&current, true);
         assert!(tried.len() > 2 && !tried.contains(&current.schedule));
         assert!(tried.iter().all(|schedule| schedule.batch <= current.schedule.batch));
     }
@@ -149,13 +172,20 @@ mod tests {
             packet_bytes: 64,
             io: IoKind::Memory,
         };
-        let first =
-            |bytes| promising(candidates(&current), &demand(bytes), &curves).into_iter().next().expect("one");
+        let first = |bytes| {
+            promising(candidates(&current, true), TraversalCaching::Off, &demand(bytes), &curves)
+                .into_iter()
+                .next()
+                .expect("one")
+        };
         assert_eq!(first(1 << 10).fetch, PrefetchPolicy::Nothing);
         // Any number of lines in flight that covers the latency of one is as good as more.
         assert_ne!(first(1 << 30).fetch, PrefetchPolicy::Nothing);
         assert!(first(1 << 30).sub_batch >= 4);
-        assert_eq!(promising(candidates(&current), &demand(1 << 30), &curves).len(), PROMISING);
+        assert_eq!(
+            promising(candidates(&current, true), TraversalCaching::Off, &demand(1 << 30), &curves).len(),
+            PROMISING
+        );
     }
 
     #[test]
@@ -164,6 +194,6 @@ mod tests {
         current.schedule.batch = 4;
         let (table, why) = ("t".to_owned(), String::new());
         current.tables.push(PrefetchDecision { table, fetched: true, why });
-        assert!(candidates(&current).iter().all(|schedule| schedule.batch <= 4));
+        assert!(candidates(&current, true).iter().all(|schedule| schedule.batch <= 4));
     }
 }

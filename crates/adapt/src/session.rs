@@ -194,7 +194,8 @@ fn work(
     drop(contents);
     match replicas {
         Ok(replicas) => {
-            let trials = settings.tries_schedules.then(|| ScheduleTrials::new(&schedule));
+            let has_traversals = slot.builder().has_traversals();
+            let trials = settings.tries_schedules.then(|| ScheduleTrials::new(&schedule, has_traversals));
             let mut adapter = Adapter::new(program, slot, settings, (replicas, trials));
             while !shared.wait(adapter.interval()) {
                 adapter.step(&shared.status);

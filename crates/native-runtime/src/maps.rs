@@ -29,6 +29,8 @@ pub(crate) const EEXIST: i64 = -(libc::EEXIST as i64);
 pub const EINVAL: i64 = -(libc::EINVAL as i64);
 pub(crate) const ENOSPC: i64 = -(libc::ENOSPC as i64);
 pub(crate) const EOPNOTSUPP: i64 = -(libc::EOPNOTSUPP as i64);
+/// Prefix of the names of maps that belong to caches of traversals.
+pub const TRAVERSAL_PREFIX: &str = "traversal.";
 const NOEXIST: u64 = 1;
 const EXIST: u64 = 2;
 /// `BPF_F_RDONLY_PROG`: programs do not write values.
@@ -44,6 +46,8 @@ pub struct NativeMap {
     lent: bool,
     /// Set if somebody follows its contents. Programs do not write it then.
     watch: Option<WatchHandle>,
+    /// Set if writes are counted, because results of look-ups are kept. Programs do not write it then.
+    counted: Option<Arc<WorkerEpochs>>,
 }
 
 #[derive(Debug)]
@@ -147,7 +151,7 @@ impl NativeMap {
                 MapStorage::Priority(Box::new(PriorityTable::new(key, value, entries, spare, place)?))
             }
         };
-        Ok(NativeMap { name: name.to_owned(), spec, workers, body, lent: false, watch: None })
+        Ok(NativeMap { name: name.to_owned(), spec, workers, body, lent: false, watch: None, counted: None })
     }
 
     /// An array whose values are in shared memory; `None` if it is not an array, or the memory is too short.
@@ -156,7 +160,7 @@ impl NativeMap {
             .then(|| ValueStorage::over(spec.value_size, spec.max_entries, lent))
             .flatten()?;
         let body = MapStorage::Array { values, present: None };
-        Some(NativeMap { name: name.to_owned(), spec, workers, body, lent: true, watch: None })
+        Some(NativeMap { name: name.to_owned(), spec, workers, body, lent: true, watch: None, counted: None })
     }
 
     /// Returns true if all of its entries exist from the start.
@@ -191,9 +195,14 @@ impl NativeMap {
         self.spec
     }
 
-    /// Returns true if its values are maps or programs, which only the object can set.
+    /// Returns true if its values are maps or programs, which only the object can set, or results of look-ups.
     pub fn holds_addresses(&self) -> bool {
-        is_of_addresses(self.spec.kind)
+        is_of_addresses(self.spec.kind) || self.is_of_traversals()
+    }
+
+    /// Returns true if it belongs to a cache of traversals.
+    fn is_of_traversals(&self) -> bool {
+        self.name.starts_with(TRAVERSAL_PREFIX)
     }
 
     /// Returns true if it could hold the contents of another one.
@@ -210,6 +219,7 @@ impl NativeMap {
     /// Overwrites a value in place, in a map without copies for workers; `false` if the key is missing.
     pub fn write(&mut self, key: &[u8], value: &[u8]) -> bool {
         let Some(slot) = self.find(key, false) else { return false };
+        self.count_write();
         let fits = value.len() == self.value_size();
         if let Some(values) = self.values_mut().filter(|_| fits) {
             values.set(slot, value, None);
@@ -256,6 +266,7 @@ impl NativeMap {
     /// Bytes that look-ups search in when the map is full, if code can fetch them ahead.
     pub fn lookup_bytes(&self) -> Option<u64> {
         match &self.body {
+            _ if self.is_of_traversals() => None,
             MapStorage::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
             MapStorage::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),
             MapStorage::Array { values, present: None } => {
@@ -356,6 +367,7 @@ impl NativeMap {
         if flags > EXIST || !fits || value.len() != self.value_size() {
             return EINVAL;
         }
+        self.count_write();
         let done = match self.find(key, false) {
             Some(_) if flags == NOEXIST => EEXIST,
             Some(slot) => self.replace(key, slot, value, worker),
@@ -370,7 +382,19 @@ impl NativeMap {
         self.watch = Some(watch);
     }
 
+    /// Has each write counted from now on.
+    pub fn count_writes(&mut self, epochs: &Arc<WorkerEpochs>) {
+        self.counted = Some(Arc::clone(epochs));
+    }
+
+    /// Counts a write: in front of it, so that nobody who finds a slot in use again has an older number; and behind
+    /// it, so that nobody who has an older result has the number of now.
+    fn count_write(&self) {
+        self.counted.iter().for_each(|epochs| epochs.count_table_write());
+    }
+
     fn record_write(&self, is_done: bool, key: &[u8], value: Option<&[u8]>) {
+        self.count_write();
         if let Some(watch) = self.watch.as_ref().filter(|_| is_done) {
             watch.record(key, value);
         }
@@ -432,6 +456,7 @@ impl NativeMap {
     /// Removes an entry; returns 0 or the kernel's error.
     pub fn delete(&mut self, key: &[u8]) -> i64 {
         let found = |found| if found { 0 } else { ENOENT };
+        self.count_write();
         let done = match &mut self.body {
             MapStorage::Array { present: Some(present), .. } => {
                 let at = index(key).filter(|at| *at < self.spec.max_entries);

@@ -10,6 +10,8 @@ const IDLE: u64 = u64::MAX;
 pub struct WorkerEpochs {
     now: AtomicU64,
     begun: Box<[AtomicU64]>,
+    /// Writes of control programs to tables whose writes are counted.
+    table_writes: AtomicU64,
 }
 
 impl WorkerEpochs {
@@ -18,12 +20,23 @@ impl WorkerEpochs {
         WorkerEpochs {
             now: AtomicU64::new(0),
             begun: (0..workers.max(1)).map(|_| AtomicU64::new(IDLE)).collect(),
+            table_writes: AtomicU64::new(0),
         }
     }
 
     /// Number of workers.
     pub fn workers(&self) -> u32 {
         self.begun.len() as u32
+    }
+
+    /// Number that changes before and behind each write to a table whose writes are counted.
+    pub fn table_writes(&self) -> u64 {
+        self.table_writes.load(Ordering::SeqCst)
+    }
+
+    /// Counts a write.
+    pub(crate) fn count_table_write(&self) {
+        self.table_writes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Begins a batch of a worker: from now on it may find entries, but none that has left before.

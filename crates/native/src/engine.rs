@@ -19,6 +19,7 @@ use crate::prefetch::PrefetchTuner;
 use crate::program::{CodeOwner, NativeProgram};
 use crate::run_stats::{GraphRunStats, RunStats};
 use crate::templates::TableTemplate;
+use crate::traversal_cache;
 use crate::worker_stats::{LatencySampler, WorkerStats};
 use millstream_native_runtime::helpers;
 use millstream_native_runtime::index::HashTemplate;
@@ -98,6 +99,8 @@ pub struct NativeOptions {
     pub workers: u32,
     /// Seed of hash functions and `bpf_get_prandom_u32`.
     pub seed: u64,
+    /// True if variants may have caches of traversals, for which there is memory from the start.
+    pub traversals: bool,
     /// Target processor.
     pub cpu: CodegenCpu,
     /// More code for the same maps, for which what it needs is kept.
@@ -130,6 +133,7 @@ impl Default for NativeOptions {
             descriptors: LayoutPolicy::default(),
             workers: 1,
             seed: 1,
+            traversals: true,
             cpu: CodegenCpu::default(),
             variants: VariantSupport::None,
         }
@@ -215,6 +219,8 @@ pub struct WorkerState {
     sampler: LatencySampler,
     /// Specialised code that it runs.
     code: WorkerCode,
+    /// Number of writes to tables that its caches of traversals have seen.
+    table_writes: u64,
 }
 
 impl WorkerState {
@@ -222,7 +228,7 @@ impl WorkerState {
         let seed = seed.wrapping_add(u64::from(number));
         let (worker, judge) = (Box::new(Worker::new(number, seed, layout)), PrefetchTuner::default());
         let (sampler, code) = (LatencySampler::default(), WorkerCode::default());
-        WorkerState { worker, judge, board: Arc::clone(board), sampler, code }
+        WorkerState { worker, judge, board: Arc::clone(board), sampler, code, table_writes: 0 }
     }
 
     /// Publishes the worker's numbers so far.
@@ -732,6 +738,11 @@ fn run_packets(
     if several {
         epochs.begin(number);
     }
+    let table_writes = epochs.table_writes();
+    if lane.table_writes != table_writes {
+        stamp(maps, number, table_writes);
+        lane.table_writes = table_writes;
+    }
     let bytes = std::mem::size_of_val(packets);
     let words = lane.worker.layout.words();
     let mut run = |code: &NativeProgram, lane: &mut WorkerState, batch: Option<u32>| {
@@ -753,6 +764,18 @@ fn run_packets(
     // With several workers only rings need work between batches.
     for map in maps.iter().flatten().filter(|map| !several || map.is_ring()) {
         map.with(NativeMap::quiesce);
+    }
+}
+
+/// Makes all entries of a worker's caches of traversals invalid: their stamp is an older one from now on.
+fn stamp(maps: &EngineMaps, worker: u32, table_writes: u64) {
+    let is_stamp = |map: &NativeMap| map.name() == traversal_cache::STAMP;
+    for map in maps.iter().flatten() {
+        map.with(|map| {
+            if is_stamp(map) {
+                map.update(&[0; 4], &table_writes.to_ne_bytes(), 0, Some(worker));
+            }
+        });
     }
 }
 

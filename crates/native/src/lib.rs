@@ -23,6 +23,7 @@ mod prefetch;
 mod program;
 pub mod run_stats;
 mod templates;
+mod traversal_cache;
 pub mod worker_stats;
 
 pub use classifier::ClassifierTemplate;
@@ -49,5 +50,6 @@ pub use millstream_native_runtime::table_watch::TableWrites;
 pub use millstream_native_runtime::worker::{ClockSource, ProgramEvent, RecordListener, TakeRecord};
 pub use millstream_plan::{
     BatchReordering, CompiledSchedule, PrefetchDecision, PrefetchPolicy, Schedule, SchedulePattern,
+    TraversalCaching, TraversalReport,
 };
 pub use templates::TableTemplate;

@@ -14,7 +14,7 @@ mod text;
 
 pub use plan::{Plan, PlanGain, PlanMismatch, PlanOrigin, PlanSettings, ProgramIdentity, fingerprint};
 pub use schedule::{
-    BatchReordering, CompiledSchedule, PrefetchDecision, PrefetchPolicy, Schedule, ScheduleChanges,
-    SchedulePattern, nearest,
+    BatchReordering, CachedTraversal, CompiledSchedule, PrefetchDecision, PrefetchPolicy, Schedule,
+    ScheduleChanges, SchedulePattern, TraversalCaching, TraversalReport, UncachedLookup, nearest,
 };
 pub use text::PlanError;

@@ -86,6 +86,31 @@ impl BatchReordering {
     }
 }
 
+/// Caches of traversals: one look-up of the fields that decide several look-ups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraversalCaching {
+    /// None.
+    #[default]
+    Off,
+    /// As many look-ups as possible have one entry together.
+    Whole,
+    /// Only look-ups that the same fields decide have one entry together. There are more entries, and each is found
+    /// by more packets.
+    Split,
+}
+
+/// Names of ways to cache traversals.
+const TRAVERSALS: [(&str, TraversalCaching); 3] =
+    [("off", TraversalCaching::Off), ("whole", TraversalCaching::Whole), ("split", TraversalCaching::Split)];
+
+impl TraversalCaching {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        TRAVERSALS.iter().find(|(_, caching)| *caching == self).map_or("", |(word, _)| word)
+    }
+}
+
 /// Order of packets and stages.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Schedule {
@@ -112,6 +137,10 @@ pub struct Schedule {
     pub trials: bool,
     /// Classes that run one after the other.
     pub classes: BatchReordering,
+    /// Caches of traversals.
+    pub traversals: TraversalCaching,
+    /// Flows of each of these caches, a power of two.
+    pub flows: u32,
 }
 
 /// Maximum number of stages for which the default is to pipeline packets.
@@ -135,6 +164,9 @@ impl Default for Schedule {
             from: 4 << 20,
             trials: true,
             classes: BatchReordering::One,
+            traversals: TraversalCaching::Off,
+            // 512 KiB of entries.
+            flows: 4096,
         }
     }
 }
@@ -146,6 +178,8 @@ impl Schedule {
     pub const MOST_BATCH: u32 = 4096;
     /// Most packets of a turn.
     pub const MOST_UNROLLED: u32 = 8;
+    /// Maximum number of flows of a cache of traversals.
+    pub const MOST_FLOWS: u32 = 1 << 20;
 
     /// The schedule for code with this many stages of look-ups, in tables of this many bytes; and the reason.
     #[must_use]
@@ -215,6 +249,14 @@ impl Schedule {
                     .ok_or_else(|| format!("from={value}: not a number of bytes, as in 65536 or 4M"))?
             }
             "classes" => self.classes = word(key, value, &CLASSES)?,
+            "traversals" => self.traversals = word(key, value, &TRAVERSALS)?,
+            "flows" => {
+                let flows = number(1, Schedule::MOST_FLOWS)?;
+                if !flows.is_power_of_two() {
+                    return Err(format!("flows={value}: not a power of two"));
+                }
+                self.flows = flows;
+            }
             "trials" => self.trials = word(key, value, &[("on", true), ("off", false)])?,
             _ => {
                 let known = nearest(key, &KEYS).map(|near| format!("; did you mean `{near}`?"));
@@ -229,8 +271,20 @@ impl Schedule {
 }
 
 /// Keys of a schedule's text, in order.
-pub(crate) const KEYS: [&str; 10] =
-    ["batch", "pattern", "distance", "sub-batch", "unroll", "headers", "fetch", "from", "trials", "classes"];
+pub(crate) const KEYS: [&str; 12] = [
+    "batch",
+    "pattern",
+    "distance",
+    "sub-batch",
+    "unroll",
+    "headers",
+    "fetch",
+    "from",
+    "trials",
+    "classes",
+    "traversals",
+    "flows",
+];
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -248,8 +302,10 @@ impl fmt::Display for Schedule {
         write!(
             f,
             "batch={batch},pattern={pattern},distance={distance},sub-batch={sub_batch},unroll={unroll},\
-             headers={headers},fetch={fetch},from={from},trials={trials},classes={}",
-            self.classes.name()
+             headers={headers},fetch={fetch},from={from},trials={trials},classes={},traversals={},flows={}",
+            self.classes.name(),
+            self.traversals.name(),
+            self.flows
         )
     }
 }
@@ -354,6 +410,33 @@ pub struct PrefetchDecision {
     pub why: String,
 }
 
+/// Look-ups that have one entry of a cache together.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CachedTraversal {
+    /// Their tables, in order.
+    pub tables: Vec<String>,
+    /// Bits of the fields that decide them.
+    pub key_bits: u32,
+}
+
+/// A look-up that is not cached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UncachedLookup {
+    /// Its table.
+    pub table: String,
+    /// Reason.
+    pub why: String,
+}
+
+/// Caches of traversals of compiled code.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TraversalReport {
+    /// Caches that there are, or that there could be.
+    pub cached: Vec<CachedTraversal>,
+    /// Look-ups in no cache.
+    pub refused: Vec<UncachedLookup>,
+}
+
 /// The schedule of compiled code.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CompiledSchedule {
@@ -369,6 +452,8 @@ pub struct CompiledSchedule {
     pub stages: u32,
     /// Tables whose look-ups could be fetched for.
     pub tables: Vec<PrefetchDecision>,
+    /// Look-ups that caches of traversals have, or could have.
+    pub lookups: TraversalReport,
 }
 
 #[cfg(test)]
@@ -386,6 +471,7 @@ mod tests {
             "batch=32,pattern=groups,sub-batch=all",
             "pattern=pipelined-groups,unroll=4,headers=0,fetch=a b+c,trials=off",
             "distance=3,from=4M,fetch=nothing,pattern=packets,classes=protocol",
+            "traversals=split,flows=65536",
         ] {
             let schedule = read(text).unwrap();
             assert_eq!(read(&schedule.to_string()), Ok(schedule.clone()), "{text}");
@@ -403,6 +489,8 @@ mod tests {
             ("batch=0", "from 1 to 4096"),
             ("sub-batch=many", "nor all"),
             ("unroll=9", "from 1 to 8"),
+            ("flows=1000", "not a power of two"),
+            ("traversals=all", "none of off, whole, split"),
             ("from=4T", "not a number of bytes"),
             ("fetch=a++b", "TABLE[+TABLE...]"),
             ("trials", "is not KEY=VALUE"),

@@ -130,13 +130,16 @@ impl SearchSpace {
     }
 
     /// The same candidate with the defaults of the knobs that have no effect in it: distances where packets
-    /// are not pipelined, sub-batches where they do not go in groups.
+    /// are not pipelined, sub-batches where they do not go in groups, flows of caches where there are none.
     pub(crate) fn canonical(&self, mut candidate: Candidate) -> Candidate {
-        let unused: &[&str] = match self.value(&candidate, "pattern") {
-            Some("packets") => &["sub-batch"],
-            Some("groups" | "pipelined-groups") => &["distance"],
-            _ => &[],
+        let mut unused: Vec<&str> = match self.value(&candidate, "pattern") {
+            Some("packets") => vec!["sub-batch"],
+            Some("groups" | "pipelined-groups") => vec!["distance"],
+            _ => Vec::new(),
         };
+        if self.value(&candidate, "traversals") == Some("off") {
+            unused.push("flows");
+        }
         for (slot, knob) in candidate.0.iter_mut().zip(&self.knobs) {
             if unused.contains(&knob.name.as_str()) {
                 *slot = knob.usual;
@@ -179,6 +182,8 @@ mod tests {
                 TuningKnob::new("distance", ["4", "8"], "8"),
                 TuningKnob::new("sub-batch", ["8", "all"], "8"),
                 TuningKnob::new("workers", ["1", "2"], "1"),
+                TuningKnob::new("traversals", ["off", "whole"], "off"),
+                TuningKnob::new("flows", ["256", "4096"], "4096"),
             ],
         };
         space.add_template("routes", ["packed", "list"]);
@@ -190,7 +195,7 @@ mod tests {
     fn the_default_leaves_everything_to_the_compiler() {
         let space = space();
         assert_eq!(space.settings(&space.usual()), Ok(PlanSettings::default()));
-        assert_eq!(space.size(), 3 * 3 * 2 * 2 * 2 * 3 * 2);
+        assert_eq!(space.size(), 3 * 3 * 2 * 2 * 2 * 2 * 2 * 3 * 2);
     }
 
     #[test]
@@ -213,6 +218,7 @@ mod tests {
             let (pattern, changed) = (space.value(&other, "pattern"), settings.schedule);
             assert!(pattern != Some("packets") || changed.get("sub-batch").is_none());
             assert!(pattern != Some("groups") || changed.get("distance").is_none());
+            assert!(changed.get("traversals").is_some() || changed.get("flows").is_none());
         }
     }
 }

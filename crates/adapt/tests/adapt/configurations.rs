@@ -93,6 +93,38 @@ fn handlers_change_what_the_next_batch_does() {
     assert_eq!(session.finish().differences, 0);
 }
 
+/// Caches of traversals are tried while handlers write the routes: no batch behind a write has the old one.
+#[test]
+fn caches_of_traversals_are_tried_on_live_packets_and_follow_the_handlers() {
+    let mut conf = Configuration::new(
+        "FromDump(a) -> GetIPAddress(16) -> r :: RadixIPLookup(10.0.0.0/8 0, 10.1.0.0/16 1) -> ToDump(0);
+        r[1] -> GetIPAddress(12) -> b :: RadixIPLookup(10.0.0.0/8 0, 0/0 1) -> ToDump(1); b[1] -> ToDump(2);
+        r[2] -> ToDump(3)",
+    );
+    assert!(!conf.engine.schedule.lookups.cached.is_empty());
+    let settings =
+        AdaptSettings { tries_schedules: true, ..AdaptSettings::without_limits(PacketModel::Graph) };
+    let session = AdaptSession::start(&mut conf.engine, settings).expect("adaptable");
+    let frames: Vec<Vec<u8>> = (0..BATCH as u8).map(|n| to([10, n % 2, n, 1])).collect();
+    let mut round = 0;
+    let run = || {
+        round += 1;
+        let (text, expected) =
+            [("r.set 10.1.0.0/16 2", 3), ("r.set 10.1.0.0/16 1", 1), ("r.set 10.1.0.0/16 0", 0)]
+                [round / 5 % 3];
+        if round % 5 == 0 {
+            conf.write(text);
+        }
+        if round >= 5 {
+            let wanted: Vec<u64> = (0..BATCH as u64).map(|n| if n % 2 == 0 { 0 } else { expected }).collect();
+            assert_eq!(conf.outputs(&frames), wanted, "{text}");
+        }
+    };
+    // Caches come first.
+    let status = run_until(&session, run, |status| status.schedules_tried > 3 || status.failure.is_some());
+    assert_eq!((status.differences, status.failure), (0, None));
+}
+
 /// Queues and counters, classifiers and the flow table of a NAT stay as they are.
 #[test]
 fn specialised_configurations_send_what_the_originals_do() {

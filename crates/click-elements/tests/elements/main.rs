@@ -27,6 +27,7 @@ mod span_tree;
 mod spread;
 mod summaries;
 mod translate;
+mod traversals;
 mod waits;
 mod web_clients;
 mod workers;

@@ -105,7 +105,7 @@ const GRAPHS: &[&str] = &[
 ];
 
 /// Orders of packets and stages; small tables are fetched for, too.
-const SCHEDULES: [&str; 7] = [
+const SCHEDULES: [&str; 9] = [
     "batch=8",
     "batch=8,from=0,trials=off,pattern=packets,distance=2",
     "batch=13,from=0,trials=off,pattern=packets,distance=1,unroll=3",
@@ -113,6 +113,8 @@ const SCHEDULES: [&str; 7] = [
     "batch=8,from=0,trials=off,pattern=groups,sub-batch=all,unroll=8",
     "batch=21,from=0,trials=off,pattern=pipelined-groups,sub-batch=4,unroll=3,classes=protocol",
     "batch=64,classes=ethertype",
+    "batch=16,traversals=whole,flows=2",
+    "batch=8,from=0,trials=off,pattern=pipelined-groups,sub-batch=4,traversals=split",
 ];
 
 /// Packets sent, and the final state and tables.
@@ -144,7 +146,7 @@ fn native(program: &ClickProgram, frames: &[Vec<u8>], schedule: &str) -> Outcome
         sent.sort_by_key(|(number, _)| *number);
     }
     let sent = sent.into_iter().map(|(_, sent)| sent).collect();
-    let maps = engine.maps().map(|map| {
+    let maps = engine.maps().filter(|map| !map.holds_addresses()).map(|map| {
         let mut keys = map.keys();
         keys.sort_unstable();
         let entries = keys.into_iter().map(|k| (k.clone(), map.get(&k).expect("its own key"))).collect();

@@ -39,7 +39,7 @@ use crate::classifier::cuts::CutClassifier;
 use millstream_native_runtime::helpers;
 use millstream_native_runtime::maps::{InlineLookup, RedirectTargets};
 use millstream_native_runtime::packet::{DescriptorField, DescriptorLayout, WORD};
-use millstream_plan::{BatchReordering, CompiledSchedule, PrefetchDecision, Schedule};
+use millstream_plan::{BatchReordering, CompiledSchedule, PrefetchDecision, Schedule, TraversalReport};
 
 use debug_lines::{DebugScope, in_scope};
 
@@ -229,7 +229,8 @@ impl CodegenUnit<'_> {
             (_, Err(why)) => Some(why.clone()),
         };
         let schedule = Schedule { classes: self.classes(), ..schedule };
-        CompiledSchedule { schedule, why, in_order, stages, tables: tables.map(fetched).collect() }
+        let (tables, lookups) = (tables.map(fetched).collect(), TraversalReport::default());
+        CompiledSchedule { schedule, why, in_order, stages, tables, lookups }
     }
 
     /// The classes that packets are sorted into.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use cranelift_entity::SecondaryMap;
 use millstream_bpf::module::{LiftedModule, func, makes_tail_calls};
 use millstream_interp::{MapConfig, MapKind};
-use millstream_ir::{Func, Function, Linkage, Module, Op};
+use millstream_ir::{Func, Function, Linkage, Map, Module, Op};
 use millstream_isa::helpers::id;
 use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassPipeline, PassSession, TargetInfo};
@@ -19,6 +19,7 @@ use crate::classifier::{self, ExpandedTables};
 use crate::emit::{MapCodegenInfo, ProgramExport, is_program};
 use crate::image::{HASHES, ImageMapSpec, InitialMapEntry};
 use crate::templates::{TableHints, TableTemplate};
+use crate::traversal_cache::{self, LookupStability, TraversalMaps};
 use millstream_native_runtime::fields::DescriptorFieldSet;
 use millstream_native_runtime::index::{HashTemplate, MOST_KEY};
 use millstream_native_runtime::maps::NativeMap;
@@ -26,7 +27,7 @@ use millstream_native_runtime::packet::DescriptorLayout;
 use millstream_native_runtime::region::{AddressAllocator, ExternalMemory, FixedAddressBox};
 use millstream_native_runtime::sharing::SeqlockMap;
 use millstream_native_runtime::worker_epochs::WorkerEpochs;
-use millstream_plan::{PrefetchPolicy, Schedule, nearest};
+use millstream_plan::{PrefetchPolicy, Schedule, TraversalCaching, nearest};
 
 /// `BPF_PROG_TYPE_XDP`.
 pub(super) const XDP: u32 = 6;
@@ -136,6 +137,7 @@ struct CodegenInput {
     /// The path to look-ups that are fetched for.
     slice: Option<Function>,
     layout: DescriptorLayout,
+    stability: SecondaryMap<Map, LookupStability>,
 }
 
 impl CodegenInput {
@@ -150,9 +152,13 @@ impl CodegenInput {
         let (tables, tries) = (&options.tables, &options.tries);
         let said = TableHints { tables, tries, prefixes: &options.facts.prefixes, absent: &expanded.absent };
         let (mut shapes, mut templates): (Vec<ImageMapSpec>, _) = (Vec::new(), expanded.templates.clone());
-        for (at, map) in module.maps.values().enumerate() {
+        let shared: Vec<&str> = options.lent.iter().map(|(name, _)| name.as_str()).collect();
+        let stability = traversal_cache::stability(module, &shared);
+        let has_caches = TraversalMaps::of(module).is_some();
+        for (at, (number, map)) in module.maps.iter().enumerate() {
             let (shape, chosen) = ImageMapSpec::of(at, map, &said);
-            shapes.push(shape);
+            let is_counted = has_caches && stability[number] != LookupStability::Changing;
+            shapes.push(ImageMapSpec { is_counted, ..shape });
             templates.extend(chosen);
         }
         pinned(&shapes, tables, "hash table", &HASHES)?;
@@ -177,7 +183,7 @@ impl CodegenInput {
             EntryPoints::Stages(_) => (Vec::new(), None, DescriptorFieldSet::NONE),
         };
         let layout = lay_out(fields, &known, slice.is_some(), options);
-        Ok(CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout })
+        Ok(CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout, stability })
     }
 }
 
@@ -235,14 +241,20 @@ pub(super) fn make_code(
     let start = Instant::now();
     let expanded = classifier::expand(&mut module, &options.classifiers)?;
     let has_variants = options.variants != VariantSupport::None && entries.stages().is_empty();
+    let is_cached = options.schedule.traversals != TraversalCaching::Off;
+    let may_be = options.traversals && options.variants != VariantSupport::None;
+    if entries.stages().is_empty() && (is_cached || may_be) {
+        traversal_cache::declare(&mut module, options.schedule.flows);
+    }
     let before = has_variants.then(|| module.clone());
     run_passes(&mut module, options)?;
     let passes = start.elapsed();
-    let CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout } =
+    let CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout, stability } =
         CodegenInput::of(&module, entries, options, place, &expanded)?;
     let ExpandedTables { initial, matches, .. } = expanded;
     let export = described.map(|described| described(&shapes, &initial, layout));
-    let target = CodeTarget { known, layout, matches: Arc::new(matches) };
+    let target =
+        CodeTarget { known, layout, matches: Arc::new(matches), stability: Arc::new(stability), number: 0 };
     let source = CodeSource { module: &module, entries, others: &others, slice: slice.as_ref() };
     let mut generated = generate(&source, &target, options, export.as_ref())?;
     generated.timings.passes = passes;
@@ -362,6 +374,9 @@ fn make(
         |mut map| {
             if workers > 1 {
                 map.share(epochs);
+            }
+            if shape.is_counted {
+                map.count_writes(epochs);
             }
             FixedAddressBox::new(SeqlockMap::new(map, workers), place)
         },

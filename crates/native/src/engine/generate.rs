@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Func, Function, Map, Module, Table};
-use millstream_plan::CompiledSchedule;
+use millstream_plan::{CompiledSchedule, Schedule, TraversalCaching, TraversalReport};
 
 use super::{CompileTimings, LlvmIrText, NativeError, NativeOptions};
 use crate::batch_reordering;
@@ -15,6 +15,7 @@ use crate::image::LineTable;
 use crate::llvm::{LlvmCompiler, ObjectFile};
 use crate::prefetch::{self, LookupHandling};
 use crate::program::{CodeOwner, NativeProgram};
+use crate::traversal_cache::{CacheCode, LookupStability, TraversalMaps, insert, traversals};
 use millstream_native_runtime::helpers;
 use millstream_native_runtime::packet::DescriptorLayout;
 
@@ -64,6 +65,10 @@ pub(super) struct CodeTarget {
     pub(super) known: KnownMaps,
     pub(super) layout: DescriptorLayout,
     pub(super) matches: Arc<Vec<(Table, TableSearch)>>,
+    /// Stability of the maps of the program, for caches of traversals.
+    pub(super) stability: Arc<SecondaryMap<Map, LookupStability>>,
+    /// Number of the code among all code for the same maps.
+    pub(super) number: u64,
 }
 
 /// A module after the passes, and its functions with a part in its code.
@@ -105,6 +110,11 @@ pub(super) fn generate(
     let start = Instant::now();
     let reads = |map| target.known[map].as_ref().is_some_and(|info| info.only_reads);
     let independent = &batch_reordering::independent(module, reachable(module, entry, others), &reads);
+    let (cached, lookups) = match entries {
+        EntryPoints::Batch(entry) => with_caches(module, entry, target, &options.schedule),
+        EntryPoints::Stages(_) => (None, TraversalReport::default()),
+    };
+    let module = cached.as_ref().unwrap_or(module);
     let unit = CodegenUnit {
         module,
         maps: &target.known,
@@ -131,10 +141,29 @@ pub(super) fn generate(
     timings.bytes = object.bytes.len();
     let texts = object.text.clone().map(|after| LlvmIrText { before: text, after });
 
-    let (symbols, loops, schedule) = (unit.symbols(), unit.loops().len(), unit.in_force());
+    let schedule = CompiledSchedule { lookups, ..unit.in_force() };
+    let (symbols, loops) = (unit.symbols(), unit.loops().len());
     let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
     let names = functions.chain(options.facts.places.iter().cloned()).collect();
     Ok(GeneratedCode { schedule, object, symbols, loops, names, timings, texts, compiler })
+}
+
+/// The module with caches of traversals in front of look-ups, if the schedule has some; and the report, also of those
+/// that there could be.
+fn with_caches(
+    module: &Module,
+    entry: Func,
+    target: &CodeTarget,
+    schedule: &Schedule,
+) -> (Option<Module>, TraversalReport) {
+    let (groups, lookups) = traversals(module, entry, &target.stability, schedule.traversals);
+    let maps = TraversalMaps::of(module).filter(|_| schedule.traversals != TraversalCaching::Off);
+    let Some(maps) = maps.filter(|_| !groups.is_empty()) else { return (None, lookups) };
+    let declared = maps.entries.first().map_or(1, |entries| module.maps[*entries].max_entries);
+    let code = CacheCode { maps: &maps, flows: schedule.flows.min(declared), number: target.number };
+    let mut cached = module.clone();
+    insert(&mut cached, entry, &groups, &code);
+    (Some(cached), lookups)
 }
 
 impl GeneratedCode {

@@ -9,6 +9,7 @@
 //! Invariant: a variant is run only by workers of the engine for which it was made ([`VariantCode::is_of`]).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use millstream_ir::{Func, MapDecl, Module};
@@ -20,6 +21,7 @@ use super::{CompileTimings, NativeEngine, NativeError, NativeOptions};
 use crate::image::InitialMapEntry;
 use crate::prefetch::PrefetchTuner;
 use crate::program::NativeProgram;
+use crate::traversal_cache::TraversalMaps;
 use millstream_native_runtime::fields::DescriptorFieldSet;
 use millstream_native_runtime::packet::DescriptorLayout;
 
@@ -53,16 +55,23 @@ pub struct VariantBuilder {
     entry: Func,
     options: NativeOptions,
     identity: Arc<MapSetIdentity>,
+    /// Variants so far.
+    made: AtomicU64,
 }
 
 impl VariantBuilder {
     pub(super) fn new(source: VariantSource, entry: Func, options: NativeOptions) -> VariantBuilder {
-        VariantBuilder { source, entry, options, identity: Arc::new(MapSetIdentity) }
+        VariantBuilder { source, entry, options, identity: Arc::new(MapSetIdentity), made: AtomicU64::new(0) }
     }
 
     /// Adds initial contents of maps, which an engine with maps of its own gets, too.
     pub(super) fn add_initial(&mut self, initial: &[InitialMapEntry]) {
         self.source.initial.extend_from_slice(initial);
+    }
+
+    /// Returns true if its variants may have caches of traversals.
+    pub fn has_traversals(&self) -> bool {
+        TraversalMaps::of(&self.source.module).is_some()
     }
 
     /// Returns true if workers may take up its variants while they run.
@@ -159,7 +168,9 @@ impl VariantBuilder {
         }
         let entries = EntryPoints::Batch(self.entry);
         let source = CodeSource { module: &module, entries, others: &others, slice: slice.as_ref() };
-        let target = CodeTarget { known, layout, matches: Arc::clone(&target.matches) };
+        let (matches, stability) = (Arc::clone(&target.matches), Arc::clone(&target.stability));
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let target = CodeTarget { known, layout, matches, stability, number };
         let mut generated = generate(&source, &target, &options, None)?;
         generated
             .names

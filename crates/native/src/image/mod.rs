@@ -60,6 +60,8 @@ pub struct ImageMapSpec {
     pub template: HashTemplate,
     /// Template, for a trie.
     pub trie: LpmTemplate,
+    /// True if writes to it are counted, because caches keep results of its look-ups.
+    pub is_counted: bool,
 }
 
 impl ImageMapSpec {
@@ -89,6 +91,7 @@ impl ImageMapSpec {
             value_size: map.value_size,
             max_entries: map.max_entries,
             flags: map.flags,
+            is_counted: false,
         };
         (shape, chosen)
     }

@@ -16,6 +16,8 @@ pub(super) struct ProgramChoices {
     pub(super) templates: Vec<TemplateFacts>,
     /// Tables whose look-ups can be fetched for.
     pub(super) fetchable: Vec<String>,
+    /// True if results of its look-ups can be kept.
+    pub(super) has_traversals: bool,
     /// Workers, at most.
     pub(super) workers: u32,
     /// Stages, at most; 1 for no pipeline.
@@ -63,6 +65,10 @@ pub(super) fn space(program: &ProgramChoices) -> SearchSpace {
         knobs.push(TuningKnob::new("fetch", fetch, "large"));
         knobs.push(TuningKnob::new("trials", ["on", "off"], "on"));
     }
+    if program.has_traversals {
+        knobs.push(TuningKnob::new("traversals", ["off", "whole", "split"], usual.traversals.name()));
+        knobs.push(numbers("flows", &[256, 1024, 4096, 16384, 65536], usual.flows));
+    }
     for (name, most) in [("workers", program.workers), ("stages", program.stages)] {
         if most > 1 {
             let counts: Vec<u32> = (0..).map(|n| 1 << n).take_while(|n| *n < most).chain([most]).collect();
@@ -88,6 +94,7 @@ mod tests {
         let program = ProgramChoices {
             templates: vec![facts("flows", "open"), facts("routes", "multibit"), facts("acl", "tree")],
             fetchable: vec!["flows".to_owned(), "routes".to_owned()],
+            has_traversals: true,
             workers: 3,
             stages: 2,
         };

@@ -249,10 +249,11 @@ impl<'t> Tuning<'t> {
         let until = begun + args.budget.mul_f64(SEARCHED).max(FIRST_ANSWERS);
         let limits = CandidateLimits { answer: ANSWER, until, memory: args.memory, traffic: recorded };
         let (mut usual, ready) = CandidateProcess::start(&as_plan(PlanSettings::default()), limits)?;
-        let CandidateReply::Ready { templates, fetchable, traffic, .. } = ready else {
+        let CandidateReply::Ready { templates, fetchable, has_traversals, traffic, .. } = ready else {
             return Err(CandidateFailure::Ended);
         };
-        let program = ProgramChoices { templates, fetchable, workers: args.workers, stages: args.pipeline };
+        let (workers, stages) = (args.workers, args.pipeline);
+        let program = ProgramChoices { templates, fetchable, has_traversals, workers, stages };
         let space = knobs::space(&program);
         let seeds = seeds(args, &space, &mut usual)?;
         Ok(Tuning { args, begun, usual, traffic, space, seeds, limits })

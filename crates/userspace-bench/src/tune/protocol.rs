@@ -50,6 +50,8 @@ pub(super) enum CandidateReply {
         templates: Vec<TemplateFacts>,
         /// Tables whose look-ups can be fetched for.
         fetchable: Vec<String>,
+        /// True if results of look-ups can be kept.
+        has_traversals: bool,
         /// Description of the traffic.
         traffic: String,
     },

@@ -103,6 +103,7 @@ impl TimedCandidate {
         CandidateReply::Ready {
             compiled_ms: self.runner.compiled_ms(),
             templates: templates.collect(),
+            has_traversals: !schedule.lookups.cached.is_empty(),
             fetchable: schedule.tables.into_iter().map(|decision| decision.table).collect(),
             traffic: self.traffic.description.clone(),
         }

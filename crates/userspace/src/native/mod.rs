@@ -78,7 +78,7 @@ pub struct CodegenArgs {
     /// sub-batch=PACKETS|all of a group, unroll=PACKETS of a turn, headers=PACKETS ahead,
     /// fetch=large|nothing|TABLE[+TABLE...], from=BYTES of a large table, trials=on|off of a loop that
     /// fetches beside one that does not, classes=one|ethertype|protocol of packets that run one after the
-    /// other
+    /// other, traversals=off|whole|split caches of look-ups, flows=FLOWS of each of them
     #[arg(long, value_name = "KEY=VALUE,...", default_value_t)]
     pub schedule: Schedule,
     /// LLVM's passes, as `opt -passes=` takes them
@@ -96,7 +96,7 @@ pub struct CodegenArgs {
     templates: Vec<(String, TemplateArg)>,
     /// Disable optimizations, to measure the effect of each: of configurations `static-graph`, `constants`
     /// and `annotations`; of all code `passes`, `llvm-passes`, `header-prefetch`, `table-prefetch`,
-    /// `lookups`, or the name of a pass (`millstream opt --list-passes`)
+    /// `lookups`, `traversals`, or the name of a pass (`millstream opt --list-passes`)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = without)]
     without: Vec<DisabledOptimization>,
     /// Number of workers: threads, each on its own CPU, which share the packets by flow

@@ -2,7 +2,7 @@
 //! them.
 
 use millstream_click::Ablations;
-use millstream_native::{LayoutPolicy, NativeOptions, PrefetchPolicy};
+use millstream_native::{LayoutPolicy, NativeOptions, PrefetchPolicy, TraversalCaching};
 
 /// LLVM passes that are always needed.
 const NO_LLVM_PASSES: &str = "always-inline";
@@ -26,12 +26,14 @@ pub(crate) enum DisabledOptimization {
     Lookups,
     /// Descriptors with only the fields that are read.
     Descriptors,
+    /// Caches of traversals, of a schedule or of `--adapt`.
+    Traversals,
     /// One pass on the IR.
     Pass(String),
 }
 
 /// Their names.
-const NAMES: [(&str, DisabledOptimization); 9] = [
+const NAMES: [(&str, DisabledOptimization); 10] = [
     ("static-graph", DisabledOptimization::StaticGraph),
     ("constants", DisabledOptimization::Constants),
     ("annotations", DisabledOptimization::Annotations),
@@ -41,6 +43,7 @@ const NAMES: [(&str, DisabledOptimization); 9] = [
     ("table-prefetch", DisabledOptimization::Ahead),
     ("lookups", DisabledOptimization::Lookups),
     ("descriptors", DisabledOptimization::Descriptors),
+    ("traversals", DisabledOptimization::Traversals),
 ];
 
 /// Old names, which are accepted for one release, and new ones.
@@ -75,6 +78,10 @@ pub(super) fn options(left_out: &[DisabledOptimization], mut options: NativeOpti
             DisabledOptimization::Ahead => options.schedule.fetch = PrefetchPolicy::Nothing,
             DisabledOptimization::Lookups => options.inline_lookups = false,
             DisabledOptimization::Descriptors => options.descriptors = LayoutPolicy::Whole,
+            DisabledOptimization::Traversals => {
+                options.schedule.traversals = TraversalCaching::Off;
+                options.traversals = false;
+            }
             DisabledOptimization::Pass(name) => options.left_out.push(name.clone()),
             DisabledOptimization::StaticGraph
             | DisabledOptimization::Constants
