@@ -347,7 +347,8 @@ mod tests {
     #[test]
     fn a_configuration_is_read() {
         let config = parsed(
-            "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\nprofiles = 'learnt'\n[[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
+            "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\nprofiles = 'learnt'\n\
+             [[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
              interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = 'same'\nexclude = ['stats']\n\
              approximate-lru = ['sessions']\nat-exit = 'keep'\n\
              interval-ms = 500\nshadow-tables = false\n[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\n",

@@ -44,7 +44,7 @@ pub(super) enum WorkerCommand {
 /// Part of a program that is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ProgramAspect {
-    /// How each lookup is answered.
+    /// The way in which each lookup is answered.
     Lookups,
     /// Its instructions.
     Code,

@@ -141,7 +141,7 @@ pub(super) struct StreamReader<'f> {
     times: ReplayTimestamps,
 }
 
-/// Where the packets of the current round come from.
+/// Source of the packets of the current round.
 enum Round {
     /// The stream.
     Stream(Box<dyn PacketStream>),

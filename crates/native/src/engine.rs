@@ -68,6 +68,15 @@ pub struct ProgramFacts {
     pub places: Vec<String>,
 }
 
+/// Code of look-ups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LookupCode {
+    /// They are inlined if possible; otherwise they are calls.
+    pub inline: bool,
+    /// Variants may have caches of traversals, for which there is memory from the start.
+    pub traversals: bool,
+}
+
 /// Options of compilation.
 #[derive(Clone, Debug)]
 pub struct NativeOptions {
@@ -75,8 +84,8 @@ pub struct NativeOptions {
     pub passes: bool,
     /// Names of passes to skip.
     pub left_out: Vec<String>,
-    /// Look-ups are inlined if possible; otherwise they are calls.
-    pub inline_lookups: bool,
+    /// Code of look-ups.
+    pub lookups: LookupCode,
     /// LLVM's passes, as `opt -passes=` takes them.
     pub llvm_passes: String,
     /// Order of packets and stages, and fetching ahead.
@@ -99,8 +108,6 @@ pub struct NativeOptions {
     pub workers: u32,
     /// Seed of hash functions and `bpf_get_prandom_u32`.
     pub seed: u64,
-    /// True if variants may have caches of traversals, for which there is memory from the start.
-    pub traversals: bool,
     /// Target processor.
     pub cpu: CodegenCpu,
     /// More code for the same maps, for which what it needs is kept.
@@ -121,7 +128,7 @@ impl Default for NativeOptions {
         NativeOptions {
             passes: true,
             left_out: Vec::new(),
-            inline_lookups: true,
+            lookups: LookupCode { inline: true, traversals: true },
             llvm_passes: PASSES.into(),
             schedule: Schedule::default(),
             keep_text: false,
@@ -133,7 +140,6 @@ impl Default for NativeOptions {
             descriptors: LayoutPolicy::default(),
             workers: 1,
             seed: 1,
-            traversals: true,
             cpu: CodegenCpu::default(),
             variants: VariantSupport::None,
         }

@@ -29,9 +29,9 @@ pub mod worker_stats;
 pub use classifier::ClassifierTemplate;
 pub use crash::{AltSignalStack, report_crashes};
 pub use engine::{
-    CodeSlot, CompileTimings, CopiedContents, ExportOptions, InstallError, LlvmIrText, NativeEngine,
-    NativeOptions, PacketSampler, ProgramFacts, SampledPacket, StageEngine, StageError, StageMemory,
-    TrialTimes, VariantBuilder, VariantCode, VariantOptions, VariantSupport, WorkerState,
+    CodeSlot, CompileTimings, CopiedContents, ExportOptions, InstallError, LlvmIrText, LookupCode,
+    NativeEngine, NativeOptions, PacketSampler, ProgramFacts, SampledPacket, StageEngine, StageError,
+    StageMemory, TrialTimes, VariantBuilder, VariantCode, VariantOptions, VariantSupport, WorkerState,
 };
 pub use error::NativeError;
 pub use image::table::{ExportTable, LinkedCode};

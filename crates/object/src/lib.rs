@@ -72,6 +72,7 @@ pub use fuse::{ChainComponent, FuseError, FusedProgram, fuse};
 pub use ids::{ExternId, FuncId, MapId, RelocKind};
 pub use isa_version::isa_version;
 pub use kinds::{AttachType, ProgramType};
+pub use listing::instruction_texts;
 pub use loaded::LoadableProgram;
 pub use model::*;
 pub use raw_form::{RawFiles, RawInput};

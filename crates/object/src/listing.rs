@@ -40,23 +40,25 @@ impl Symbols for ObjectSymbols<'_> {
     }
 }
 
-impl Object {
-    /// The text of instructions of this object with these relocations, each with its slot.
-    ///
-    /// # Errors
-    /// If they are no instructions.
-    pub fn listing(&self, insns: &[RawInsn], relocs: &[Reloc]) -> Result<Vec<(usize, String)>, DecodeError> {
-        let relocs = relocs.iter().map(|r| (r.insn as usize, r.kind)).collect();
-        let names = ObjectSymbols { object: self, relocs };
-        let text = |(at, insn): &(usize, Insn)| {
-            let callee = match insn {
-                Insn::Call(Callee::Local(_) | Callee::Kfunc { .. } | Callee::Helper(_)) => names.name(*at),
-                _ => None,
-            };
-            (*at, callee.map_or_else(|| disasm(insn, *at, &names), |callee| format!("call {callee}")))
+/// The text of instructions of an object with these relocations, each with its slot.
+///
+/// # Errors
+/// If they are no instructions.
+pub fn instruction_texts(
+    object: &Object,
+    insns: &[RawInsn],
+    relocs: &[Reloc],
+) -> Result<Vec<(usize, String)>, DecodeError> {
+    let relocs = relocs.iter().map(|r| (r.insn as usize, r.kind)).collect();
+    let names = ObjectSymbols { object, relocs };
+    let text = |(at, insn): &(usize, Insn)| {
+        let callee = match insn {
+            Insn::Call(Callee::Local(_) | Callee::Kfunc { .. } | Callee::Helper(_)) => names.name(*at),
+            _ => None,
         };
-        let order = self.byte_order();
-        let insns: Vec<RawInsn> = insns.iter().map(|insn| insn.with_host(order)).collect();
-        Ok(decode_all(&insns)?.iter().map(text).collect())
-    }
+        (*at, callee.map_or_else(|| disasm(insn, *at, &names), |callee| format!("call {callee}")))
+    };
+    let order = object.byte_order();
+    let insns: Vec<RawInsn> = insns.iter().map(|insn| insn.with_host(order)).collect();
+    Ok(decode_all(&insns)?.iter().map(text).collect())
 }

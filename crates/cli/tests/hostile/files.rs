@@ -34,7 +34,8 @@ c[1] -> Discard; Script(print c.name, wait 0.01, stop)";
 const DAEMON: &str = "socket = \"daemon.sock\"\n[[program]]\nname = \"edge\"\nobject = \"router.o\"\n\
     interfaces = [\"none0\"]\n";
 
-const CONTROL: &str = r#"{"interfaces": ["none0"], "routes": [{"prefix": "10.0.0.0/8", "via": "10.0.0.1", "dev": "none0"}],
+const CONTROL: &str = r#"{"interfaces": ["none0"],
+"routes": [{"prefix": "10.0.0.0/8", "via": "10.0.0.1", "dev": "none0"}],
 "addresses": ["10.0.0.1/24"], "rules": [{"protocol": "tcp", "action": "drop"}]}"#;
 
 const RULES: &str = "(add.64 x #0) => x\n(mul.64 x #2) => (shl.64 x #1)\n";

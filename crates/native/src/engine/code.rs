@@ -242,7 +242,7 @@ pub(super) fn make_code(
     let expanded = classifier::expand(&mut module, &options.classifiers)?;
     let has_variants = options.variants != VariantSupport::None && entries.stages().is_empty();
     let is_cached = options.schedule.traversals != TraversalCaching::Off;
-    let may_be = options.traversals && options.variants != VariantSupport::None;
+    let may_be = options.lookups.traversals && options.variants != VariantSupport::None;
     if entries.stages().is_empty() && (is_cached || may_be) {
         traversal_cache::declare(&mut module, options.schedule.flows);
     }
@@ -388,7 +388,7 @@ fn make(
 fn info(map: &mut FixedAddressBox<SeqlockMap>, options: &NativeOptions) -> MapCodegenInfo {
     let address = map.address();
     let map = map.get_mut();
-    let inline = map.inline().filter(|_| options.inline_lookups);
+    let inline = map.inline().filter(|_| options.lookups.inline);
     let lookup_bytes = map.lookup_bytes();
     MapCodegenInfo {
         ahead: false,

@@ -236,7 +236,7 @@ impl FieldCover<'_, '_> {
             }
             _ => data.args.iter().all(|&arg| self.covers(arg, 64, 0)),
         };
-        covered && super::insert::words(&self.fields).len() <= MOST_WORDS
+        covered && words(&self.fields).len() <= MOST_WORDS
     }
 
     /// Adds the fields that decide the low bits of a value.
@@ -270,4 +270,19 @@ impl FieldCover<'_, '_> {
             None => self.fields.push(field),
         }
     }
+}
+
+/// Fields of each 64-bit word of a key, with the bit at which each begins.
+pub(super) fn words(fields: &[FieldWord]) -> Vec<Vec<(FieldWord, u32)>> {
+    let mut words: Vec<(u32, Vec<(FieldWord, u32)>)> = Vec::new();
+    for &field in fields {
+        match words.iter_mut().find(|(used, _)| used + field.bits <= 64) {
+            Some((used, word)) => {
+                word.push((field, *used));
+                *used += field.bits;
+            }
+            None => words.push((field.bits, vec![(field, 0)])),
+        }
+    }
+    words.into_iter().map(|(_, word)| word).collect()
 }

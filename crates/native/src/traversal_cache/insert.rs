@@ -5,7 +5,7 @@ use millstream_ir::{
     Module, Op, Prov, Size, Type, Value, Width,
 };
 
-use super::groups::{FieldWord, TraversalGroup};
+use super::groups::{FieldWord, TraversalGroup, words};
 use super::{FIELDS, RESULTS, TraversalMaps};
 
 /// Result that is not known yet: neither an address nor a number of a match table.
@@ -30,21 +30,6 @@ pub(crate) struct CacheCode<'t> {
     pub(crate) flows: u32,
     /// Number of the code, which tells its entries from those of other code for the same maps.
     pub(crate) number: u64,
-}
-
-/// Fields of each 64-bit word of a key, with the bit at which each begins.
-pub(super) fn words(fields: &[FieldWord]) -> Vec<Vec<(FieldWord, u32)>> {
-    let mut words: Vec<(u32, Vec<(FieldWord, u32)>)> = Vec::new();
-    for &field in fields {
-        match words.iter_mut().find(|(used, _)| used + field.bits <= 64) {
-            Some((used, word)) => {
-                word.push((field, *used));
-                *used += field.bits;
-            }
-            None => words.push((field.bits, vec![(field, 0)])),
-        }
-    }
-    words.into_iter().map(|(_, word)| word).collect()
 }
 
 /// Puts caches in front of groups of look-ups.

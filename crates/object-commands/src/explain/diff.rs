@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_isa::{DecodeError, RawInsn};
-use millstream_object::{Object, ObjectFunction, RelocKind};
+use millstream_object::{Object, ObjectFunction, RelocKind, instruction_texts};
 use millstream_opt::InsnOrigin;
 use millstream_passes::registry;
 use serde::Serialize;
@@ -163,7 +163,7 @@ pub(super) fn compare(
 }
 
 fn side(object: &Object, f: &ObjectFunction, lines: &mut Vec<SourceLine>) -> Result<DiffSide, DecodeError> {
-    let text = object.listing(&f.insns, &f.relocs)?;
+    let text = instruction_texts(object, &f.insns, &f.relocs)?;
     let ends = text.iter().skip(1).map(|t| t.0).chain([f.insns.len()]);
     let sizes: Vec<usize> = text.iter().zip(ends).map(|((at, _), end)| end - at).collect();
     let shapes = text.iter().map(|(at, _)| shape(object, f, *at)).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use millstream_object::{Object, ObjectFunction};
+use millstream_object::{Object, ObjectFunction, instruction_texts};
 
 /// The instructions of a function, each source line before its first instruction.
 pub(super) fn text(object: &Object, function: &ObjectFunction) -> String {
@@ -13,7 +13,7 @@ pub(super) fn text(object: &Object, function: &ObjectFunction) -> String {
         }
         None => BTreeMap::new(),
     };
-    let insns = match object.listing(&function.insns, &function.relocs) {
+    let insns = match instruction_texts(object, &function.insns, &function.relocs) {
         Ok(insns) => insns,
         Err(error) => return format!("; {error}\n"),
     };

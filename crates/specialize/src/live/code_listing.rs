@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use millstream_isa::DecodeError;
-use millstream_object::{LinkedProgram, Object};
+use millstream_object::{LinkedProgram, Object, instruction_texts};
 use serde::{Deserialize, Serialize};
 
 /// The code of a program, without the programs that its tail calls reach.
@@ -60,7 +60,7 @@ impl ListingBuilder<'_> {
     ) -> Result<(), DecodeError> {
         let mut known = program.line_info.iter().peekable();
         let mut now = None;
-        for (slot, text) in self.object.listing(&program.insns, &program.relocs)? {
+        for (slot, text) in instruction_texts(self.object, &program.insns, &program.relocs)? {
             while let Some(line) = known.next_if(|line| line.insn as usize <= slot) {
                 now = Some(line);
             }

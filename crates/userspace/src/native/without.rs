@@ -76,11 +76,11 @@ pub(super) fn options(left_out: &[DisabledOptimization], mut options: NativeOpti
             DisabledOptimization::LlvmPasses => options.llvm_passes = NO_LLVM_PASSES.to_owned(),
             DisabledOptimization::Prefetch => options.schedule.headers = 0,
             DisabledOptimization::Ahead => options.schedule.fetch = PrefetchPolicy::Nothing,
-            DisabledOptimization::Lookups => options.inline_lookups = false,
+            DisabledOptimization::Lookups => options.lookups.inline = false,
             DisabledOptimization::Descriptors => options.descriptors = LayoutPolicy::Whole,
             DisabledOptimization::Traversals => {
                 options.schedule.traversals = TraversalCaching::Off;
-                options.traversals = false;
+                options.lookups.traversals = false;
             }
             DisabledOptimization::Pass(name) => options.left_out.push(name.clone()),
             DisabledOptimization::StaticGraph
