@@ -404,7 +404,7 @@ impl TimedQueues {
         }
         let dry = match server.sources.as_slice() {
             [] => stored.has_packets(),
-            sources => sources.iter().all(|source| self.dry.contains(source)),
+            sources => self.closed || sources.iter().all(|source| self.dry.contains(source)),
         };
         (self.filled_lane(server).is_some() || dry).then_some(self.now)
     }
