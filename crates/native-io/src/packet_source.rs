@@ -2,7 +2,7 @@
 //! read on the fly.
 //!
 //! Each of several workers reads a stream for itself and skips the flows of others. Packets of a stream that is
-//! repeated are kept after the first round, up to [`MOST_KEPT`]: so memory does not depend on its length.
+//! repeated are kept after the first round, up to 128 MB: so memory does not depend on its length.
 
 use std::fmt;
 use std::io;
