@@ -105,7 +105,7 @@ fn what_is_no_chain_is_not_fused_and_stays() {
     let place = Place::new("fused");
     let fused = |more: &[&str]| ended(&namespace, place.run(DEV).arg("--fuse").args(more));
     says(&fused(&[]), 2, &["no XDP program is on the interface", "xdp-loader load", "nothing was changed"]);
-    says(&fused(&["--dev", "run1"]), 1, &["chain of one interface", "start one for each"]);
+    says(&fused(&["--dev", "run1"]), 2, &["chain of one interface", "start one for each"]);
     says(&fused(&["--adopt"]), 2, &["--adopt", "cannot be used"]);
     let theirs = probe::constant_xdp(2).unwrap();
     let link = namespace.enter(|| Link::attach_xdp(&theirs, index, XdpMode::Native).unwrap()).unwrap();
