@@ -1,11 +1,11 @@
 //! Caches of traversals: flows whose look-ups in several tables are decided by a few fields get one look-up in
 //! place of all, as in Open vSwitch's flow caches (Pfaff et al., NSDI'15).
 //!
-//! [`groups`] finds look-ups that the same fields decide ([`groups::TraversalGroup`]), and [`insert()`] puts a look-up
-//! of these fields in front of the first one. An entry has the fields, all of which are compared, and the *results* of the
-//! look-ups: addresses of values, and numbers of match tables. A look-up whose result is in the entry is left out;
-//! otherwise it is made, and its result kept. Everything else is the program's own code, in its own order: counters,
-//! checksums and changes of the packet are exact, since nothing of them is cached.
+//! [`groups`] finds look-ups that the same fields decide ([`groups::TraversalGroup`]), and [`insert()`] puts a
+//! look-up of these fields in front of the first one. An entry has the fields, all of which are compared, and the
+//! *results* of the look-ups: addresses of values, and numbers of match tables. A look-up whose result is in the
+//! entry is left out; otherwise it is made, and its result kept. Everything else is the program's own code, in its
+//! own order: counters, checksums and changes of the packet are exact, since nothing of them is cached.
 //!
 //! Each worker has its own entries, in maps of the module that no program names ([`declare`]).
 //!
