@@ -394,6 +394,34 @@ fn interfaces_that_do_not_fit_are_named() {
     }
 }
 
+#[test]
+fn no_configuration_with_another_address_of_a_card_takes_the_place_of_one() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("live-address-swapped");
+    let conf = |name: &str, address: &str| {
+        let path = files.path(name);
+        let text = format!("FromDPDKDevice(card, MAC 02:00:00:00:0a:{address}) -> c :: Counter -> Discard");
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (first, same, other) = (conf("1.click", "77"), conf("2.click", "77"), conf("3.click", "78"));
+    let told = Namespace::new().expect("a namespace").enter(|| {
+        let (ours, far) = create_veth("mss0", "mss0far", 1).expect("a pair");
+        set_up_pair((ours, far)).expect("up");
+        let mut spoken = Spoken::new(&first, &files.path("control"), &["--io", "raw:mss0"]);
+        let told = [&other, &same].map(|conf| spoken.say(&format!("SWAP {conf}")).0);
+        assert_eq!(interface(ours).expect("described").address, [2, 0, 0, 0, 10, 0x77]);
+        assert!(spoken.say("WRITE stop").0.starts_with("200"));
+        assert!(spoken.end().status.success());
+        told
+    });
+    let [other, same] = told.expect("entered");
+    assert!(other.starts_with("520") && other.contains("other addresses"), "{other}");
+    assert!(same.starts_with("200"), "{same}");
+}
+
 /// Configurations replace each other while frames come, one without stages is refused, and every frame that
 /// was sent comes out at the other end.
 #[test]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -374,9 +375,7 @@ fn parameter(name: &str, value: &str) -> String {
     if value.is_empty() {
         return String::new();
     }
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let text = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    format!("&{name}={}", value.bytes().map(text).collect::<String>())
+    format!("&{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))
 }
 
 /// TLS with the authority of the cluster, or the system's.

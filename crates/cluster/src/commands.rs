@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{Result, miette};
 use millstream_bundle::RegistryAccess;
 use millstream_console::duration_args::positive_seconds;
 use millstream_console::exit::{self, Exit, WithExitCode};
-use millstream_console::{bounded_read, output};
+use millstream_console::{credentials_file, output};
 use millstream_lab::os;
 use serde_json::json;
 
@@ -124,7 +124,7 @@ struct AgentArgs {
     /// Use HTTP without TLS for the registry
     #[arg(long)]
     plain_http: bool,
-    /// Log in to the registry with `USER:PASSWORD` from this file
+    /// Log in to the registry with `USER:PASSWORD` from this file, which only its owner may read
     #[arg(long, value_name = "FILE", env = "MILLSTREAM_REGISTRY_CREDENTIALS")]
     credentials: Option<PathBuf>,
     #[command(flatten)]
@@ -291,8 +291,7 @@ fn of_api(error: ApiError) -> miette::Report {
 }
 
 fn agent(args: &AgentArgs) -> Result<Exit> {
-    let credentials = args.credentials.as_ref().map(|path| bounded_read::text(path)).transpose();
-    let credentials = credentials.into_diagnostic()?.map(|text| text.trim().to_owned());
+    let credentials = args.credentials.as_deref().map(credentials_file::read).transpose()?;
     let registry = RegistryAccess { time: Duration::from_secs(60), plain_http: args.plain_http, credentials };
     let store = BundleStore::new(&args.bundles, registry);
     let settings = AgentSettings {

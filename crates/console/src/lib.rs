@@ -12,6 +12,7 @@ pub mod output;
 pub mod adapt_args;
 pub mod bounded_read;
 pub mod command_line;
+pub mod credentials_file;
 pub mod curves;
 pub mod diagnostics;
 pub mod duration_args;

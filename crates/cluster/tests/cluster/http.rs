@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
+use percent_encoding::percent_decode_str;
+
 /// A request.
 #[derive(Debug)]
 pub(crate) struct HttpRequest {
@@ -55,7 +57,9 @@ fn read(reader: &mut impl BufRead) -> io::Result<Option<HttpRequest>> {
     let (method, target) = (words.next().unwrap_or_default().to_owned(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let query = pairs.map(|(name, value)| (name.to_owned(), value.replace("%3D", "="))).collect();
+    let query = pairs
+        .map(|(name, value)| (name.to_owned(), percent_decode_str(value).decode_utf8_lossy().into_owned()))
+        .collect();
     let path = path.to_owned();
     let mut length = 0;
     loop {

@@ -23,12 +23,16 @@ use crate::program_object;
 const TICK: Duration = Duration::from_millis(10);
 
 /// Reason why a fused program could not run, or no longer.
+#[derive(Debug, thiserror::Error)]
 enum FusedError {
     /// The chain.
-    Chain(ChainError),
+    #[error(transparent)]
+    Chain(#[from] ChainError),
     /// The session.
-    Session(LiveError),
+    #[error(transparent)]
+    Session(#[from] LiveError),
     /// The fused object: message and advice.
+    #[error("{0}")]
     Object(String, String),
 }
 
@@ -61,7 +65,7 @@ pub(super) fn run(args: &RunArgs, policy: &BundlePolicy) -> Result<ExitCode, mie
         if !has_run || !is_of_chain(&error) {
             return Ok(ended(args, dev, &error).into());
         }
-        printer.print(&SessionReport::Unfused { reason: text(&error) });
+        printer.print(&SessionReport::Unfused { reason: error.to_string() });
         if !wait_for_change(ifindex, before.as_ref()) {
             break;
         }
@@ -188,14 +192,6 @@ fn is_of_chain(error: &FusedError) -> bool {
     }
 }
 
-fn text(error: &FusedError) -> String {
-    match error {
-        FusedError::Chain(error) => error.to_string(),
-        FusedError::Session(error) => error.to_string(),
-        FusedError::Object(message, _) => message.clone(),
-    }
-}
-
 /// Prints why the command ends, with advice.
 fn ended(args: &RunArgs, dev: &str, error: &FusedError) -> Exit {
     let (lines, exit) = match error {
@@ -203,19 +199,7 @@ fn ended(args: &RunArgs, dev: &str, error: &FusedError) -> Exit {
         FusedError::Chain(error) => advice::on_chain(dev, error),
         FusedError::Object(_, help) => (vec![help.clone()], Exit::Input),
     };
-    errln!("{dev}: {}", text(error));
+    errln!("{dev}: {error}");
     lines.iter().for_each(|line| errln!("  {line}"));
     exit
-}
-
-impl From<ChainError> for FusedError {
-    fn from(error: ChainError) -> FusedError {
-        FusedError::Chain(error)
-    }
-}
-
-impl From<LiveError> for FusedError {
-    fn from(error: LiveError) -> FusedError {
-        FusedError::Session(error)
-    }
 }

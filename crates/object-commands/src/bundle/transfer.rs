@@ -1,14 +1,13 @@
 //! `millstream bundle push` and `pull`.
 
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr};
 use millstream_bundle::{RegistryAccess, RegistryReference};
+use millstream_console::credentials_file;
 
-use crate::bounded_read;
 use crate::exit::Exit;
 
 /// Flags of `millstream bundle push`.
@@ -52,24 +51,8 @@ struct AccessArgs {
 
 impl AccessArgs {
     fn access(&self) -> Result<RegistryAccess> {
-        let credentials = self.credentials.as_deref().map(credentials).transpose()?;
+        let credentials = self.credentials.as_deref().map(credentials_file::read).transpose()?;
         Ok(RegistryAccess { time: Duration::from_secs(self.time), plain_http: self.plain_http, credentials })
-    }
-}
-
-/// User and password in a file of this user's.
-fn credentials(path: &Path) -> Result<String> {
-    let named = || format!("cannot read {}", path.display());
-    let about = std::fs::metadata(path).into_diagnostic().wrap_err_with(named)?;
-    if about.mode() & 0o077 != 0 {
-        return Err(miette!("{}: others may read it: chmod 0600 it", path.display()));
-    }
-    let text = bounded_read::text(path).into_diagnostic().wrap_err_with(named)?;
-    let text = text.trim();
-    if text.contains(':') {
-        Ok(text.to_owned())
-    } else {
-        Err(miette!("{}: it is not USER:PASSWORD", path.display()))
     }
 }
 

@@ -409,6 +409,12 @@ impl ActiveConfiguration {
         if (&program.sources, &program.targets) != (&self.program.sources, &self.program.targets) {
             return Err((520, "it has other devices and files, or in another order".into()));
         }
+        if program.devices != self.program.devices {
+            return Err((
+                520,
+                "its devices have other addresses or headers than those of the one that runs".into(),
+            ));
+        }
         if queues.is_empty() && !program.waits.servers.is_empty() {
             return Err((
                 520,
